@@ -1,5 +1,6 @@
-//! Ten thousand arrays from the allocator, within reach as soon as they are there: nothing is registered first, be it by
-//! hand or by the library. Rank 1 makes them and says where they are; rank 0 gets a page of each, by the list and one by one.
+//! Ten thousand arrays from the allocator, within reach as soon as they are there: nothing is registered
+//! first, be it by hand or by the library. Rank 1 makes them and says where they are; rank 0 gets a page of
+//! each, by the list and one by one.
 //!
 //! ```text
 //! cargo build --release --example arrays
@@ -51,7 +52,8 @@ fn read(node: &Node) -> Result<(), Box<dyn std::error::Error>> {
     let list = GlobalPtr::<u64>::from_words(bytemuck::pod_read_unaligned(&words));
     let mut addresses = vec![0; ARRAYS];
     node.get_slice(list, &mut addresses)?;
-    // SAFETY: the arrays' owner keeps them, and writes to none, until the barrier below; they are only read here.
+    // SAFETY: the arrays' owner keeps them, and writes to none, until the barrier below; they are only read
+    // here.
     let arrays: Vec<Remote> = addresses.iter().map(|at| unsafe { Remote::raw(1, *at) }).collect();
     println!("{ARRAYS} arrays of {BYTES} bytes are within reach after {:.2?}", started.elapsed());
 

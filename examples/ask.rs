@@ -1,5 +1,5 @@
-//! Questions and answers by Active Messages: every rank asks every other for the length of a text; the handler that
-//! runs there replies, and the handler of the reply counts it.
+//! Questions and answers by Active Messages: every rank asks every other for the length of a text; the
+//! handler that runs there replies, and the handler of the reply counts it.
 //!
 //! ```text
 //! cargo build --release --example ask

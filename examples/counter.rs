@@ -1,5 +1,5 @@
-//! A shared counter hands out work: every rank takes the next number by one fetch-add on a word of rank 0, which does
-//! nothing for it. Fast ranks take more.
+//! A shared counter hands out work: every rank takes the next number by one fetch-add on a word of rank 0,
+//! which does nothing for it. Fast ranks take more.
 //!
 //! ```text
 //! cargo build --release --example counter

@@ -1,6 +1,7 @@
-//! A halo exchange: heat spreads over a plate whose rows lie at all ranks. Before each step a rank puts its first and last row
-//! beside its neighbours' rows, each with a signal; a neighbour waits for the signal, and then computes with what is there. There
-//! is no barrier: ranks are as far apart as their neighbours let them.
+//! A halo exchange: heat spreads over a plate whose rows lie at all ranks. Before each step a rank puts its
+//! first and last row beside its neighbours' rows, each with a signal; a neighbour waits for the signal, and
+//! then computes with what is there. There is no barrier: ranks are as far apart as their neighbours let
+//! them.
 //!
 //! ```text
 //! cargo build --release --example halo
@@ -16,8 +17,8 @@ const WIDTH: usize = 64;
 const ROWS: usize = 16;
 const STEPS: u64 = 200;
 
-/// Where neighbours put their rows: two for the row above, two for the row below. A neighbour may be one step ahead of this
-/// rank, but never two; so the rows of even and odd steps lie apart.
+/// Where neighbours put their rows: two for the row above, two for the row below. A neighbour may be one step
+/// ahead of this rank, but never two; so the rows of even and odd steps lie apart.
 fn slot(below: bool, step: u64) -> usize {
     (2 * usize::from(below) + (step % 2) as usize) * WIDTH
 }

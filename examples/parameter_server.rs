@@ -1,6 +1,7 @@
-//! A parameter server: rank 0 has the weights of a model in its heap. Every rank gets them, computes how wrong they are for its
-//! own part of the data, and puts that into a slot of its own at rank 0, with a signal. When all have come rank 0 changes the
-//! weights, and signals a new version of them to all. Nobody but rank 0 waits for all.
+//! A parameter server: rank 0 has the weights of a model in its heap. Every rank gets them, computes how
+//! wrong they are for its own part of the data, and puts that into a slot of its own at rank 0, with a
+//! signal. When all have come rank 0 changes the weights, and signals a new version of them to all. Nobody
+//! but rank 0 waits for all.
 //!
 //! ```text
 //! cargo build --release --example parameter_server
@@ -42,7 +43,8 @@ fn gradient(rank: Rank, weights: &[f64]) -> Vec<f64> {
     sum
 }
 
-/// Changes weights by the gradients of all ranks, in the order of the ranks: so the sums are the same to the last bit.
+/// Changes weights by the gradients of all ranks, in the order of the ranks: so the sums are the same to the
+/// last bit.
 fn apply(weights: &mut [f64], gradients: &[f64]) {
     let samples = (gradients.len() / WEIGHTS * SAMPLES) as f64;
     for gradient in gradients.chunks_exact(WEIGHTS) {
@@ -57,8 +59,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let node = Node::open(Config::from_env()?)?;
     let (me, size) = (node.rank(), node.size());
 
-    // At each rank: the version of the weights that it has been told of. At rank 0 besides: the weights, a slot a rank,
-    // and how many gradients have come.
+    // At each rank: the version of the weights that it has been told of. At rank 0 besides: the weights, a
+    // slot a rank, and how many gradients have come.
     let version = node.heap().alloc_zeroed::<u64>(1)?;
     let weights = node.heap().alloc_zeroed::<f64>(WEIGHTS)?;
     let slots = node.heap().alloc_zeroed::<f64>(WEIGHTS * size as usize)?;

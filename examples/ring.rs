@@ -1,5 +1,5 @@
-//! A word goes around a ring: every rank waits for the word from its left, adds its own number, and puts it at its
-//! right. No rank takes part in another's put.
+//! A word goes around a ring: every rank waits for the word from its left, adds its own number, and puts it
+//! at its right. No rank takes part in another's put.
 //!
 //! ```text
 //! cargo build --release --example ring

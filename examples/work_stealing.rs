@@ -1,6 +1,7 @@
-//! A pool of tasks that ranks steal from each other. All tasks begin at rank 0. Those that a rank has are a range, whose two ends
-//! lie in one word of its heap: it takes one off the front by a compare-and-swap, and whoever has none left takes the back half of
-//! another's, by the same. Active Messages tell rank 0 how many are done, and all others when all are.
+//! A pool of tasks that ranks steal from each other. All tasks begin at rank 0. Those that a rank has are a
+//! range, whose two ends lie in one word of its heap: it takes one off the front by a compare-and-swap, and
+//! whoever has none left takes the back half of another's, by the same. Active Messages tell rank 0 how many
+//! are done, and all others when all are.
 //!
 //! ```text
 //! cargo build --release --example work_stealing
@@ -52,8 +53,8 @@ fn take_one(node: &Node, tasks: GlobalPtr<u64>) -> Result<Option<u32>, Error> {
     }
 }
 
-/// Takes the back half of another's range, where there is more than one task in it. Ranges never come back to a rank that had
-/// them, so a word that looks as it did is as it was.
+/// Takes the back half of another's range, where there is more than one task in it. Ranges never come back to
+/// a rank that had them, so a word that looks as it did is as it was.
 fn steal(node: &Node, tasks: GlobalPtr<u64>) -> Result<Option<(u32, u32)>, Error> {
     let seen = node.fetch_add(tasks, 0)?;
     let (first, end) = unpack(seen);

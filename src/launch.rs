@@ -6,22 +6,23 @@
 //! # Ok::<(), standpipe::launch::LaunchError>(())
 //! ```
 //!
-//! **What a rank is given.** Its number and the job's secret in its environment; a process group of its own, so
-//! that a signal reaches whatever it starts in turn; standard input from the launcher for rank 0 unless that is a
-//! terminal, and nothing to read for the others. Ranks write where the launcher writes, unless their lines are
-//! [tagged](Launch::tag_output) or [handed to a function](Launch::on_line).
+//! **What a rank is given.** Its number and the job's secret in its environment; a process group of its own,
+//! so that a signal reaches whatever it starts in turn; standard input from the launcher for rank 0 unless
+//! that is a terminal, and nothing to read for the others. Ranks write where the launcher writes, unless
+//! their lines are [tagged](Launch::tag_output) or [handed to a function](Launch::on_line).
 //!
-//! **How a job ends.** A rank fails when it exits with a status other than zero or is killed by a signal. The first
-//! to fail is named, and the others get `SIGTERM` and, after a [grace period](Launch::grace), `SIGKILL`, unless they
-//! are to [go on](Launch::keep_going). Whatever a rank that has ended leaves in its process group is killed. If
-//! the launcher itself is killed, by whatever means, the kernel kills every rank; what a rank started in turn learns
-//! of it when it is a member of the job, and is not waited for.
+//! **How a job ends.** A rank fails when it exits with a status other than zero or is killed by a signal. The
+//! first to fail is named, and the others get `SIGTERM` and, after a [grace period](Launch::grace),
+//! `SIGKILL`, unless they are to [go on](Launch::keep_going). Whatever a rank that has ended leaves in its
+//! process group is killed. If the launcher itself is killed, by whatever means, the kernel kills every rank;
+//! what a rank started in turn learns of it when it is a member of the job, and is not waited for.
 //!
-//! **Signals** `SIGINT`, `SIGTERM`, `SIGHUP`, `SIGQUIT`, `SIGUSR1`, `SIGUSR2`, `SIGWINCH`, `SIGTSTP` and `SIGCONT`
-//! that reach the launcher while [`run`](Launch::run) is at work go to all ranks; those that the launcher ignores,
-//! as under `nohup`, do not. Ranks that still run a [grace period](Launch::grace) after `SIGINT` are killed, and all of them
-//! at once by a second one. No signal is blocked in a rank, whatever is in the launcher ([`unblock_signals`]); and while a job
-//! runs, a launcher that ignores `SIGCHLD` does not, as the kernel tells it how ranks end only then.
+//! **Signals** `SIGINT`, `SIGTERM`, `SIGHUP`, `SIGQUIT`, `SIGUSR1`, `SIGUSR2`, `SIGWINCH`, `SIGTSTP` and
+//! `SIGCONT` that reach the launcher while [`run`](Launch::run) is at work go to all ranks; those that the
+//! launcher ignores, as under `nohup`, do not. Ranks that still run a [grace period](Launch::grace) after
+//! `SIGINT` are killed, and all of them at once by a second one. No signal is blocked in a rank, whatever is
+//! in the launcher ([`unblock_signals`]); and while a job runs, a launcher that ignores `SIGCHLD` does not,
+//! as the kernel tells it how ranks end only then.
 
 mod end;
 mod kills;
@@ -98,9 +99,10 @@ impl Launch {
         self
     }
 
-    /// Whether every line that a rank writes gets `[rank] ` in front. Lines of different ranks are then never mixed;
-    /// a last line without a line feed gets one, and a line above 64 KiB is cut. Without this the ranks write
-    /// straight to the launcher's standard output and error, which costs nothing and promises nothing.
+    /// Whether every line that a rank writes gets `[rank] ` in front. Lines of different ranks are then never
+    /// mixed; a last line without a line feed gets one, and a line above 64 KiB is cut. Without this the
+    /// ranks write straight to the launcher's standard output and error, which costs nothing and promises
+    /// nothing.
     #[must_use]
     pub fn tag_output(mut self, tag: bool) -> Self {
         self.tag_output = tag;
@@ -114,9 +116,9 @@ impl Launch {
         self
     }
 
-    /// Hands every line that a rank writes to `on_line`, without its line feed, instead of printing it. Lines are cut
-    /// as by [`tag_output`](Self::tag_output). `on_line` runs on one thread of the launcher, in order for each rank
-    /// and stream; while it runs, ranks that write a lot wait.
+    /// Hands every line that a rank writes to `on_line`, without its line feed, instead of printing it. Lines
+    /// are cut as by [`tag_output`](Self::tag_output). `on_line` runs on one thread of the launcher, in order
+    /// for each rank and stream; while it runs, ranks that write a lot wait.
     #[must_use]
     pub fn on_line(mut self, on_line: impl Fn(u32, Stream, &[u8]) + Send + 'static) -> Self {
         self.on_line = Some(Box::new(on_line));
@@ -130,16 +132,16 @@ impl Launch {
         self
     }
 
-    /// How long the others may take to end after `SIGTERM` when a rank has failed, and all after `SIGINT`: 5 seconds
-    /// unless set.
+    /// How long the others may take to end after `SIGTERM` when a rank has failed, and all after `SIGINT`: 5
+    /// seconds unless set.
     #[must_use]
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
     }
 
-    /// Where to say which rank failed and what happens then: one line of text a call, without prefix or line feed.
-    /// Unless set it goes to standard error.
+    /// Where to say which rank failed and what happens then: one line of text a call, without prefix or line
+    /// feed. Unless set it goes to standard error.
     #[must_use]
     pub fn say(mut self, say: impl Fn(&str) + Send + 'static) -> Self {
         self.say = Box::new(say);
@@ -165,12 +167,13 @@ impl Launch {
     }
 }
 
-/// Lets the signals that [`Launch::run`] passes on come to the calling thread, for a program that does nothing but launch:
-/// whoever started it may have had them blocked, and a blocked signal is inherited. Ranks are started with none blocked in any
-/// case.
+/// Lets the signals that [`Launch::run`] passes on come to the calling thread, for a program that does
+/// nothing but launch: whoever started it may have had them blocked, and a blocked signal is inherited. Ranks
+/// are started with none blocked in any case.
 ///
 /// # Errors
-/// If the system refuses, which Linux does for no signal that there is. Any thread may call, and only its own signals change.
+/// If the system refuses, which Linux does for no signal that there is. Any thread may call, and only its own
+/// signals change.
 pub fn unblock_signals() -> std::io::Result<()> {
     vm::spawn::unblock_signals(&signals::FORWARDED)
 }

@@ -1,4 +1,5 @@
-//! Standpipe: put to and get from any address of any peer, one-sided and zero-copy, without registering memory.
+//! Standpipe: put to and get from any address of any peer, one-sided and zero-copy, without registering
+//! memory.
 //!
 //! A program started by `standpipe run -n 4 -- ./program` opens its [`Node`] and is one rank of a job:
 //!
@@ -25,10 +26,11 @@
 //!   ([`Remote::raw`]); [`Event`]s stand for operations under way.
 //! - [`Node::put_signal`] also tells the target, which [waits](Node::wait_signal) for it asleep.
 //! - [`Node::request`] runs a handler at a peer; [`Call`] says what handlers may do.
-//! - [`Node::fetch_add`], other atomics ([`Node::fetch`]), [`Node::barrier`] and [`Node::directory`] coordinate.
+//! - [`Node::fetch_add`], other atomics ([`Node::fetch`]), [`Node::barrier`] and [`Node::directory`]
+//!   coordinate.
 //! - [`Node::world`] is the team of all ranks: [`Team`]s have collectives, and split.
-//! - [`Node::stats`] tells what happened, and why it took the path that it took; [`watch`] tells it of a running job,
-//!   from outside.
+//! - [`Node::stats`] tells what happened, and why it took the path that it took; [`watch`] tells it of a
+//!   running job, from outside.
 
 mod api;
 mod base;

@@ -1,4 +1,5 @@
-//! The ways to reach peers: shared memory, for those on this host; libfabric, for the others; both, for the engine.
+//! The ways to reach peers: shared memory, for those on this host; libfabric, for the others; both, for the
+//! engine.
 
 pub(crate) mod mr_invalidation;
 pub(crate) mod net_wakeup;

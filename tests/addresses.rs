@@ -1,5 +1,5 @@
-//! Which of a host's addresses data take, on hosts that are network namespaces: those by which the two have met. Each case is
-//! tried by nodes that nobody launched, and by a job of the variables that torchrun leaves.
+//! Which of a host's addresses data take, on hosts that are network namespaces: those by which the two have
+//! met. Each case is tried by nodes that nobody launched, and by a job of the variables that torchrun leaves.
 //!
 //! The next case is a test of ten lines: see [`Case`].
 
@@ -198,7 +198,8 @@ fn docker_bridges_at_both_ends_with_one_address_are_passed_by() {
     Case { set_up: [DOCKER, DOCKER], ..PLAIN }.all_talk();
 }
 
-/// As load balancers add them, at `lo` and elsewhere. They lead nowhere, and are more than a host tells others.
+/// As load balancers add them, at `lo` and elsewhere. They lead nowhere, and are more than a host tells
+/// others.
 #[test]
 fn more_addresses_than_are_told_leave_the_one_that_leads_to_the_peer() {
     let at_lo: Vec<String> = (1..=40).map(|last| format!("ip address add 10.9.0.{last}/32 dev lo")).collect();
@@ -225,7 +226,8 @@ fn of_several_interfaces_the_one_that_leads_to_the_peer_is_taken() {
     Case { set_up: [&here, &there], ..PLAIN }.all_talk();
 }
 
-/// Processes of one network that cannot see each other, as those of a pod's containers, reach each other over it.
+/// Processes of one network that cannot see each other, as those of a pod's containers, reach each other over
+/// it.
 #[test]
 fn processes_that_share_a_network_and_do_not_see_each_other_talk() {
     if network().is_none() || !pids::are_given() {
@@ -322,7 +324,8 @@ fn a_node_at_two_networks_reaches_the_peers_of_both() {
     do_well(&mut two, "1", &mut one, 50);
 }
 
-/// Two that have met, and cannot reach each other's data, do not meet again and again: each time takes a number for good.
+/// Two that have met, and cannot reach each other's data, do not meet again and again: each time takes a
+/// number for good.
 #[test]
 fn who_is_met_in_vain_is_told_so_and_takes_few_numbers() {
     let Some(hosts) = PLAIN.hosts() else { return };

@@ -1,5 +1,5 @@
-//! What the common case does not cost: no allocation and no system call for a put, get or atomic in the heap, or for a small
-//! collective whose members poll, and no processor time for waiting.
+//! What the common case does not cost: no allocation and no system call for a put, get or atomic in the heap,
+//! or for a small collective whose members poll, and no processor time for waiting.
 //!
 //! That there is no system call is shown by a filter under which the first one kills the process.
 
@@ -27,8 +27,8 @@ thread_local! {
     static ASKED: Cell<u64> = const { Cell::new(0) };
 }
 
-// SAFETY: every call goes to the system's allocator as it came; the counter is a plain word of the thread's own, whose
-// use neither allocates nor unwinds.
+// SAFETY: every call goes to the system's allocator as it came; the counter is a plain word of the thread's
+// own, whose use neither allocates nor unwinds.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ASKED.set(ASKED.get() + 1);
@@ -230,8 +230,8 @@ fn allow_no_calls() {
 /// All-reduces and two kinds of barriers in turn, so many of each.
 const ROUNDS: u64 = 2000;
 
-/// Barriers and all-reduces of a word between two that do nothing else, once to get warm and once more under a filter that allows no
-/// system call. Whoever made an operation of each would make a dozen allocations.
+/// Barriers and all-reduces of a word between two that do nothing else, once to get warm and once more under
+/// a filter that allows no system call. Whoever made an operation of each would make a dozen allocations.
 fn together() {
     let config = support::config().progress(ProgressThread::Off);
     let node = Node::open(config).expect("a node");

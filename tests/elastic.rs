@@ -91,8 +91,8 @@ fn room_for_peers_ends_with_the_number() {
     meetings::room_for_peers_ends_with_the_number();
 }
 
-/// Sockets of this process that others can connect to, as the kernel lists them: each once, as it may list one twice while
-/// others change.
+/// Sockets of this process that others can connect to, as the kernel lists them: each once, as it may list
+/// one twice while others change.
 fn listening() -> Vec<String> {
     let fds = std::fs::read_dir("/proc/self/fd").expect("there").filter_map(Result::ok);
     let targets = fds.filter_map(|fd| std::fs::read_link(fd.path()).ok());
@@ -199,17 +199,18 @@ fn forks() {
     let team = here.node.world().split(Some(0), 0).expect("a split").expect("a color");
     let exposed =
         here.node.expose(&raw const *Box::leak(vec![0_u8; 4096].into_boxed_slice()), Rights::ReadWrite);
-    // SAFETY: no other thread of this process holds a lock of the allocator's or of this library's just now, so that the child can
-    // drop what it has copies of, after which it ends without returning.
+    // SAFETY: no other thread of this process holds a lock of the allocator's or of this library's just now,
+    // so that the child can drop what it has copies of, after which it ends without returning.
     let child = unsafe { libc::fork() };
     if child == 0 {
         drop((words, team, exposed, here));
-        // SAFETY: ends the child at once, whatever else its copy of the process has open; nothing of it is used afterwards.
+        // SAFETY: ends the child at once, whatever else its copy of the process has open; nothing of it is
+        // used afterwards.
         unsafe { libc::_exit(7) }
     }
     let mut status = 0;
-    // SAFETY: the child is this process's own, which nobody else waits for, and the place for its status is a local that outlives
-    // the call.
+    // SAFETY: the child is this process's own, which nobody else waits for, and the place for its status is a
+    // local that outlives the call.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7, "{status:#x}");
     assert_eq!(words.read(99_999), 7);

@@ -1,5 +1,5 @@
-//! Nodes that nobody launched, over a network: on one host, and on hosts that are network namespaces. Where there is no libfabric,
-//! or none can be made, that is skipped, aloud.
+//! Nodes that nobody launched, over a network: on one host, and on hosts that are network namespaces. Where
+//! there is no libfabric, or none can be made, that is skipped, aloud.
 
 #[path = "support/hosts.rs"]
 mod hosts;
@@ -100,7 +100,8 @@ fn room_for_peers_ends_with_the_number() {
     over_network(meetings::room_for_peers_ends_with_the_number);
 }
 
-/// A node on one of the hosts. What it reaches others by is what it finds: `shm`, the default, where they are on its host.
+/// A node on one of the hosts. What it reaches others by is what it finds: `shm`, the default, where they are
+/// on its host.
 fn start_at(host: &Host, settings: &[(&str, &str)]) -> Other {
     let mut command = host.command(&itself("found"));
     command.envs(settings.iter().copied());

@@ -1,4 +1,5 @@
-//! A program whose allocator is the heap: what it allocates is mapped by its peers, whoever freed what before.
+//! A program whose allocator is the heap: what it allocates is mapped by its peers, whoever freed what
+//! before.
 
 #[path = "support/members.rs"]
 mod members;
@@ -156,7 +157,8 @@ fn a_heap_for_which_there_is_no_room_may_be_made_smaller() {
     assert!(said.contains("the second has it"), "{said}\n{error}");
 }
 
-/// Opens a node whose heap does not fit into the address space that this process may have, and then one whose heap does.
+/// Opens a node whose heap does not fit into the address space that this process may have, and then one whose
+/// heap does.
 fn limited() {
     let memory = |line: &str| {
         let all = std::fs::read_to_string("/proc/meminfo").expect("it is told");

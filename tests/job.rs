@@ -1,5 +1,5 @@
-//! The public API between real processes: a job of two, of three, and of more processes than most test machines have
-//! cores. Every byte that moves is verified by its receiver.
+//! The public API between real processes: a job of two, of three, and of more processes than most test
+//! machines have cores. Every byte that moves is verified by its receiver.
 
 mod support;
 
@@ -79,7 +79,8 @@ fn all_this_holds_over_the_network() {
     }
 }
 
-/// The keeper of the barrier's counter leaves at once, and who came last has yet to find the way to most others.
+/// The keeper of the barrier's counter leaves at once, and who came last has yet to find the way to most
+/// others.
 #[test]
 fn the_first_barrier_may_be_the_last_thing_that_happens() {
     let Some(network) = support::network() else { return };
@@ -124,7 +125,8 @@ fn seed(from: Rank, to: Rank, purpose: u64) -> u64 {
 
 const BLOCK: usize = 100_000;
 
-/// Each rank puts a block at each other's heap and private memory, by each of the ways to put; everyone gets all back.
+/// Each rank puts a block at each other's heap and private memory, by each of the ways to put; everyone gets
+/// all back.
 fn blocks(node: &Node) {
     let (me, size) = (node.rank(), node.size() as usize);
     let heap = node.heap().alloc_zeroed::<u8>(size * BLOCK).expect("room");
@@ -168,7 +170,8 @@ fn blocks(node: &Node) {
     node.barrier().expect("barrier");
 }
 
-/// Each rank scatters pieces of random lengths over all others, heap and private memory by turns, in one call.
+/// Each rank scatters pieces of random lengths over all others, heap and private memory by turns, in one
+/// call.
 fn lists(node: &Node) {
     const PIECES: usize = 300;
     const PLACE: usize = 600;
@@ -293,7 +296,8 @@ fn messages() {
                 0 => call.reply(got, [n; 4]),
                 1 => call.reply_medium(got, [n; 4], &payload.iter().map(|b| !b).collect::<Vec<_>>()),
                 _ => {
-                    // SAFETY: the sender says where its own `Private` is, which it keeps until all answers have come.
+                    // SAFETY: the sender says where its own `Private` is, which it keeps until all answers
+                    // have come.
                     let to = unsafe { Remote::raw(call.from(), addr) };
                     call.reply_long(long_got, [n; 4], to, &pattern(n, 5000))
                 }

@@ -273,7 +273,8 @@ fn a_job_leaves_nothing_behind() {
     let lines = heard.lines(0);
     let job = &lines[0];
     assert_eq!((job.len(), lines[1].as_str()), (32, "1"), "the broker listened while the job ran");
-    // A process that another thread is just starting has a copy of every descriptor until it is another program.
+    // A process that another thread is just starting has a copy of every descriptor until it is another
+    // program.
     let sockets = || std::fs::read_to_string("/proc/net/unix").expect("Linux");
     assert!(eventually(|| !sockets().contains(job.as_str())));
     let shm = std::fs::read_dir("/dev/shm").expect("Linux").filter_map(Result::ok);
@@ -316,8 +317,8 @@ fn join(env: &JobEnv, on_notice: impl Fn(Notice) + Send + 'static) -> Membership
     Membership::join(env, file.as_fd(), file.as_fd(), soon(), Box::new(on_notice)).expect("let in")
 }
 
-/// Every rank hands over an event counter as its heap, counts up all others', and stays until all have counted its
-/// own: so nobody leaves before everybody has met.
+/// Every rank hands over an event counter as its heap, counts up all others', and stays until all have
+/// counted its own: so nobody leaves before everybody has met.
 fn mesh(env: &JobEnv) {
     let control = File::open("/dev/null").expect("every system has it");
     let heap = eventfd(0, EventfdFlags::CLOEXEC).expect("an event counter");

@@ -1,5 +1,5 @@
-//! What signals do to a launcher and its ranks, `SIGKILL` included. The launcher of each test is this program again,
-//! running [`child`] alone.
+//! What signals do to a launcher and its ranks, `SIGKILL` included. The launcher of each test is this program
+//! again, running [`child`] alone.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -25,8 +25,8 @@ struct Launcher {
 }
 
 impl Launcher {
-    /// Launches `ranks` shells that run `script`, and hear of every signal though these tests may be run under nohup, or in a
-    /// script's background, which ignores interrupts.
+    /// Launches `ranks` shells that run `script`, and hear of every signal though these tests may be run
+    /// under nohup, or in a script's background, which ignores interrupts.
     fn of(ranks: u32, script: &str) -> Self {
         let env = [(SCRIPT, script), ("RANKS", &ranks.to_string())];
         Self::start("launcher", &env, &["env", "--default-signal"])

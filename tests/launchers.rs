@@ -1,4 +1,5 @@
-//! Jobs that other launchers have started: Open MPI's and MPICH's, and processes with variables such as torchrun's.
+//! Jobs that other launchers have started: Open MPI's and MPICH's, and processes with variables such as
+//! torchrun's.
 //!
 //! Launchers that are not installed are skipped, aloud.
 
@@ -272,7 +273,8 @@ fn at_hosts(hosts: &[Host], name: &str) -> Vec<Started> {
     (0..RANKS).map(start_rank).collect()
 }
 
-/// Hosts that processes reach each other from, which takes libfabric; `None`, said aloud, where that or they cannot be had.
+/// Hosts that processes reach each other from, which takes libfabric; `None`, said aloud, where that or they
+/// cannot be had.
 fn far_hosts(count: usize) -> Option<Vec<Host>> {
     if let Err(error) = standpipe::network::look_for(None) {
         testbed::skip(&error);

@@ -1,5 +1,5 @@
-//! Jobs under limits of locked memory, as a user without privileges: over shared memory and `tcp`, which pin nothing, and
-//! over providers that pin, where `cargo xtask verbs` names them.
+//! Jobs under limits of locked memory, as a user without privileges: over shared memory and `tcp`, which pin
+//! nothing, and over providers that pin, where `cargo xtask verbs` names them.
 
 mod support;
 
@@ -137,7 +137,8 @@ impl Told {
     }
 }
 
-/// Runs a job of two ranks in `role`, under this limit and without privileges. `None`, said aloud: it cannot be had here.
+/// Runs a job of two ranks in `role`, under this limit and without privileges. `None`, said aloud: it cannot
+/// be had here.
 fn told(role: &str, transport: &str, limit: &str) -> Option<Told> {
     // Where this process may, it makes room for every limit that its children lay on themselves.
     let _ = setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None });

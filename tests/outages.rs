@@ -1,4 +1,5 @@
-//! Networks and hosts that fail: links that go down, and come up again or not; hosts that die at once, or stop; delay.
+//! Networks and hosts that fail: links that go down, and come up again or not; hosts that die at once, or
+//! stop; delay.
 //!
 //! Hosts are network namespaces at a switch. Where none can be made, this is skipped, aloud.
 
@@ -25,15 +26,16 @@ const PER_HOST: usize = 2;
 const CALL: Duration = Duration::from_millis(300);
 const CALL_MAX: Duration = Duration::from_secs(10);
 
-/// How long the death of a host, which its system tells of, may stay unnoticed: a signal comes twice a second, and who was
-/// never talked to is knocked at for four seconds.
+/// How long the death of a host, which its system tells of, may stay unnoticed: a signal comes twice a
+/// second, and who was never talked to is knocked at for four seconds.
 const NOTICE_MAX: Duration = Duration::from_secs(15);
 
 /// What the ranks of some tests allow for silence, and what is added to it by pulses and a busy machine.
 const SILENCE_MS: &str = "3000";
 const SILENCE_MAX: Duration = Duration::from_secs(12);
 
-/// Hosts that processes reach each other from, which takes libfabric; `None`, said aloud, where that or they cannot be had.
+/// Hosts that processes reach each other from, which takes libfabric; `None`, said aloud, where that or they
+/// cannot be had.
 fn far_hosts(count: usize) -> Option<Vec<Host>> {
     if let Err(error) = standpipe::network::look_for(None) {
         testbed::skip(&error);

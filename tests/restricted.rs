@@ -1,5 +1,5 @@
-//! Processes that may not use cross-memory attach, for real: by seccomp filters, by missing ptrace rights; and
-//! processes with small limits. Each rank lays its restriction on itself before it opens its node.
+//! Processes that may not use cross-memory attach, for real: by seccomp filters, by missing ptrace rights;
+//! and processes with small limits. Each rank lays its restriction on itself before it opens its node.
 
 mod support;
 
@@ -341,8 +341,8 @@ fn faults(node: &Node, peer: Rank) {
     node.quiet().expect("an error is told once");
 }
 
-/// A long message lands at the peer. Its handler, which answers in kind, runs though the program computes, if the peer
-/// has a progress thread.
+/// A long message lands at the peer. Its handler, which answers in kind, runs though the program computes, if
+/// the peer has a progress thread.
 fn asks(node: &Node, peer: Rank, landed: &AtomicU64) {
     let there = private_of(node, peer, "memory").plus(200_000);
     let handler = node.handler("landed").expect("registered");

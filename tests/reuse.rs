@@ -1,5 +1,6 @@
-//! Names that the kernel gives to others once their owner has ended: a peer's process number, by which its private memory is
-//! reached. Nothing is written into the process that has the number next, whenever the survivor was stopped.
+//! Names that the kernel gives to others once their owner has ended: a peer's process number, by which its
+//! private memory is reached. Nothing is written into the process that has the number next, whenever the
+//! survivor was stopped.
 
 #[path = "support/pids.rs"]
 mod pids;
@@ -216,7 +217,8 @@ struct Freezer {
 
 impl Freezer {
     fn of(pid: u32) -> Option<Freezer> {
-        // By version 1 and 2: the mount, the process's group in /proc, how to freeze, how to see that it is frozen, how to thaw.
+        // By version 1 and 2: the mount, the process's group in /proc, how to freeze, how to see that it is
+        // frozen, how to thaw.
         let versions = [
             (
                 "/sys/fs/cgroup/freezer",
@@ -292,7 +294,8 @@ fn thread_of(pid: u32, name: &str) -> libc::pid_t {
     path.file_name().and_then(|number| number.to_str()?.parse().ok()).expect("a number")
 }
 
-/// Holds the survivor where it calls the kernel to copy, and gives the target's number away meanwhile. What the stranger says.
+/// Holds the survivor where it calls the kernel to copy, and gives the target's number away meanwhile. What
+/// the stranger says.
 fn between_look_and_copy(role: &str, call: libc::c_long) -> String {
     let mut target = Process::start(&mut itself("target"));
     let (mut survivor, thread) = survivor_of(&mut target, role);
@@ -402,7 +405,8 @@ fn threaded() {
     sleep();
 }
 
-/// A process whose first thread ends when it is told: a child of this one's, as the first thread of this one is not ours to end.
+/// A process whose first thread ends when it is told: a child of this one's, as the first thread of this one
+/// is not ours to end.
 fn headless() {
     // SAFETY: the child goes on with this thread alone, which has locked nothing.
     if unsafe { libc::fork() } != 0 {
@@ -433,7 +437,8 @@ fn stranger() {
 }
 
 fn there(peer: Rank) -> Remote {
-    // SAFETY: a page of a target, which has it for this; or of a stranger, which only looks what becomes of it.
+    // SAFETY: a page of a target, which has it for this; or of a stranger, which only looks what becomes of
+    // it.
     unsafe { Remote::raw(peer, PLACE as u64) }
 }
 

@@ -1,5 +1,6 @@
-//! What ships: which way each operation takes, why, by how many calls of the kernel, and what its target's processor does for it. The
-//! table stands in `ships.txt`: a change that is to leave the ways alone leaves that file alone.
+//! What ships: which way each operation takes, why, by how many calls of the kernel, and what its target's
+//! processor does for it. The table stands in `ships.txt`: a change that is to leave the ways alone leaves
+//! that file alone.
 
 mod support;
 #[path = "support/traced.rs"]
@@ -73,7 +74,8 @@ fn each_operation_goes_the_way_that_the_table_says() {
     assert!(changed.is_empty() && counts.0 == counts.1, "{counts:?} lines\n{}", changed.join("\n"));
 }
 
-/// The rows of one transport. Where messages are waited for, calls of the kernel depend on the moment, and are not counted.
+/// The rows of one transport. Where messages are waited for, calls of the kernel depend on the moment, and
+/// are not counted.
 fn ways(settings: &[(&str, &str)], count: bool) -> Vec<String> {
     let heard = Heard::default();
     let job = settings
@@ -161,7 +163,8 @@ fn ship() {
     if node.rank() == 0 {
         let (heap, word) = (heap_of(&node, 1, "heap"), heap_of(&node, 1, "word"));
         let [addr, _] = look_up(&node, 1, "private");
-        // SAFETY: bytes of the other's `Private`, which takes writes at any time and stays until both have come to the barrier.
+        // SAFETY: bytes of the other's `Private`, which takes writes at any time and stays until both have
+        // come to the barrier.
         let private = unsafe { Remote::raw(1, addr.next_multiple_of(PAGE)) };
         let bench = Bench { node: node.clone(), heap, private, word, served, told };
         // A thread of its own ends before the process does, and with it what is counted.

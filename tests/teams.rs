@@ -217,8 +217,8 @@ fn in_the_heap(node: &Node, team: &Team, count: usize) {
     assert_eq!(from[..count], apart, "what is given stays as it is");
 }
 
-/// Many collectives under way at once in two teams interleaved, the same by a seed at all ranks; events are waited for in
-/// an order of each rank's own, and some dropped.
+/// Many collectives under way at once in two teams interleaved, the same by a seed at all ranks; events are
+/// waited for in an order of each rank's own, and some dropped.
 fn history(node: &Node) {
     let world = node.world();
     for seed in 0..6 {

@@ -1,4 +1,5 @@
-//! Memory that others' libraries stumble over: transfers longer than 32 bits count, and huge pages at either end.
+//! Memory that others' libraries stumble over: transfers longer than 32 bits count, and huge pages at either
+//! end.
 
 mod support;
 
@@ -48,7 +49,8 @@ fn child() {
     }
 }
 
-/// Addresses by the gigabyte with little memory behind them: one stripe over and over, and a page of its own at the end.
+/// Addresses by the gigabyte with little memory behind them: one stripe over and over, and a page of its own
+/// at the end.
 struct Striped {
     start: *mut u8,
     len: usize,

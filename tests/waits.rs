@@ -1,7 +1,8 @@
-//! Waits end: every kind of wait, by each setting of the progress thread, near and far, launched and not, under tokio's two
-//! runtimes and on a thread that parks itself.
+//! Waits end: every kind of wait, by each setting of the progress thread, near and far, launched and not,
+//! under tokio's two runtimes and on a thread that parks itself.
 //!
-//! Each case is two real processes, of which one may only sleep where the setting promises that it is served all the same.
+//! Each case is two real processes, of which one may only sleep where the setting promises that it is served
+//! all the same.
 
 mod support;
 
@@ -159,7 +160,8 @@ fn rank(executor: &str) {
     node.barrier().expect("barrier");
 }
 
-/// A node with memory for others. It sleeps, and makes no call, unless its setting says that nobody else serves peers.
+/// A node with memory for others. It sleeps, and makes no call, unless its setting says that nobody else
+/// serves peers.
 fn owner(setting: &str) {
     let node = node();
     let memory = Private::from(&pattern(0, 4 * LEN));
@@ -185,7 +187,8 @@ fn puller(executor: &str, address: &str, counter: &str, memory: &str) {
     let node = node();
     let peer = node.connect_to(support::unhex(address)).expect("connected");
     let [counter, memory] = [counter, memory].map(|text| text.parse::<u64>().expect("a number"));
-    // SAFETY: bytes of a `Private` of the owner's, which takes writes by others at any time and stays until the owner ends.
+    // SAFETY: bytes of a `Private` of the owner's, which takes writes by others at any time and stays until
+    // the owner ends.
     let theirs = unsafe { Remote::raw(peer, memory) };
     let own = node.heap().alloc_zeroed::<u64>(1).expect("room");
     for round in 1..=ROUNDS {
@@ -204,7 +207,8 @@ fn puller(executor: &str, address: &str, counter: &str, memory: &str) {
     say("done");
 }
 
-/// Awaits operations, one after the other and several at once, with one whose memory has the pattern of this seed.
+/// Awaits operations, one after the other and several at once, with one whose memory has the pattern of this
+/// seed.
 async fn awaits(node: Node, theirs: Remote, seed: Rank) {
     let (result, buffer) = node.put_nb(theirs.plus(LEN as u64), pattern(9, LEN)).await;
     assert_eq!(result, Ok(()));

@@ -50,7 +50,8 @@ impl Steps {
     }
 }
 
-/// Puts to the neighbour's heap and private memory and sends messages until told to stop, then says what it did.
+/// Puts to the neighbour's heap and private memory and sends messages until told to stop, then says what it
+/// did.
 fn busy(steps: &Steps) {
     let node = Node::open(config().handler("count", |_| {})).expect("a node");
     let counters = node.heap().alloc_zeroed::<u64>(64).expect("room");

@@ -1,7 +1,7 @@
 //! Node addresses that anybody may send: whatever they say, reading one ends with a value or an error.
 //!
-//! The input is read as it is, and once more with a header and a checksum that are right, so that what comes after these is
-//! reached.
+//! The input is read as it is, and once more with a header and a checksum that are right, so that what comes
+//! after these is reached.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! What those say at a node's network door, or at a rendezvous, who have its secret: whatever it is, reading it ends with words
-//! or an error.
+//! What those say at a node's network door, or at a rendezvous, who have its secret: whatever it is, reading
+//! it ends with words or an error.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Processes that say anything to the broker, with and without the job's secret: it never dies, and it always answers
-//! an honest process that joins.
+//! Processes that say anything to the broker, with and without the job's secret: it never dies, and it always
+//! answers an honest process that joins.
 #![no_main]
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};

@@ -1,4 +1,5 @@
-//! What a launcher answers that speaks PMI 1 or 2: whatever it is, talking with it ends with words or an error.
+//! What a launcher answers that speaks PMI 1 or 2: whatever it is, talking with it ends with words or an
+//! error.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! A peer that sends any headers and payloads: the engine never panics, hands out no handler index beyond the table,
-//! touches no memory that is not its own, and once the peer is lost nothing waits for it any more.
+//! A peer that sends any headers and payloads: the engine never panics, hands out no handler index beyond the
+//! table, touches no memory that is not its own, and once the peer is lost nothing waits for it any more.
 #![no_main]
 
 use engine::node::{AmBody, Polled};

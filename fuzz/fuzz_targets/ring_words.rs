@@ -1,5 +1,5 @@
-//! A ring whose words the other side overwrites at will: every step ends, in an error or in a message of possible
-//! size; and as long as nobody interferes, what comes out is what went in.
+//! A ring whose words the other side overwrites at will: every step ends, in an error or in a message of
+//! possible size; and as long as nobody interferes, what comes out is what went in.
 #![no_main]
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};

@@ -1,5 +1,5 @@
-//! Members of a team that send anything: the engine never panics, writes no memory but what its collectives were given, and
-//! once the members are lost nothing waits any more.
+//! Members of a team that send anything: the engine never panics, writes no memory but what its collectives
+//! were given, and once the members are lost nothing waits any more.
 #![no_main]
 
 use engine::collective::{Collective, Elements};

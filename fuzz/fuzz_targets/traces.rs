@@ -10,7 +10,8 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use sim::recording::{MAGIC, Trace, VERSION};
 
 fuzz_target!(|input: &[u8]| {
-    // As it is, and once more behind the first bytes that every trace has, so that what comes after these is reached.
+    // As it is, and once more behind the first bytes that every trace has, so that what comes after these is
+    // reached.
     let version = VERSION.to_le_bytes();
     for bytes in [input.to_vec(), [&MAGIC[..], &version, input].concat()] {
         let file = memfd_create("trace", MemfdFlags::CLOEXEC).expect("the machine has memory left");

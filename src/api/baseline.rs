@@ -1,4 +1,5 @@
-//! The machine's own limits on a job's memory, for `standpipe perf` and anyone who wants to measure against them.
+//! The machine's own limits on a job's memory, for `standpipe perf` and anyone who wants to measure against
+//! them.
 
 mod network;
 
@@ -56,8 +57,8 @@ pub fn mapped(node: &Node, ptr: GlobalPtr<u8>, len: usize) -> Result<Mapped, Err
     Ok(Mapped::new(memory, ptr.offset(), len).expect("these very bytes were read above"))
 }
 
-/// Calls process_vm_writev `times` times, with one list for all pieces, of one peer and all private. `None` where the
-/// kernel refuses.
+/// Calls process_vm_writev `times` times, with one list for all pieces, of one peer and all private. `None`
+/// where the kernel refuses.
 ///
 /// # Errors
 /// As for [`Node::connect`].
@@ -69,8 +70,8 @@ pub fn attach_put(node: &Node, pieces: &[(Remote, &[u8])], times: u32) -> Result
     let peer = peer(node, first.peer())?;
     let remote: Vec<Iov> = pieces.iter().map(|(remote, local)| there(peer, remote, local.len())).collect();
     let local: Vec<Iov> = pieces.iter().map(|(_, local)| here(local.as_ptr(), local.len())).collect();
-    // SAFETY: the local pieces are slices borrowed for reading; whoever made the `Remote`s promised that putting
-    // through them does no harm.
+    // SAFETY: the local pieces are slices borrowed for reading; whoever made the `Remote`s promised that
+    // putting through them does no harm.
     Ok(unsafe { vm::baseline::attach_write(peer.reach.pid, &remote, &local, times) })
 }
 

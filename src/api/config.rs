@@ -12,8 +12,8 @@ use crate::transport::peers::PLACES_MAX;
 use crate::transport::shm::Attach;
 pub use settings::{ConfigError, SETTINGS, Setting};
 
-/// How long a rank on another host may be silent where nothing else is said: no network that is to be used again is away
-/// for longer, and few machines that are busy.
+/// How long a rank on another host may be silent where nothing else is said: no network that is to be used
+/// again is away for longer, and few machines that are busy.
 const SILENCE: Duration = Duration::from_secs(60);
 
 /// How long the processes that another launcher has started may take to meet.
@@ -30,12 +30,14 @@ const PEERS_MAX: u32 = PLACES_MAX - 1;
 pub enum ProgressThread {
     /// Always.
     On,
-    /// Never: no thread of the library runs a handler or serves a peer. Progress is made by calls that wait, and by polls of tasks that
-    /// await: a thread that only wakes them is started at the first await that has to wait.
+    /// Never: no thread of the library runs a handler or serves a peer. Progress is made by calls that wait,
+    /// and by polls of tasks that await: a thread that only wakes them is started at the first await that has
+    /// to wait.
     Off,
-    /// Where peers depend on it: over a network; where cross-memory attach is forbidden, and from when on a peer reaches this process's
-    /// private memory by messages because it finds it forbidden; and in a node that nobody launched, that has handlers and gives its
-    /// [address](crate::Node::address). And where tasks do: from the first await that has to wait.
+    /// Where peers depend on it: over a network; where cross-memory attach is forbidden, and from when on a
+    /// peer reaches this process's private memory by messages because it finds it forbidden; and in a node
+    /// that nobody launched, that has handlers and gives its [address](crate::Node::address). And where tasks
+    /// do: from the first await that has to wait.
     #[default]
     Auto,
 }
@@ -48,7 +50,8 @@ pub enum Transport {
     Shm,
     /// By libfabric, and nothing else.
     Ofi {
-        /// libfabric's name of the provider, such as `tcp` or `verbs;ofi_rxm`; `None`: the best that can be opened.
+        /// libfabric's name of the provider, such as `tcp` or `verbs;ofi_rxm`; `None`: the best that can be
+        /// opened.
         provider: Option<String>,
     },
 }
@@ -80,13 +83,15 @@ impl std::fmt::Display for Transport {
 /// What of a process's private memory its peers may read and write. Its heap they always may.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Exposure {
-    /// [`Exposure::Everything`] in a launched job, whose processes are one program's, and [`Exposure::Ranges`] outside one.
+    /// [`Exposure::Everything`] in a launched job, whose processes are one program's, and
+    /// [`Exposure::Ranges`] outside one.
     #[default]
     Auto,
     /// All of it, as a debugger of the same user could.
     Everything,
-    /// What [`Node::expose`](crate::Node::expose) names, for as long as it does; nothing else. What comes by message is checked by this
-    /// process, which hands out no key that reaches beyond; peers of its host, which could attach to it, go by message instead.
+    /// What [`Node::expose`](crate::Node::expose) names, for as long as it does; nothing else. What comes by
+    /// message is checked by this process, which hands out no key that reaches beyond; peers of its host,
+    /// which could attach to it, go by message instead.
     Ranges,
 }
 
@@ -162,9 +167,10 @@ impl Config {
         self
     }
 
-    /// Puts to private memory by a descriptor of the peer's memory, which never means another process. By cross-memory attach, which
-    /// names the peer by its number, a put may be written into another process in one case: this process was stopped in the
-    /// middle of the put, and meanwhile the peer ended and its number was given away. A launcher of ours prevents that in its jobs.
+    /// Puts to private memory by a descriptor of the peer's memory, which never means another process. By
+    /// cross-memory attach, which names the peer by its number, a put may be written into another process in
+    /// one case: this process was stopped in the middle of the put, and meanwhile the peer ended and its
+    /// number was given away. A launcher of ours prevents that in its jobs.
     ///
     /// Gets are not concerned: they end with [`Error::PeerLost`](crate::Error::PeerLost) then.
     pub fn attach_strict(mut self) -> Config {
@@ -178,11 +184,11 @@ impl Config {
         self
     }
 
-    /// Sets how memory is registered where ranks are reached over a network; the same at every rank. Without it that is
-    /// [`Strategy::Firehose`] with a provider that is known to pin what is registered (`verbs`, `cxi`), and
-    /// [`Strategy::Bounce`] with all others, as `tcp`: with such a one, and any other strategy, this process must keep
-    /// mapped what peers have been told of. They may have it registered still, and this process dies, or shows
-    /// something else, if it is not there.
+    /// Sets how memory is registered where ranks are reached over a network; the same at every rank. Without
+    /// it that is [`Strategy::Firehose`] with a provider that is known to pin what is registered (`verbs`,
+    /// `cxi`), and [`Strategy::Bounce`] with all others, as `tcp`: with such a one, and any other strategy,
+    /// this process must keep mapped what peers have been told of. They may have it registered still, and
+    /// this process dies, or shows something else, if it is not there.
     ///
     /// # Panics
     /// For [`Strategy::Hardware`]: no network reaches memory without keys and says what is not there.
@@ -215,8 +221,8 @@ impl Config {
         self
     }
 
-    /// Sets how many other nodes may become this one's peers during its life outside a launched job, lost ones counted:
-    /// [`Node::connect_to`](crate::Node::connect_to).
+    /// Sets how many other nodes may become this one's peers during its life outside a launched job, lost
+    /// ones counted: [`Node::connect_to`](crate::Node::connect_to).
     ///
     /// # Panics
     /// For more than 65,535.
@@ -232,30 +238,31 @@ impl Config {
         self
     }
 
-    /// Sets where the node listens outside a launched job, from its first call of [`Node::address`](crate::Node::address) or
-    /// [`Node::connect_to`](crate::Node::connect_to) on.
+    /// Sets where the node listens outside a launched job, from its first call of
+    /// [`Node::address`](crate::Node::address) or [`Node::connect_to`](crate::Node::connect_to) on.
     pub fn listen(mut self, listen: Listen) -> Config {
         self.listen = listen;
         self
     }
 
-    /// Sets by which of its host's interfaces, or addresses, ranks on other hosts reach this one over a network: the name of an
-    /// interface, or an address of IP. Without it that is the address by which the ranks have met; where a launcher has brought
-    /// them together, the one that the system sends from to the host of rank 0. A node of no job has [`Config::listen`].
+    /// Sets by which of its host's interfaces, or addresses, ranks on other hosts reach this one over a
+    /// network: the name of an interface, or an address of IP. Without it that is the address by which the
+    /// ranks have met; where a launcher has brought them together, the one that the system sends from to the
+    /// host of rank 0. A node of no job has [`Config::listen`].
     pub fn interface(mut self, name_or_address: impl Into<String>) -> Config {
         self.interface = Some(name_or_address.into());
         self
     }
 
-    /// Sets how long nothing may be heard from a rank on another host before it is lost; `None`: for ever. Less than a few
-    /// seconds also loses those that are merely late.
+    /// Sets how long nothing may be heard from a rank on another host before it is lost; `None`: for ever.
+    /// Less than a few seconds also loses those that are merely late.
     pub fn silence(mut self, silence: Option<Duration>) -> Config {
         self.silence = silence;
         self
     }
 
-    /// Adds an Active-Message handler under a name; every process of the job must add the same names. What a handler
-    /// may do is said at [`Call`].
+    /// Adds an Active-Message handler under a name; every process of the job must add the same names. What a
+    /// handler may do is said at [`Call`].
     ///
     /// # Panics
     /// When the name is taken, empty or longer than 255 bytes, or is the 4,097th.

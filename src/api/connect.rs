@@ -23,7 +23,8 @@ use crate::transport::peers::{Card, check_place};
 /// How long a connection may take when the node has no timeout.
 const CONNECT_WITHIN: Duration = Duration::from_secs(60);
 
-/// Meetings that may come to nothing in one call, as each takes a number: the first may find a peer that was lost just now.
+/// Meetings that may come to nothing in one call, as each takes a number: the first may find a peer that was
+/// lost just now.
 const TRIES: u32 = 2;
 
 debug_is_display!(ConnectError);
@@ -44,13 +45,14 @@ pub enum ConnectError {
     /// The address is this very node's.
     #[error("the address is this node's own")]
     Oneself,
-    /// The node is on another host, or in another network or process namespace, and its address names no way there: it had no
-    /// network.
+    /// The node is on another host, or in another network or process namespace, and its address names no way
+    /// there: it had no network.
     #[error(
         "the node is on another host, or in another network or process namespace, and its address names no way there"
     )]
     Elsewhere,
-    /// The node listens nowhere, by its setting: so it has no address, and reaches no node but by shared memory.
+    /// The node listens nowhere, by its setting: so it has no address, and reaches no node but by shared
+    /// memory.
     #[error(
         "STANDPIPE_LISTEN=none: this node has no address, and reaches only nodes that share memory with it, since whatever is \
          reached over a network must listen itself"
@@ -72,15 +74,15 @@ pub enum ConnectError {
         /// Why there is none.
         why: String,
     },
-    /// The node's host was not reached over the network, or others listen there: then the node is gone or stopped, or the address is
-    /// not the one that it gave.
+    /// The node's host was not reached over the network, or others listen there: then the node is gone or
+    /// stopped, or the address is not the one that it gave.
     #[error("the node was not reached over the network: {tried}")]
     Unreachable {
         /// What became of each way that the address names.
         tried: String,
     },
-    /// The process that gave the address has ended, or has closed its node, or is just about to. If it was started again, it has
-    /// another address.
+    /// The process that gave the address has ended, or has closed its node, or is just about to. If it was
+    /// started again, it has another address.
     #[error("the node that gave the address is gone")]
     Gone,
     /// Another user's process listens where the node did. It has not been shown the secret.
@@ -117,12 +119,14 @@ pub enum ConnectError {
         /// Its number as it is seen from here, or zero.
         pid: u32,
     },
-    /// The node did not answer in time: it may be stopped, or too much of the time went into opening libfabric here.
+    /// The node did not answer in time: it may be stopped, or too much of the time went into opening
+    /// libfabric here.
     #[error("the node did not answer within {} ms{}", waited.as_millis(), of_each(tried))]
     Timeout {
         /// How long the call took, the opening of libfabric included.
         waited: Duration,
-        /// What had come of each way that the address names by then, or nothing where the node itself was reached.
+        /// What had come of each way that the address names by then, or nothing where the node itself was
+        /// reached.
         tried: String,
     },
     /// The node answered what makes no sense.
@@ -199,24 +203,25 @@ impl From<JoinError> for ConnectError {
 
 /// Peers from outside any job.
 impl Node {
-    /// This node's address: bytes to be sent, by any means, to those who are to be its peers. They are a secret: whoever has
-    /// them may become a peer, on this host if it belongs to this user, and reads and writes this process's heap then, and what it
-    /// [exposes](Node::expose).
+    /// This node's address: bytes to be sent, by any means, to those who are to be its peers. They are a
+    /// secret: whoever has them may become a peer, on this host if it belongs to this user, and reads and
+    /// writes this process's heap then, and what it [exposes](Node::expose).
     ///
-    /// The address means nothing once the node is closed. It names the host's IP addresses as they are at the call: an address that was
-    /// given before stays good for as long as one of those that it names leads here. The call opens the listener: from the first
-    /// call on, a thread waits for those who come, at a socket of this host's and at a TCP port, or as
-    /// [`Config::listen`](crate::Config::listen) says. Where the node has handlers, and
-    /// [`ProgressThread::Auto`](crate::ProgressThread::Auto), it starts the progress thread besides, which runs them while no call
-    /// waits. A peer that has come has a number here, which [`Call::from`] tells
-    /// handlers, and which [`Node::peers`] lists.
+    /// The address means nothing once the node is closed. It names the host's IP addresses as they are at the
+    /// call: an address that was given before stays good for as long as one of those that it names leads
+    /// here. The call opens the listener: from the first call on, a thread waits for those who come, at a
+    /// socket of this host's and at a TCP port, or as [`Config::listen`](crate::Config::listen) says. Where
+    /// the node has handlers, and [`ProgressThread::Auto`](crate::ProgressThread::Auto), it starts the
+    /// progress thread besides, which runs them while no call waits. A peer that has come has a number here,
+    /// which [`Call::from`] tells handlers, and which [`Node::peers`] lists.
     ///
     /// [`Call::from`]: crate::Call::from
     ///
     /// # Errors
-    /// [`ConnectError::InJob`] in a launched job, [`ConnectError::Os`] where the system gives no socket or thread;
-    /// [`ConnectError::Network`] where all peers are to be reached over a network, and there is none; [`ConnectError::NotListening`]
-    /// and [`ConnectError::Listen`] where the node is to listen nowhere, or where it cannot.
+    /// [`ConnectError::InJob`] in a launched job, [`ConnectError::Os`] where the system gives no socket or
+    /// thread; [`ConnectError::Network`] where all peers are to be reached over a network, and there is none;
+    /// [`ConnectError::NotListening`] and [`ConnectError::Listen`] where the node is to listen nowhere, or
+    /// where it cannot.
     pub fn address(&self) -> Result<Address, ConnectError> {
         let peer_listener = self.peer_listener()?;
         if !peer_listener.listens() {
@@ -226,23 +231,25 @@ impl Node {
         Ok(peer_listener.address())
     }
 
-    /// Makes the node that gave this address a peer, and returns its number here: what all operations want as the peer's
-    /// rank. This node is then a peer of that one, too, with a number there. A node that is one already is not connected to
-    /// again: its number is returned.
+    /// Makes the node that gave this address a peer, and returns its number here: what all operations want as
+    /// the peer's rank. This node is then a peer of that one, too, with a number there. A node that is one
+    /// already is not connected to again: its number is returned.
     ///
-    /// Numbers are this node's own, counted from 1, and given once; one may be left out where the other ended while it was called. A
-    /// node of this host that did not answer in time keeps the number that it was offered: the next call goes on waiting for the
-    /// same answer, and where it comes meanwhile, the two are peers. When the peer ends or leaves, operations by its number end
-    /// with [`Error::PeerLost`] for good: a process that is started again has another address, and gets another number.
+    /// Numbers are this node's own, counted from 1, and given once; one may be left out where the other ended
+    /// while it was called. A node of this host that did not answer in time keeps the number that it was
+    /// offered: the next call goes on waiting for the same answer, and where it comes meanwhile, the two are
+    /// peers. When the peer ends or leaves, operations by its number end with [`Error::PeerLost`] for good: a
+    /// process that is started again has another address, and gets another number.
     ///
-    /// A node of this host and this network and process namespace is reached by shared memory, unless the configuration of either says
-    /// [`Transport::Ofi`](crate::Transport::Ofi); others over the network, which is opened for the first of them.
+    /// A node of this host and this network and process namespace is reached by shared memory, unless the
+    /// configuration of either says [`Transport::Ofi`](crate::Transport::Ofi); others over the network, which
+    /// is opened for the first of them.
     ///
-    /// The other need make no call meanwhile. Waits until it has answered, or as long as [`Node::within`] or the node's timeout
-    /// says, 60 s where there is none; but it waits as long as libfabric takes to open, some tenths of a second on an idle machine,
-    /// where this call or [`Node::address`] is the first that needs it. The ways to another host
-    /// are tried one each 100 ms, or as soon as the one before has failed; one that is not reached in 5 s, or says nothing in 15 s,
-    /// is given up.
+    /// The other need make no call meanwhile. Waits until it has answered, or as long as [`Node::within`] or
+    /// the node's timeout says, 60 s where there is none; but it waits as long as libfabric takes to open,
+    /// some tenths of a second on an idle machine, where this call or [`Node::address`] is the first that
+    /// needs it. The ways to another host are tried one each 100 ms, or as soon as the one before has failed;
+    /// one that is not reached in 5 s, or says nothing in 15 s, is given up.
     ///
     /// # Errors
     /// See [`ConnectError`].
@@ -292,8 +299,8 @@ impl Node {
         }
     }
 
-    /// Every peer that this node is connected to now, in rising order of their numbers: of a job those that were talked to, and
-    /// all that have come from outside and are not lost.
+    /// Every peer that this node is connected to now, in rising order of their numbers: of a job those that
+    /// were talked to, and all that have come from outside and are not lost.
     pub fn peers(&self) -> Vec<Rank> {
         self.core.peers.connected()
     }

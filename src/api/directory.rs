@@ -1,15 +1,15 @@
 //! The directory: named values that any rank can look up, without the help of any other.
 //!
-//! It is a hash table spread over all heaps: a name's hash says which rank's share has its entry, and the entry
-//! points to a block with name and value in the publisher's heap. Everything is done by gets and compare-swaps, so
-//! that a publisher that computes, or the rank whose share it is, is never waited for.
+//! It is a hash table spread over all heaps: a name's hash says which rank's share has its entry, and the
+//! entry points to a block with name and value in the publisher's heap. Everything is done by gets and
+//! compare-swaps, so that a publisher that computes, or the rank whose share it is, is never waited for.
 //!
 //! ```text
 //! entry   word 0: the name's hash, never 0      word 1: tag (14 bits) | rank (10) | block offset / 64 (40), 0 for none
 //! block   name length (4 bytes), value length (4 bytes), name, value
 //! ```
-//! An entry once taken stays with its hash. A block is freed when it is replaced; a reader that saw its pointer finds
-//! that the entry changed, by the tag if by nothing else, and reads again.
+//! An entry once taken stays with its hash. A block is freed when it is replaced; a reader that saw its
+//! pointer finds that the entry changed, by the tag if by nothing else, and reads again.
 
 use std::hash::Hasher;
 use std::time::{Duration, Instant};
@@ -44,7 +44,8 @@ const NAP: Duration = Duration::from_micros(200);
 /// How often an entry is read again because it changed meanwhile.
 const RETRIES: usize = 1000;
 
-/// The job's directory, as [`Node::directory`] gives it. Any thread may use it; in a handler only what need not wait.
+/// The job's directory, as [`Node::directory`] gives it. Any thread may use it; in a handler only what need
+/// not wait.
 #[derive(Clone, Copy, Debug)]
 pub struct Directory<'a> {
     node: &'a Node,
@@ -168,8 +169,8 @@ impl Node {
 }
 
 impl Directory<'_> {
-    /// Publishes a value under a name, or replaces the one that this rank has published under it. Lookups that start
-    /// after this returns find the new one. It stays until it is withdrawn or this node closes.
+    /// Publishes a value under a name, or replaces the one that this rank has published under it. Lookups
+    /// that start after this returns find the new one. It stays until it is withdrawn or this node closes.
     ///
     /// Whoever finds the value uses no memory of this process as it was before: publishing waits for that as
     /// [`Node::memory_sync`] does, which costs nothing where no registered memory has changed.
@@ -235,7 +236,8 @@ impl Directory<'_> {
         Ok(None)
     }
 
-    /// The value published under a name, waiting for it if need be: at most `within`. Makes progress meanwhile.
+    /// The value published under a name, waiting for it if need be: at most `within`. Makes progress
+    /// meanwhile.
     ///
     /// # Errors
     /// As for [`Directory::lookup`], and [`DirectoryError::Timeout`]; [`Error::InHandler`].
@@ -283,7 +285,8 @@ impl Directory<'_> {
         Err(DirectoryError::Full { name: name.to_owned(), rank: self.keeper(hash) })
     }
 
-    /// Whether an entry with a name's hash is that name's. Where the publisher is lost its hash alone must say so.
+    /// Whether an entry with a name's hash is that name's. Where the publisher is lost its hash alone must
+    /// say so.
     fn may_take(&self, entry: Entry, name: &str) -> Result<bool, DirectoryError> {
         match self.read(entry, name) {
             Ok(looked) => Ok(!matches!(looked, Looked::Other)),

@@ -19,17 +19,19 @@ pub struct Exposed {
 
 /// Exposing private memory.
 impl Node {
-    /// Lets peers read or write private memory of this process, from now on until the result is dropped: `&vec[..]`, or any other
-    /// slice or pointer to one. Nothing is read, written or copied here. Ranges may overlap: each counts until it is withdrawn.
-    /// Where [`Exposure::Everything`](crate::Exposure::Everything) is set that changes nothing.
+    /// Lets peers read or write private memory of this process, from now on until the result is dropped:
+    /// `&vec[..]`, or any other slice or pointer to one. Nothing is read, written or copied here. Ranges may
+    /// overlap: each counts until it is withdrawn. Where
+    /// [`Exposure::Everything`](crate::Exposure::Everything) is set that changes nothing.
     ///
-    /// Who holds the memory must keep it as long as it is exposed, as [`Remote::raw`](crate::Remote::raw) demands of whoever names
-    /// it. Dropping the result withdraws it: no message that comes later gets there. Peers that were given a key for it over a
-    /// network give that back before they hear anything more from this node; [`Node::memory_sync`] waits until they have.
+    /// Who holds the memory must keep it as long as it is exposed, as [`Remote::raw`](crate::Remote::raw)
+    /// demands of whoever names it. Dropping the result withdraws it: no message that comes later gets there.
+    /// Peers that were given a key for it over a network give that back before they hear anything more from
+    /// this node; [`Node::memory_sync`] waits until they have.
     ///
     /// Peers of this host reach what is exposed by messages, which this process serves: under
-    /// [`ProgressThread::Auto`](crate::ProgressThread::Auto) the first call starts the progress thread, which then also runs
-    /// handlers, as peers may ask first what lies where.
+    /// [`ProgressThread::Auto`](crate::ProgressThread::Auto) the first call starts the progress thread, which
+    /// then also runs handlers, as peers may ask first what lies where.
     ///
     /// Any thread may call it, handlers as well.
     pub fn expose<T>(&self, memory: *const [T], rights: Rights) -> Exposed {

@@ -34,8 +34,9 @@ pub struct HeapError {
     pub free: u64,
     /// Bytes that the heap may have; the setting `STANDPIPE_HEAP` changes it.
     pub size: u64,
-    /// Whether the heap has room, and the system has no memory for it. Where `vm.overcommit_memory` is 2, memory is taken when it is
-    /// allocated: elsewhere it is when it is first touched, and whoever finds none then is ended by `SIGBUS`.
+    /// Whether the heap has room, and the system has no memory for it. Where `vm.overcommit_memory` is 2,
+    /// memory is taken when it is allocated: elsewhere it is when it is first touched, and whoever finds none
+    /// then is ended by `SIGBUS`.
     pub refused: bool,
 }
 
@@ -93,9 +94,10 @@ impl Heap<'_> {
         Ok(array)
     }
 
-    /// The pointer by which any rank reaches what this program has allocated at an address; `None` where that is not in this
-    /// node's heap. It is if [`GlobalHeap`](crate::GlobalHeap) is the program's allocator, and this the process's first
-    /// node. Nothing is read or written; what others write there is seen by atomics only.
+    /// The pointer by which any rank reaches what this program has allocated at an address; `None` where that
+    /// is not in this node's heap. It is if [`GlobalHeap`](crate::GlobalHeap) is the program's allocator, and
+    /// this the process's first node. Nothing is read or written; what others write there is seen by atomics
+    /// only.
     #[cfg(feature = "allocator")]
     pub fn ptr_of<T: Pod>(&self, addr: *const T) -> Option<GlobalPtr<T>> {
         let allocated = self.node.core.peers.own().identity.allocated;
@@ -116,8 +118,9 @@ impl Heap<'_> {
 
 /// An array of plain-old-data in this node's heap, freed when dropped.
 ///
-/// Peers may read and write it at any time; access therefore copies. Values of 1, 2, 4 or 8 bytes are read and written
-/// whole, larger ones perhaps in parts. After it is freed, what peers put there may land in another array.
+/// Peers may read and write it at any time; access therefore copies. Values of 1, 2, 4 or 8 bytes are read
+/// and written whole, larger ones perhaps in parts. After it is freed, what peers put there may land in
+/// another array.
 pub struct HeapArray<T> {
     block: Block,
     rank: Rank,
@@ -146,9 +149,9 @@ impl<T: Pod> HeapArray<T> {
         GlobalPtr::new(self.rank, self.at(index))
     }
 
-    /// Where the values lie in this process, for whoever knows that no peer writes there meanwhile, or that only atomics are
-    /// used. Slices of it are as good as any other memory to all calls; collectives among processes of one host take such
-    /// memory without the kernel's help.
+    /// Where the values lie in this process, for whoever knows that no peer writes there meanwhile, or that
+    /// only atomics are used. Slices of it are as good as any other memory to all calls; collectives among
+    /// processes of one host take such memory without the kernel's help.
     pub fn as_ptr(&self) -> *mut T {
         let at = self.memory().base_addr() + self.block.offset;
         std::ptr::with_exposed_provenance_mut(at as usize)

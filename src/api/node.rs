@@ -17,8 +17,9 @@ use crate::runtime::core::{Engine, NodeCore, Progress};
 use crate::runtime::wait_policy::WaitPolicy;
 use crate::transport::peers::Peer;
 
-/// A handle on this process's node. Clones are handles on the same node; any thread may use them. When the last one is
-/// dropped the process leaves the job, and later operations of peers with it end with [`Error::PeerLost`].
+/// A handle on this process's node. Clones are handles on the same node; any thread may use them. When the
+/// last one is dropped the process leaves the job, and later operations of peers with it end with
+/// [`Error::PeerLost`].
 #[derive(Clone)]
 pub struct Node {
     pub(crate) core: Arc<NodeCore>,
@@ -35,7 +36,8 @@ impl Node {
         Node { core, timeout, _life: Some(Arc::new(life)) }
     }
 
-    /// Keeps this process's part in another launcher's job until the node has left it. For a new node's first handle.
+    /// Keeps this process's part in another launcher's job until the node has left it. For a new node's first
+    /// handle.
     pub(crate) fn stay_for(&mut self, host: Host) {
         let life = self._life.as_mut().and_then(Arc::get_mut).expect("the first handle has no clones yet");
         life.host = Some(host);
@@ -56,32 +58,34 @@ impl Node {
         self.core.peers.own().size
     }
 
-    /// A handle on the same node whose blocking calls wait at most `timeout`. What is started by it and waited for later (forms
-    /// that end in `_nb` or `_nbi`) must end by then, too, counted from its start, whoever waits for it, and how; an event of a
-    /// collective of a [`Team`](crate::Team) waits at most so long, from the wait on.
+    /// A handle on the same node whose blocking calls wait at most `timeout`. What is started by it and
+    /// waited for later (forms that end in `_nb` or `_nbi`) must end by then, too, counted from its start,
+    /// whoever waits for it, and how; an event of a collective of a [`Team`](crate::Team) waits at most so
+    /// long, from the wait on.
     pub fn within(&self, timeout: Duration) -> Node {
         Node { timeout: Some(timeout), ..self.clone() }
     }
 
-    /// Connects to a peer now; otherwise the first operation with it does. Waits until the peer has joined the job.
+    /// Connects to a peer now; otherwise the first operation with it does. Waits until the peer has joined
+    /// the job.
     ///
     /// # Errors
-    /// [`Error::NoSuchPeer`], [`Error::PeerLost`], [`Error::Timeout`] (after 60 s where the node has no timeout),
-    /// [`Error::HandlersDiffer`], and [`Error::Connect`] or [`Error::Protocol`] where the peer's segments cannot be
-    /// had or are not what they should be.
+    /// [`Error::NoSuchPeer`], [`Error::PeerLost`], [`Error::Timeout`] (after 60 s where the node has no
+    /// timeout), [`Error::HandlersDiffer`], and [`Error::Connect`] or [`Error::Protocol`] where the peer's
+    /// segments cannot be had or are not what they should be.
     pub fn connect(&self, peer: Rank) -> Result<(), Error> {
         self.core.may_wait("connecting to a peer")?;
         self.core.peers.get(peer, self.timeout).map(|_| ())
     }
 
-    /// How a peer's private memory is reached: `Ok` by cross-memory attach, `Err` with the reason by messages. `None`
-    /// before the first contact.
+    /// How a peer's private memory is reached: `Ok` by cross-memory attach, `Err` with the reason by
+    /// messages. `None` before the first contact.
     pub fn attach(&self, peer: Rank) -> Option<Result<(), Why>> {
         self.core.peers.known(peer).map(|peer| peer.attach())
     }
 
-    /// The provider of libfabric's by which peers are reached over a network: where none is asked for, the best that could
-    /// be opened. `None` where there is shared memory only.
+    /// The provider of libfabric's by which peers are reached over a network: where none is asked for, the
+    /// best that could be opened. `None` where there is shared memory only.
     pub fn provider(&self) -> Option<String> {
         self.core.engine().transport().provider().map(str::to_owned)
     }
@@ -92,13 +96,13 @@ impl Node {
         self.core.peers.lost_ranks()
     }
 
-    /// Waits until every process of the job has called this. Everything that this node has put is complete before it
-    /// arrives. Active Messages may still be on their way.
+    /// Waits until every process of the job has called this. Everything that this node has put is complete
+    /// before it arrives. Active Messages may still be on their way.
     ///
     /// # Errors
-    /// [`Error::PeerLost`] when a rank cannot come any more, then and ever after; [`Error::WaitTimeout`], after which the
-    /// next call waits for the same barrier; [`Error::InHandler`]; what [`Node::quiet`] says, and at the first contact
-    /// with rank 0 what [`Node::connect`] says.
+    /// [`Error::PeerLost`] when a rank cannot come any more, then and ever after; [`Error::WaitTimeout`],
+    /// after which the next call waits for the same barrier; [`Error::InHandler`]; what [`Node::quiet`] says,
+    /// and at the first contact with rank 0 what [`Node::connect`] says.
     pub fn barrier(&self) -> Result<(), Error> {
         self.core.may_wait("a barrier")?;
         let _span = tracing::trace_span!("barrier").entered();
@@ -107,7 +111,8 @@ impl Node {
 
     fn all_meet(&self) -> Result<(), Error> {
         self.quiet()?;
-        // The keeper may not have joined yet. If it is lost already, the engine knows what that means for the barrier.
+        // The keeper may not have joined yet. If it is lost already, the engine knows what that means for the
+        // barrier.
         match self.core.peers.get(BARRIER_KEEPER, self.timeout) {
             Ok(_) | Err(Error::PeerLost { .. }) => {}
             Err(error) => return Err(error),
@@ -140,8 +145,8 @@ impl Node {
     /// Waits until every put of this node is complete at its target, and every get has arrived.
     ///
     /// # Errors
-    /// The first failure since the last call among operations that nobody waits for; [`Error::Timeout`] naming a peer that is awaited;
-    /// [`Error::InHandler`].
+    /// The first failure since the last call among operations that nobody waits for; [`Error::Timeout`]
+    /// naming a peer that is awaited; [`Error::InHandler`].
     pub fn quiet(&self) -> Result<(), Error> {
         // Whoever reads the heap after learning of this, by whatever way, sees the stores before.
         fence(Ordering::SeqCst);
@@ -170,10 +175,10 @@ impl Node {
         }
     }
 
-    /// Says that `len` bytes of a peer's memory are going to be used: where a network wants that registered, the peer is asked
-    /// for it now, as far as this process may hold it at once, so that the first use need not wait. Nothing is waited for but the first
-    /// contact with the peer, and nothing is promised: what is not used soon may be taken back. Elsewhere it does
-    /// nothing.
+    /// Says that `len` bytes of a peer's memory are going to be used: where a network wants that registered,
+    /// the peer is asked for it now, as far as this process may hold it at once, so that the first use need
+    /// not wait. Nothing is waited for but the first contact with the peer, and nothing is promised: what is
+    /// not used soon may be taken back. Elsewhere it does nothing.
     ///
     /// # Errors
     /// At the first contact with the peer what [`Node::connect`] says; [`Error::PeerLost`].
@@ -186,19 +191,21 @@ impl Node {
         Ok(())
     }
 
-    /// Says that this memory is going to be put from or got into, or to be reached by peers: where a network wants it registered, it
-    /// is now, as far as there is room for what nobody uses. It may be taken back; nothing is promised, and elsewhere it does
-    /// nothing.
+    /// Says that this memory is going to be put from or got into, or to be reached by peers: where a network
+    /// wants it registered, it is now, as far as there is room for what nobody uses. It may be taken back;
+    /// nothing is promised, and elsewhere it does nothing.
     pub fn prepare<T>(&self, memory: &[T]) {
         let (addr, len) = (memory.as_ptr().expose_provenance(), size_of_val(memory));
         self.core.engine().prepare(addr as u64, len as u64);
     }
 
-    /// Waits until no peer uses what was registered of this process's memory before changes of it that have returned:
-    /// memory that was unmapped, moved, mapped anew or emptied. Whoever tells peers of new memory by messages, or by puts to other
-    /// hosts, needs no such call: what this node sends after a change waits for that by itself. It is for those who tell them by what
-    /// does not go through it ([`Directory::publish`](crate::Directory::publish) does): a file, a socket, a put or an atomic to a heap of this host, or a word of the own heap that others
-    /// read. Costs nothing where nothing has changed, or nothing is registered.
+    /// Waits until no peer uses what was registered of this process's memory before changes of it that have
+    /// returned: memory that was unmapped, moved, mapped anew or emptied. Whoever tells peers of new memory
+    /// by messages, or by puts to other hosts, needs no such call: what this node sends after a change waits
+    /// for that by itself. It is for those who tell them by what does not go through it
+    /// ([`Directory::publish`](crate::Directory::publish) does): a file, a socket, a put or an atomic to a
+    /// heap of this host, or a word of the own heap that others read. Costs nothing where nothing has
+    /// changed, or nothing is registered.
     ///
     /// # Errors
     /// [`Error::WaitTimeout`]; [`Error::InHandler`] where it would have to wait.
@@ -214,8 +221,8 @@ impl Node {
         Ok(())
     }
 
-    /// Orders: puts to a peer that were started before are seen by it before those started after. Waits only if some
-    /// are going by message.
+    /// Orders: puts to a peer that were started before are seen by it before those started after. Waits only
+    /// if some are going by message.
     ///
     /// # Errors
     /// As for [`Node::quiet`].
@@ -228,9 +235,9 @@ impl Node {
         self.core.poll_once() == Progress::Moved
     }
 
-    /// Makes progress until `condition` holds, which it asks again whenever something has moved; sleeps in between.
-    /// What changes the condition should be a handler, a put by this node, or be followed by [`Node::wake`]; a change
-    /// by a peer's put into the heap is found within 100 ms.
+    /// Makes progress until `condition` holds, which it asks again whenever something has moved; sleeps in
+    /// between. What changes the condition should be a handler, a put by this node, or be followed by
+    /// [`Node::wake`]; a change by a peer's put into the heap is found within 100 ms.
     ///
     /// # Errors
     /// [`Error::WaitTimeout`], [`Error::InHandler`].

@@ -39,7 +39,8 @@ const HEAP_UNKNOWN: u64 = 2 << 30;
 /// No heap is larger: pointers in the directory have no more bits, and few processes more room.
 const HEAP_MAX: u64 = 64 << 40;
 
-/// How long a far peer's address may take to be found, with the engine held: the peer has joined in most cases.
+/// How long a far peer's address may take to be found, with the engine held: the peer has joined in most
+/// cases.
 const FIND_WITHIN: Duration = Duration::from_secs(2);
 
 /// How long an opening node waits for the one that it watches to be connected to.
@@ -83,18 +84,19 @@ pub enum OpenError {
 
 /// Opening.
 impl Node {
-    /// Opens this process's node: joins the job that `standpipe run`, Open MPI's `mpirun`, MPICH's `mpiexec`, Slurm's
-    /// `srun` or torchrun started it in, or makes a job of one. Under other launchers than ours all of the job's processes
-    /// must open a node, and the last handle of each host's lowest rank waits, when it is dropped, until all others there
-    /// have left. Ranks on other hosts are reached over the network, whatever [`Config::transport`] says of those on this.
+    /// Opens this process's node: joins the job that `standpipe run`, Open MPI's `mpirun`, MPICH's `mpiexec`,
+    /// Slurm's `srun` or torchrun started it in, or makes a job of one. Under other launchers than ours all
+    /// of the job's processes must open a node, and the last handle of each host's lowest rank waits, when it
+    /// is dropped, until all others there have left. Ranks on other hosts are reached over the network,
+    /// whatever [`Config::transport`] says of those on this.
     ///
-    /// From now on every process of the job may put to and get from every address of this one, as `ptrace` would let
-    /// it: a job is one program in several processes. Without a job, or where [`Config::exposure`] says so, peers reach the heap and
-    /// what the node [exposes](Node::expose).
+    /// From now on every process of the job may put to and get from every address of this one, as `ptrace`
+    /// would let it: a job is one program in several processes. Without a job, or where [`Config::exposure`]
+    /// says so, peers reach the heap and what the node [exposes](Node::expose).
     ///
     /// # Errors
-    /// See [`OpenError`]. Waits for the other ranks to come only under other launchers than ours, for a minute or as
-    /// [`Config::meet_within`] says, at each of two meetings.
+    /// See [`OpenError`]. Waits for the other ranks to come only under other launchers than ours, for a
+    /// minute or as [`Config::meet_within`] says, at each of two meetings.
     pub fn open(config: Config) -> Result<Node, OpenError> {
         fill_standard();
         if let Some(env) = JobEnv::from_env()? {
@@ -142,8 +144,8 @@ impl Node {
         Ok(node)
     }
 
-    /// Opens a node of the job that `env` names, or a job of one. Several nodes may live in one process, which is how
-    /// tests run a whole job inside themselves.
+    /// Opens a node of the job that `env` names, or a job of one. Several nodes may live in one process,
+    /// which is how tests run a whole job inside themselves.
     ///
     /// # Errors
     /// As for [`Node::open`].
@@ -273,8 +275,8 @@ pub(crate) struct Seat {
 }
 
 impl Seat {
-    /// Makes the segments, and joins the job that `env` names with them; without one it is a job of one. With the address
-    /// of an `endpoint`, peers are reached over the network.
+    /// Makes the segments, and joins the job that `env` names with them; without one it is a job of one. With
+    /// the address of an `endpoint`, peers are reached over the network.
     pub(crate) fn take(
         config: &Config,
         env: Option<&JobEnv>,
@@ -397,7 +399,8 @@ fn hold_end(peers: &Peers) {
 
 /// Lets the job's processes, which descend from the launcher, attach to this one where Yama restricts that.
 fn allow_tracer(launcher: u32) {
-    // Where there is no Yama there is nothing to allow; where it does not let us, peers go by message and say why.
+    // Where there is no Yama there is nothing to allow; where it does not let us, peers go by message and say
+    // why.
     if let Err(errno) = vm::host::allow_tracer(launcher)
         && errno != rustix::io::Errno::INVAL
     {
@@ -405,9 +408,10 @@ fn allow_tracer(launcher: u32) {
     }
 }
 
-/// Spinning pays only while there is a core for whoever is waited for: within a host that may be a progress thread, which would wait
-/// for the core of who spins. What comes over a network takes longer, and sleeping would cost more: with progress threads on, two
-/// processes on two cores put 8 bytes over tcp in 25 µs, in 70 asleep, whether the target computes or not.
+/// Spinning pays only while there is a core for whoever is waited for: within a host that may be a progress
+/// thread, which would wait for the core of who spins. What comes over a network takes longer, and sleeping
+/// would cost more: with progress threads on, two processes on two cores put 8 bytes over tcp in 25 µs, in 70
+/// asleep, whether the target computes or not.
 fn default_spin(size: u32, threaded: bool) -> Duration {
     let cores = vm::host::cores();
     let threads = size as usize * if threaded { 2 } else { 1 };

@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The least limit, in bytes, that the group or one above it sets all of its processes together; `None` where none does.
+/// The least limit, in bytes, that the group or one above it sets all of its processes together; `None` where
+/// none does.
 pub(crate) fn memory_limit() -> Option<u64> {
     let files = memory_files("memory.max", "memory.limit_in_bytes");
     files.iter().filter_map(|file| limit(&fs::read_to_string(file).ok()?)).min()
@@ -15,8 +16,8 @@ fn limit(text: &str) -> Option<u64> {
     text.trim().parse().ok().filter(|bytes| *bytes < NONE)
 }
 
-/// Where files of these names, in version 2 and in version 1, may be: in the group's folder, then in each above it, up to the mount's
-/// root. A container may see that root alone.
+/// Where files of these names, in version 2 and in version 1, may be: in the group's folder, then in each
+/// above it, up to the mount's root. A container may see that root alone.
 pub(crate) fn memory_files(two: &str, one: &str) -> Vec<PathBuf> {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     files(&read("/proc/self/cgroup"), &read("/proc/self/mounts"), two, one)

@@ -31,8 +31,8 @@ impl fmt::Display for Memory {
     }
 }
 
-/// Why an operation did not complete. `Debug` shows what `Display` does, so that an error that `main` returns, or that ends
-/// `expect`, is readable.
+/// Why an operation did not complete. `Debug` shows what `Display` does, so that an error that `main`
+/// returns, or that ends `expect`, is readable.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The peer's process is gone, or has left the job.
@@ -53,8 +53,8 @@ pub enum Error {
         /// Bytes of the transfer's part that begins there.
         len: u64,
     },
-    /// The peer does not expose that private memory, or not with those rights. The peer is unharmed; parts of the transfer may have
-    /// been done.
+    /// The peer does not expose that private memory, or not with those rights. The peer is unharmed; parts of
+    /// the transfer may have been done.
     #[error("peer {peer} does not expose its memory at {addr:#x}, {len} bytes, for {}", match rights {
         Rights::Read => "reading",
         Rights::Write => "writing",
@@ -127,14 +127,15 @@ pub enum Error {
         /// What was called.
         call: &'static str,
     },
-    /// This process is a child made by `fork`, and the node its parent's. Rust's `Command` and all else that starts a program is fine;
-    /// so is a node that the child opens itself.
+    /// This process is a child made by `fork`, and the node its parent's. Rust's `Command` and all else that
+    /// starts a program is fine; so is a node that the child opens itself.
     #[error("{call}: the node is that of the process that this one was forked from; open one of its own")]
     Forked {
         /// What was called.
         call: &'static str,
     },
-    /// The two ends of a transfer differ in length, or a list has another number of entries than it must have.
+    /// The two ends of a transfer differ in length, or a list has another number of entries than it must
+    /// have.
     #[error("{given} {what}, where {expected} were expected")]
     Length {
         /// What was counted, and where: the unit, and the argument or end.
@@ -170,8 +171,9 @@ pub enum Error {
         /// Where one ends that begins no later.
         end: u64,
     },
-    /// Memory of another rank was named than it has to be: a counter lies with its put's target, or here where it is waited
-    /// for, the runs of an operation that has an event are of one peer, and a long reply's place is at its requester.
+    /// Memory of another rank was named than it has to be: a counter lies with its put's target, or here
+    /// where it is waited for, the runs of an operation that has an event are of one peer, and a long reply's
+    /// place is at its requester.
     #[error("memory of rank {peer} where that of rank {expected} was expected")]
     Elsewhere {
         /// The rank whose memory it is.
@@ -198,8 +200,8 @@ pub enum Error {
         /// What was wrong.
         what: String,
     },
-    /// The team's collectives are over: two members called different ones at the same place in their order, or with
-    /// different roots, lengths or functions. Which of the two is wrong only the program can know.
+    /// The team's collectives are over: two members called different ones at the same place in their order,
+    /// or with different roots, lengths or functions. Which of the two is wrong only the program can know.
     #[error("the team's collectives are over: {what}")]
     Differ {
         /// The two ranks.
@@ -207,7 +209,8 @@ pub enum Error {
         /// What each of them called, in words.
         what: String,
     },
-    /// The team's collectives are over: a member gave one up, or has the team no more. Other teams are not concerned.
+    /// The team's collectives are over: a member gave one up, or has the team no more. Other teams are not
+    /// concerned.
     #[error("the team's collectives are over: peer {peer} {what}")]
     Team {
         /// The rank that it lies with.
@@ -249,7 +252,8 @@ impl From<OpError> for Error {
 }
 
 impl Error {
-    /// Whether a deadline has passed, whatever was waited for: a peer, a signal, or all ranks. The same call may succeed later.
+    /// Whether a deadline has passed, whatever was waited for: a peer, a signal, or all ranks. The same call
+    /// may succeed later.
     pub fn is_timeout(&self) -> bool {
         matches!(self, Error::Timeout { .. } | Error::WaitTimeout { .. } | Error::SignalTimeout { .. })
     }

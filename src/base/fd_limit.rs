@@ -8,8 +8,8 @@ use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
 /// The number of standard error, the last of the three.
 const STDERR: i32 = 2;
 
-/// Opens `/dev/null` where standard input, output or error is closed, for good. Otherwise a socket or memory of ours would get
-/// that number, and what the program prints would go there.
+/// Opens `/dev/null` where standard input, output or error is closed, for good. Otherwise a socket or memory
+/// of ours would get that number, and what the program prints would go there.
 pub(crate) fn fill_standard() {
     // The lowest number that is free.
     while let Ok(fd) = rustix::fs::open("/dev/null", OFlags::RDWR, Mode::empty()) {
@@ -32,8 +32,8 @@ pub(crate) struct TooFew {
     pub(crate) allowed: u64,
 }
 
-/// Makes room for so many `more` than are open, raising this process's soft limit as far as needed. It stays raised:
-/// another job of this process may have come to need it.
+/// Makes room for so many `more` than are open, raising this process's soft limit as far as needed. It stays
+/// raised: another job of this process may have come to need it.
 pub(crate) fn make_room(more: u64) -> Result<Option<Raised>, TooFew> {
     let open = std::fs::read_dir("/proc/self/fd").map_or(0, |fds| fds.count() as u64);
     let needed = open + more;

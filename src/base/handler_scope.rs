@@ -1,5 +1,5 @@
-//! Whether this thread runs a handler, which must not wait, or is that of a child made by `fork`, which must not use its parent's
-//! node.
+//! Whether this thread runs a handler, which must not wait, or is that of a child made by `fork`, which must
+//! not use its parent's node.
 
 use std::cell::Cell;
 
@@ -18,8 +18,8 @@ enum State {
     InHandler,
 }
 
-/// The time that a handler runs on this thread, be it ended by a panic. Holds what the thread was at, as where a handler drives a
-/// second node.
+/// The time that a handler runs on this thread, be it ended by a panic. Holds what the thread was at, as
+/// where a handler drives a second node.
 pub(crate) struct HandlerScope(State);
 
 impl HandlerScope {
@@ -38,8 +38,8 @@ impl Drop for HandlerScope {
     }
 }
 
-/// Refuses a call that may wait while a handler runs on this thread, and to a child of the process whose node it is: that of this
-/// [generation](vm::forks::generation).
+/// Refuses a call that may wait while a handler runs on this thread, and to a child of the process whose node
+/// it is: that of this [generation](vm::forks::generation).
 #[inline]
 pub(crate) fn may_wait(call: &'static str, generation: u32) -> Result<(), Error> {
     if STATE.get() == State::Free { Ok(()) } else { look(call, generation) }

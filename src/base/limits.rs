@@ -1,11 +1,13 @@
-//! The limits of places: how many operations may hold what at a time, in one table that the code takes its numbers from, and
-//! that `tests/bursts` goes through.
+//! The limits of places: how many operations may hold what at a time, in one table that the code takes its
+//! numbers from, and that `tests/bursts` goes through.
 //!
-//! Only what is under way holds a place. Whoever finds none waits in turn for the end of one, or goes another way at once.
+//! Only what is under way holds a place. Whoever finds none waits in turn for the end of one, or goes another
+//! way at once.
 
 use engine::limits;
 
-/// Parts of copies by key with one peer under way: in small buffers, in large ones, and from or to the caller's memory.
+/// Parts of copies by key with one peer under way: in small buffers, in large ones, and from or to the
+/// caller's memory.
 pub const SMALL_PARTS: usize = 64;
 /// See [`SMALL_PARTS`].
 pub const LARGE_PARTS: usize = 8;
@@ -24,7 +26,8 @@ pub const DIRECT_BYTES: usize = 16 << 20;
 /// Peers with copies under way that auxiliary endpoints carry at once; copies with others go through buffers.
 pub const AUX_ENDPOINTS: usize = 8;
 
-/// The same where the provider pins: each auxiliary endpoint is an endpoint of its own, with queues and buffers, 83 MiB over soft-RoCE.
+/// The same where the provider pins: each auxiliary endpoint is an endpoint of its own, with queues and
+/// buffers, 83 MiB over soft-RoCE.
 pub const PINNED_AUX_ENDPOINTS: usize = 2;
 
 /// Operations that an auxiliary endpoint takes at once.
@@ -42,7 +45,8 @@ pub const CREDITS: u16 = 16;
 /// Atomics of one process on words of another over a network that may be under way.
 pub const ASKS: usize = 16;
 
-/// Answers to one peer on their way out, at most. It may have some of them while the provider still has to say so.
+/// Answers to one peer on their way out, at most. It may have some of them while the provider still has to
+/// say so.
 pub const ANSWERS: usize = 4 * ASKS;
 
 /// Messages of one lane between processes of one host.
@@ -63,7 +67,8 @@ pub struct Limit {
     pub places: usize,
 }
 
-/// All kinds of places that operations on a peer's memory, messages, collectives and the directory go through.
+/// All kinds of places that operations on a peer's memory, messages, collectives and the directory go
+/// through.
 pub const LIMITS: [Limit; 19] = [
     limit("parts in small buffers", SMALL_PARTS),
     limit("parts in large buffers", LARGE_PARTS),

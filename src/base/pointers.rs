@@ -6,10 +6,11 @@ use std::marker::PhantomData;
 use bytemuck::Pod;
 use engine::{MemId, Place, Rank};
 
-/// A `T` in some peer's heap. Plain data: copy it, send it, store it in the heap by its [words](GlobalPtr::to_words).
+/// A `T` in some peer's heap. Plain data: copy it, send it, store it in the heap by its
+/// [words](GlobalPtr::to_words).
 ///
-/// Nothing guarantees that it points to what it should: using it reads or writes plain-old-data in a heap, or ends
-/// with [`Error::Fault`](crate::Error::Fault), and is therefore safe.
+/// Nothing guarantees that it points to what it should: using it reads or writes plain-old-data in a heap, or
+/// ends with [`Error::Fault`](crate::Error::Fault), and is therefore safe.
 pub struct GlobalPtr<T> {
     peer: Rank,
     offset: u64,
@@ -34,9 +35,10 @@ impl<T> GlobalPtr<T> {
         self.offset
     }
 
-    /// The same place in the heap of `peer`. Numbers of peers that came by their [addresses](crate::Node::connect_to) are each
-    /// node's own, and each has 0 itself: what one of them says of its own heap means something here once it bears the number
-    /// that it has here. Of a third node's heap nobody else can tell.
+    /// The same place in the heap of `peer`. Numbers of peers that came by their
+    /// [addresses](crate::Node::connect_to) are each node's own, and each has 0 itself: what one of them says
+    /// of its own heap means something here once it bears the number that it has here. Of a third node's heap
+    /// nobody else can tell.
     pub const fn at(self, peer: Rank) -> GlobalPtr<T> {
         GlobalPtr::new(peer, self.offset)
     }
@@ -92,8 +94,8 @@ impl<T> fmt::Debug for GlobalPtr<T> {
 
 /// Any bytes of a peer: in its heap, or anywhere in its address space.
 ///
-/// Made from a [`GlobalPtr`], or from a raw address by [`Remote::raw`], which is where the promise is made that using
-/// it does no harm. With a `Remote` at hand, all operations are safe.
+/// Made from a [`GlobalPtr`], or from a raw address by [`Remote::raw`], which is where the promise is made
+/// that using it does no harm. With a `Remote` at hand, all operations are safe.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Remote {
     pub(crate) peer: Rank,
@@ -101,17 +103,18 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// The bytes at virtual address `addr` of `peer`. An address that the peer has not mapped, or not with the rights
-    /// needed, makes operations end with [`Error::Fault`](crate::Error::Fault).
+    /// The bytes at virtual address `addr` of `peer`. An address that the peer has not mapped, or not with
+    /// the rights needed, makes operations end with [`Error::Fault`](crate::Error::Fault).
     ///
     /// # Safety
-    /// As long as this value, copies of it and operations with it exist: a put through it must not change memory that
-    /// the peer's program assumes not to change, nor make it a value invalid for its type; a get reads whatever is
-    /// there at that moment, possibly in parts. Where the peer is this very process, both count for its own memory.
+    /// As long as this value, copies of it and operations with it exist: a put through it must not change
+    /// memory that the peer's program assumes not to change, nor make it a value invalid for its type; a get
+    /// reads whatever is there at that moment, possibly in parts. Where the peer is this very process, both
+    /// count for its own memory.
     ///
-    /// Cross-memory attach finds the peer by its process number, as Linux has no form of it that takes a pidfd. Between
-    /// the peer's end and the launcher's notice of it, the system could in theory give that number to a new process of
-    /// the same user, which an operation would then reach instead.
+    /// Cross-memory attach finds the peer by its process number, as Linux has no form of it that takes a
+    /// pidfd. Between the peer's end and the launcher's notice of it, the system could in theory give that
+    /// number to a new process of the same user, which an operation would then reach instead.
     pub const unsafe fn raw(peer: Rank, addr: u64) -> Remote {
         Remote { peer, place: Place::new(MemId::Space, addr) }
     }

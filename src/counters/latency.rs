@@ -2,8 +2,9 @@
 //!
 //! What completes at the call by a plain copy is not among them: reading the clock takes longer than that.
 //!
-//! Who waits in the call is timed there. An operation that goes on after its call is looked after by whoever makes progress; a
-//! request carries the time of its call as a stamp, which the reply or the word of the handler's end brings back.
+//! Who waits in the call is timed there. An operation that goes on after its call is looked after by whoever
+//! makes progress; a request carries the time of its call as a stamp, which the reply or the word of the
+//! handler's end brings back.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -11,7 +12,8 @@ use std::time::{Duration, Instant};
 /// The calls whose time is taken: those that wait for others, or for the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Timed {
-    /// Puts by cross-memory attach, by message, or over a network, from the call to their end; non-blocking ones, too.
+    /// Puts by cross-memory attach, by message, or over a network, from the call to their end; non-blocking
+    /// ones, too.
     Put,
     /// Gets, likewise.
     Get,
@@ -21,8 +23,8 @@ pub enum Timed {
     Collective,
     /// [`Node::barrier`](crate::Node::barrier), with the waiting for the node's puts.
     Barrier,
-    /// Requests by Active Message, from the call to the arrival of the reply; where the handler does not reply, of the word
-    /// that it has run.
+    /// Requests by Active Message, from the call to the arrival of the reply; where the handler does not
+    /// reply, of the word that it has run.
     Request,
 }
 
@@ -52,8 +54,8 @@ impl Timed {
     }
 }
 
-/// The first bucket ends here, and each power of two from here on is cut into four: the end of a bucket is less than a
-/// quarter more than its beginning.
+/// The first bucket ends here, and each power of two from here on is cut into four: the end of a bucket is
+/// less than a quarter more than its beginning.
 const FIRST_NS: u64 = 64;
 const PARTS: usize = 4;
 
@@ -114,8 +116,9 @@ impl Latency {
         (self.sampled() > 0).then(|| Duration::from_nanos(self.max_ns))
     }
 
-    /// What no more than that share of the calls took longer than; `None` where none was timed. `0.5` gives the median, `1.0`
-    /// the longest. It is the end of a bucket, up to a quarter more than what was measured, but never more than the longest.
+    /// What no more than that share of the calls took longer than; `None` where none was timed. `0.5` gives
+    /// the median, `1.0` the longest. It is the end of a bucket, up to a quarter more than what was measured,
+    /// but never more than the longest.
     pub fn quantile(&self, share: f64) -> Option<Duration> {
         let sampled = self.sampled();
         let wanted = ((share.clamp(0.0, 1.0) * sampled as f64).ceil() as u64).max(1);
@@ -194,7 +197,8 @@ impl Recorder {
         turn.is_multiple_of(what.sampled_of())
     }
 
-    /// Makes a call, and takes its time if it is its turn. Failures count as much as all else: their callers waited.
+    /// Makes a call, and takes its time if it is its turn. Failures count as much as all else: their callers
+    /// waited.
     #[inline]
     pub(crate) fn time<R>(&self, what: Timed, call: impl FnOnce() -> R) -> R {
         if !self.is_turn(what) {

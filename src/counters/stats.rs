@@ -2,7 +2,8 @@
 
 use engine::{Counters, Mechanism, Operation, Tally, Why};
 
-/// Counts of a node's operations since it opened: by operation, by mechanism, and by the reason for the path taken.
+/// Counts of a node's operations since it opened: by operation, by mechanism, and by the reason for the path
+/// taken.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     counters: Counters,
@@ -31,8 +32,8 @@ impl Stats {
         self.counters.why(why)
     }
 
-    /// Bytes of this node's puts and gets by message that went through peers' heaps on their way, as long pieces do
-    /// over a network that registers no private memory.
+    /// Bytes of this node's puts and gets by message that went through peers' heaps on their way, as long
+    /// pieces do over a network that registers no private memory.
     pub fn staged_bytes(&self) -> u64 {
         self.counters.staged
     }

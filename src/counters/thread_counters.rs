@@ -1,7 +1,8 @@
 //! Counting what never enters the engine, without an atomic read-modify-write per operation.
 //!
-//! Each thread has counters of its own for each node, which only it writes; a reader adds them all up. Those of the first
-//! thread that counts lie in the node itself: for them one comparison is all that there is to looking them up.
+//! Each thread has counters of its own for each node, which only it writes; a reader adds them all up. Those
+//! of the first thread that counts lie in the node itself: for them one comparison is all that there is to
+//! looking them up.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -14,8 +15,9 @@ use engine::{Counters, Mechanism, Operation, Tally, Why};
 pub(crate) enum FastOp {
     PutMapped,
     GetMapped,
-    /// Of 8 bytes, as those for [`FastOp::PutMapped`] are of any number. Stores leave a processor in order, and of those that wait
-    /// for a line it holds few dozens: where many puts miss the caches, each store less lets more of them wait at once.
+    /// Of 8 bytes, as those for [`FastOp::PutMapped`] are of any number. Stores leave a processor in order,
+    /// and of those that wait for a line it holds few dozens: where many puts miss the caches, each store
+    /// less lets more of them wait at once.
     Put8Mapped,
     /// Of 8 bytes.
     Get8Mapped,

@@ -1,9 +1,10 @@
-//! A place where nodes that nobody launched find each other by name: for those who have no other means to exchange the bytes of
-//! their addresses.
+//! A place where nodes that nobody launched find each other by name: for those who have no other means to
+//! exchange the bytes of their addresses.
 //!
-//! `standpipe rendezvous` is such a place, on any host that all reach; a [`Registry`] is one in a program of one's own. All that come
-//! have its secret, 64 hexadecimal digits in `STANDPIPE_SECRET`; nobody else finds or leaves anything, or can read what is
-//! said. Whoever has the secret may become a peer of every node whose address is left there, and may leave another in its place.
+//! `standpipe rendezvous` is such a place, on any host that all reach; a [`Registry`] is one in a program of
+//! one's own. All that come have its secret, 64 hexadecimal digits in `STANDPIPE_SECRET`; nobody else finds
+//! or leaves anything, or can read what is said. Whoever has the secret may become a peer of every node whose
+//! address is left there, and may leave another in its place.
 //!
 //! ```
 //! use std::time::Duration;

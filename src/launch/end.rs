@@ -64,8 +64,8 @@ pub struct RankOutcome {
     pub pid: u32,
     /// How that ended.
     pub end: End,
-    /// Whether it ended after the launcher had begun to end the job, because another rank had failed or an interrupt had
-    /// not ended it. How it ended then says nothing about the program.
+    /// Whether it ended after the launcher had begun to end the job, because another rank had failed or an
+    /// interrupt had not ended it. How it ended then says nothing about the program.
     pub ended_by_launcher: bool,
 }
 
@@ -74,13 +74,14 @@ pub struct RankOutcome {
 pub struct Outcome {
     /// Every rank, in order.
     pub ranks: Vec<RankOutcome>,
-    /// Of the ranks that failed, the one that left the job first, as far as the launcher can tell: it waits a fifth of a second for
-    /// the process of one that has left.
+    /// Of the ranks that failed, the one that left the job first, as far as the launcher can tell: it waits a
+    /// fifth of a second for the process of one that has left.
     pub first_failed: Option<u32>,
     /// Whether ranks were killed because an interrupt had not ended them, or had come twice.
     pub interrupted: bool,
-    /// Whether something that ranks wrote could not be passed on, as where the disk is full. Where nobody reads it any more, this
-    /// is false: then ranks that go on writing are told so by `SIGPIPE`, as they are without a launcher.
+    /// Whether something that ranks wrote could not be passed on, as where the disk is full. Where nobody
+    /// reads it any more, this is false: then ranks that go on writing are told so by `SIGPIPE`, as they are
+    /// without a launcher.
     pub output_lost: bool,
 }
 
@@ -90,9 +91,9 @@ const INTERRUPTED: u8 = 130;
 const OUTPUT_LOST: u8 = 1;
 
 impl Outcome {
-    /// The job's exit status: the greatest [`status`](End::status) of the ranks that ended by themselves. Ranks that
-    /// the launcher ended do not count, or every failure would look like `SIGTERM`; 130 does where an
-    /// interrupt was why, and 1 where output was lost.
+    /// The job's exit status: the greatest [`status`](End::status) of the ranks that ended by themselves.
+    /// Ranks that the launcher ended do not count, or every failure would look like `SIGTERM`; 130 does where
+    /// an interrupt was why, and 1 where output was lost.
     pub fn status(&self) -> u8 {
         let own = self.ranks.iter().filter(|rank| !rank.ended_by_launcher);
         let own = own.map(|rank| rank.end.status());

@@ -66,8 +66,9 @@ impl Pump {
         Ok(Self { thread, stop })
     }
 
-    /// To be called when the last rank has ended: passes on what is still in the pipes and stops, even if a process
-    /// that a rank left behind keeps its end open. Says why something could not be passed on, if that was so.
+    /// To be called when the last rank has ended: passes on what is still in the pipes and stops, even if a
+    /// process that a rank left behind keeps its end open. Says why something could not be passed on, if that
+    /// was so.
     pub(super) fn finish(self) -> Option<io::Error> {
         self.stop.asked.store(true, Ordering::Release);
         self.stop.waker.wake();
@@ -219,7 +220,8 @@ impl Sink {
             write_whole(io::stderr().lock(), &lines)
         } else {
             let mut stdout = io::stdout().lock();
-            // What this process has printed itself comes first; what cannot go now stays in the buffer for later.
+            // What this process has printed itself comes first; what cannot go now stays in the buffer for
+            // later.
             let _ = stdout.flush();
             write_whole(stdout, &lines)
         };
@@ -232,8 +234,8 @@ impl Sink {
     }
 }
 
-/// Writes all of `bytes`, past the stream's own buffer. A stream that does not block is waited for: whoever shares a
-/// terminal with this process may have set that for both.
+/// Writes all of `bytes`, past the stream's own buffer. A stream that does not block is waited for: whoever
+/// shares a terminal with this process may have set that for both.
 pub(super) fn write_whole(stream: impl AsFd, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match rustix::io::write(&stream, bytes) {

@@ -15,8 +15,8 @@ use signal_hook::iterator::exfiltrator::SignalOnly;
 pub(super) const FORWARDED: [i32; 9] =
     [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP, SIGCONT];
 
-/// What this process did with signals before it first launched a job, and whether a job is running now. Once a
-/// handler is installed it stays, so it is the handler that must do the default thing between jobs.
+/// What this process did with signals before it first launched a job, and whether a job is running now. Once
+/// a handler is installed it stays, so it is the handler that must do the default thing between jobs.
 struct Habits {
     forwarded: Vec<i32>,
     idle: Arc<AtomicBool>,
@@ -80,8 +80,8 @@ impl Habits {
     }
 }
 
-/// Which signals are ignored and which have a handler, as bit masks with signal 1 lowest. Both are empty where
-/// `/proc` cannot be read.
+/// Which signals are ignored and which have a handler, as bit masks with signal 1 lowest. Both are empty
+/// where `/proc` cannot be read.
 #[derive(Default)]
 struct Dispositions {
     ignored: u64,

@@ -21,7 +21,8 @@ use crate::base::fd_limit::{Raised, TooFew, make_room};
 use crate::job::bootstrap::{Broker, BrokerError};
 use crate::transport::ofi::provider_env;
 
-/// The broker holds a connection, a process and two segments of each rank, the launcher a process and two pipes.
+/// The broker holds a connection, a process and two segments of each rank, the launcher a process and two
+/// pipes.
 const DESCRIPTORS_PER_RANK: u64 = 7;
 /// Guests, watchers, listener and the launcher's own.
 const DESCRIPTORS_BESIDES: u64 = 128;
@@ -90,8 +91,8 @@ pub enum LaunchError {
     /// The number of ranks is out of bounds, or the broker could not be started.
     #[error(transparent)]
     Broker(#[from] BrokerError),
-    /// This program's allocator is [`GlobalHeap`](crate::GlobalHeap): it cannot be forked, and a rank that is to die with its
-    /// launcher is started that way.
+    /// This program's allocator is [`GlobalHeap`](crate::GlobalHeap): it cannot be forked, and a rank that is
+    /// to die with its launcher is started that way.
     #[cfg(feature = "allocator")]
     #[error("a program whose allocator is GlobalHeap cannot start ranks: `standpipe run` can")]
     GlobalHeap,
@@ -101,8 +102,8 @@ pub enum LaunchError {
 }
 
 impl LaunchError {
-    /// The exit status in the shell's terms: 127 for a program that is not there, 126 for one that cannot be run, 125
-    /// for all else.
+    /// The exit status in the shell's terms: 127 for a program that is not there, 126 for one that cannot be
+    /// run, 125 for all else.
     pub fn status(&self) -> u8 {
         match self {
             Self::NotFound { .. } => 127,
@@ -135,8 +136,8 @@ impl Rank {
         self.process.as_raw_nonzero().get().unsigned_abs()
     }
 
-    /// Signals the rank's process and whatever it has started in its process group. To be called only while the
-    /// process has not been reaped: until then the group's number cannot become another's.
+    /// Signals the rank's process and whatever it has started in its process group. To be called only while
+    /// the process has not been reaped: until then the group's number cannot become another's.
     pub(super) fn signal(&self, signal: Signal) {
         if kill_process_group(self.process, signal).is_err() {
             // It has joined another process group, or is dead already: then this fails too.
@@ -235,8 +236,8 @@ fn spawn_error(rank: u32, program: &OsStr, source: io::Error) -> LaunchError {
     }
 }
 
-/// Rank 0 reads what the launcher is given. From a terminal it cannot: in its own process group it would be stopped
-/// at the first read.
+/// Rank 0 reads what the launcher is given. From a terminal it cannot: in its own process group it would be
+/// stopped at the first read.
 fn input(rank: u32) -> Stdio {
     if rank == 0 && !io::stdin().is_terminal() { Stdio::inherit() } else { Stdio::null() }
 }

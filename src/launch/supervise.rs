@@ -16,13 +16,16 @@ use crate::job::bootstrap::poll::poll_until;
 
 const STARVED_PAUSE: Duration = Duration::from_millis(10);
 
-/// An interrupt that comes this soon after the first is the first again: `timeout` sends one to a process, and then to its group.
+/// An interrupt that comes this soon after the first is the first again: `timeout` sends one to a process,
+/// and then to its group.
 const SAME: Duration = Duration::from_millis(200);
 
-/// How long ranks may take to end after an interrupt before it is told what comes next: most are gone by then.
+/// How long ranks may take to end after an interrupt before it is told what comes next: most are gone by
+/// then.
 const NOTICE: Duration = Duration::from_millis(300);
 
-/// How long the launcher waits for a rank that has left the job to end, before it names one that left later and ended sooner.
+/// How long the launcher waits for a rank that has left the job to end, before it names one that left later
+/// and ended sooner.
 const BLAME: Duration = Duration::from_millis(200);
 
 const KILL: i32 = Signal::KILL.as_raw();
@@ -73,7 +76,8 @@ struct Supervisor {
     pump: Option<Pump>,
     policy: Policy,
     running: Vec<Rank>,
-    /// Those that have ended, and that others may still reach by number: as long as they are not reaped, nobody else gets it.
+    /// Those that have ended, and that others may still reach by number: as long as they are not reaped,
+    /// nobody else gets it.
     unreaped: Vec<Rank>,
     ended: Vec<RankOutcome>,
     first_failed: Option<u32>,
@@ -190,10 +194,11 @@ impl Supervisor {
         }
     }
 
-    /// Says who has failed, in the order in which they left the job, and decides what that means for the others.
+    /// Says who has failed, in the order in which they left the job, and decides what that means for the
+    /// others.
     ///
-    /// A rank that fails leaves the job before its process ends, and peers that hear of it may end sooner: so the launcher waits a
-    /// moment for one that has left before them and has not ended.
+    /// A rank that fails leaves the job before its process ends, and peers that hear of it may end sooner: so
+    /// the launcher waits a moment for one that has left before them and has not ended.
     fn answer_failures(&mut self) {
         if self.unanswered.is_empty() {
             return;
@@ -208,12 +213,14 @@ impl Supervisor {
         }
         self.answer_by = None;
         let mut failed = std::mem::take(&mut self.unanswered);
-        // Of those that went without leave at one time, one that a signal killed is likelier to be why the others did.
+        // Of those that went without leave at one time, one that a signal killed is likelier to be why the
+        // others did.
         failed.sort_by_key(|failed| (place(failed.rank), !matches!(failed.end, End::Killed(_))));
         failed.into_iter().for_each(|failed| self.answer_failure(failed));
     }
 
-    /// Reaps those that no other rank reaches by number any more. One that is stopped may be about to, for as long as it is.
+    /// Reaps those that no other rank reaches by number any more. One that is stopped may be about to, for as
+    /// long as it is.
     fn reap_forgotten(&mut self) {
         let forgotten = self.broker.forgotten().take();
         for rank in self.unreaped.extract_if(.., |rank| forgotten.contains(&rank.rank)) {
@@ -302,8 +309,8 @@ impl Supervisor {
     }
 }
 
-/// How `rank` ended, if it has. What it leaves in its process group is killed, while the unreaped process still keeps the
-/// group's number from being used again.
+/// How `rank` ended, if it has. What it leaves in its process group is killed, while the unreaped process
+/// still keeps the group's number from being used again.
 fn end_of(rank: &Rank) -> Option<End> {
     let end = look(rank, WaitIdOptions::NOWAIT)?;
     // Where somebody else has reaped it, the number may be another group's by now.

@@ -1,4 +1,5 @@
-//! What this host allows: the facts behind `standpipe doctor`, for tools that explain to users why a path was taken.
+//! What this host allows: the facts behind `standpipe doctor`, for tools that explain to users why a path was
+//! taken.
 //!
 //! Each call asks the system afresh; any thread may call.
 
@@ -24,14 +25,14 @@ pub fn try_segment() -> Result<(), SegmentError> {
     Segment::create("standpipe-doctor", 1 << 16).map(drop)
 }
 
-/// Calls `start`, which starts a thread, so that no handler of a signal ever runs on that thread. Signals that the calling thread is
-/// sent meanwhile wait.
+/// Calls `start`, which starts a thread, so that no handler of a signal ever runs on that thread. Signals
+/// that the calling thread is sent meanwhile wait.
 pub fn without_signals<T>(start: impl FnOnce() -> T) -> T {
     vm::without_signals(start)
 }
 
-/// What the control group of this process, as a container has one, allows all of its processes together; `None` where it limits
-/// nothing. What goes beyond ends one of them.
+/// What the control group of this process, as a container has one, allows all of its processes together;
+/// `None` where it limits nothing. What goes beyond ends one of them.
 pub fn memory_limit() -> Option<u64> {
     crate::base::control_group::memory_limit()
 }

@@ -11,9 +11,9 @@
 //! ```
 //!
 //! A rank copies its counters into memory that the watcher reads when it is told that somebody looks, and not
-//! otherwise: a job that nobody watches does nothing for this. Watching cannot change anything in a job. It needs the
-//! job's secret, which [`jobs()`] finds where the processes of the same user have it: in their environment; of a node that nobody
-//! launched, in the memory that it shares with peers.
+//! otherwise: a job that nobody watches does nothing for this. Watching cannot change anything in a job. It
+//! needs the job's secret, which [`jobs()`] finds where the processes of the same user have it: in their
+//! environment; of a node that nobody launched, in the memory that it shares with peers.
 
 mod jobs;
 mod rates;
@@ -42,7 +42,8 @@ const ANSWER_MAX: Duration = Duration::from_millis(200);
 /// The first and longest pause between two looks whether they have answered.
 const PAUSES: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(20));
 
-/// A job being watched. It may be watched by one thread at a time; dropping it ends that, and the job does not notice.
+/// A job being watched. It may be watched by one thread at a time; dropping it ends that, and the job does
+/// not notice.
 #[derive(Debug)]
 pub struct Watch {
     watcher: Watcher,
@@ -94,7 +95,8 @@ pub enum State {
     Awaited,
     /// It is a member of the job.
     Running,
-    /// It is a member, but did not answer this look: it is stopped, or has no core to run on, or shows nothing.
+    /// It is a member, but did not answer this look: it is stopped, or has no core to run on, or shows
+    /// nothing.
     Silent,
     /// It is gone. Its figures are those of its end, unless it did not come to show them.
     Over(How),
@@ -130,12 +132,13 @@ impl Watch {
         self.watcher.places().len() as u32
     }
 
-    /// Looks at all ranks. Takes a few hundred microseconds where all make progress, wait or move data, and up to
-    /// 200 ms where one computes or does not run. Between two looks the job does nothing for the watcher.
+    /// Looks at all ranks. Takes a few hundred microseconds where all make progress, wait or move data, and
+    /// up to 200 ms where one computes or does not run. Between two looks the job does nothing for the
+    /// watcher.
     ///
     /// # Errors
-    /// When the launcher says what no launcher says, or the system refuses to talk to it. The end of the job is no
-    /// error: [`Snapshot::ended`] tells of it.
+    /// When the launcher says what no launcher says, or the system refuses to talk to it. The end of the job
+    /// is no error: [`Snapshot::ended`] tells of it.
     pub fn look(&mut self) -> Result<Snapshot, LookError> {
         let deadline = Instant::now() + ANSWER_MAX;
         self.ended = self.ended || !self.watcher.look(deadline)?;
@@ -159,8 +162,8 @@ impl Watch {
         Ok(Snapshot { launcher_pid: self.launcher_pid(), ended: self.ended, ranks: ranks.collect() })
     }
 
-    /// Reads what the ranks show, again and again until all that still run have shown something new or the time is
-    /// over. Returns which ranks' watching threads have.
+    /// Reads what the ranks show, again and again until all that still run have shown something new or the
+    /// time is over. Returns which ranks' watching threads have.
     fn gather(&mut self, deadline: Instant) -> Vec<bool> {
         let mut answered = vec![[false; PARTS.len()]; self.shown.len()];
         let (mut pause, peers_end) = (PAUSES.0, self.peers_end);
@@ -202,9 +205,9 @@ fn update(known: &mut Option<PageSnapshot>, read: Option<PageSnapshot>) -> bool 
 }
 
 impl RankView {
-    /// What the rank had done by then, as its own [`Node::stats`](crate::Node::stats) has it. What enters the engine
-    /// (messages, and what goes by them) is as of the rank's last call that waited or made progress: see
-    /// [`away`](Self::away).
+    /// What the rank had done by then, as its own [`Node::stats`](crate::Node::stats) has it. What enters the
+    /// engine (messages, and what goes by them) is as of the rank's last call that waited or made progress:
+    /// see [`away`](Self::away).
     pub fn stats(&self) -> Stats {
         let mut sum = Counters::default();
         for shown in self.shown.iter().flatten() {
@@ -218,8 +221,8 @@ impl RankView {
         self.shown[1].as_ref().map(|shown| shown.figures.registration()).unwrap_or_default()
     }
 
-    /// What it had counted about registration with each of its peers, as of its counts of messages. `None` where it has
-    /// shown nothing, or nothing that can be; empty where its transport registers no memory.
+    /// What it had counted about registration with each of its peers, as of its counts of messages. `None`
+    /// where it has shown nothing, or nothing that can be; empty where its transport registers no memory.
     pub fn peers(&self) -> Option<&Peers> {
         self.peers.as_ref()
     }
@@ -230,8 +233,9 @@ impl RankView {
         self.latencies.as_ref()
     }
 
-    /// How old its counts of messages are. More than a moment means that it has not waited or made progress since. Where it has
-    /// never shown any, how long this watch has seen it make none. `None` where it has shown nothing at all.
+    /// How old its counts of messages are. More than a moment means that it has not waited or made progress
+    /// since. Where it has never shown any, how long this watch has seen it make none. `None` where it has
+    /// shown nothing at all.
     pub fn away(&self) -> Option<Duration> {
         let [direct, engine] = &self.shown;
         let last = engine.as_ref().map_or(self.since?, |shown| shown.at);

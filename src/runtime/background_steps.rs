@@ -9,8 +9,8 @@ use crate::base::lock::lock;
 
 /// A collective's memory, and how it is combined.
 pub(crate) trait LocalSteps: Send + Sync {
-    /// Does the steps in own memory that the collective has come to, unless somebody is at it. Returns whether it goes on
-    /// after that.
+    /// Does the steps in own memory that the collective has come to, unless somebody is at it. Returns
+    /// whether it goes on after that.
     fn run(&self, op: OpId) -> bool;
 }
 
@@ -23,7 +23,8 @@ impl BackgroundSteps {
         lock(&self.0).insert(op, work);
     }
 
-    /// Forgets one that is over. The caller's function goes with it, and whatever that holds: no lock may be held.
+    /// Forgets one that is over. The caller's function goes with it, and whatever that holds: no lock may be
+    /// held.
     fn remove(&self, op: OpId) {
         let work = lock(&self.0).remove(&op);
         drop(work);

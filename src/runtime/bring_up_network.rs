@@ -1,4 +1,5 @@
-//! The network of a node: from when it opens in a job that needs one, and outside a job from when the first far peer comes.
+//! The network of a node: from when it opens in a job that needs one, and outside a job from when the first
+//! far peer comes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,8 +25,8 @@ use crate::transport::shm::OwnMemory;
 /// Letters of the name that a peer gives its provider which are shown.
 const PROVIDER_NAME_MAX: usize = 40;
 
-/// Gives a node a network over an open endpoint: for these members of its job, and for those from outside that it
-/// [meets](meet).
+/// Gives a node a network over an open endpoint: for these members of its job, and for those from outside
+/// that it [meets](meet).
 pub(crate) fn set_up(
     core: &NodeCore,
     plan: &Plan,
@@ -51,7 +52,8 @@ pub(crate) fn set_up(
         let piecewise = !ofi.shares_heaps && !mistakes;
         ofi.heap = piecewise.then(|| Arc::clone(&core.heap));
     }
-    // Of those on this host the launcher tells. Who makes no progress by itself may be silent for as long as it computes.
+    // Of those on this host the launcher tells. Who makes no progress by itself may be silent for as long as
+    // it computes.
     let (known, silence) = (Arc::clone(peers), plan.silence);
     let expects = move |rank| known.elsewhere(rank).filter(|card| card.attends).and(silence);
     ofi.silence = Box::new(expects);
@@ -65,7 +67,8 @@ pub(crate) fn set_up(
     Ok(())
 }
 
-/// What far peers are to know of a node outside any job, which has a network from now on. The error says why it has none.
+/// What far peers are to know of a node outside any job, which has a network from now on. The error says why
+/// it has none.
 pub(crate) fn introduce(core: &Arc<NodeCore>, plan: &Plan) -> Result<Card, String> {
     let _opening = lock(&core.opening);
     let failed = |error: &dyn std::fmt::Display| format!("it cannot open the network: {error}");
@@ -98,7 +101,8 @@ pub(crate) fn introduce(core: &Arc<NodeCore>, plan: &Plan) -> Result<Card, Strin
     Ok(core.peers.card(0, provider, plan.attends))
 }
 
-/// Makes a node from outside, which this one has met, a peer by a number that none has had. The error says what is wrong with it.
+/// Makes a node from outside, which this one has met, a peer by a number that none has had. The error says
+/// what is wrong with it.
 pub(crate) fn meet(
     core: &Arc<NodeCore>,
     number: Rank,

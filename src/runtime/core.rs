@@ -1,8 +1,9 @@
 //! What the handles of one node share, and how its threads make progress and wait.
 //!
-//! Two locks, never taken the other way round: that of the *inbox* makes one thread at a time poll and run handlers, so
-//! that a node's handlers run one after the other, and is only ever tried for; that of the *engine* is held for single
-//! engine calls, never while a handler runs. Reaching mapped memory, and cross-memory attach, need neither.
+//! Two locks, never taken the other way round: that of the *inbox* makes one thread at a time poll and run
+//! handlers, so that a node's handlers run one after the other, and is only ever tried for; that of the
+//! *engine* is held for single engine calls, never while a handler runs. Reaching mapped memory, and
+//! cross-memory attach, need neither.
 
 mod detached_buffers;
 mod peer_loss;
@@ -54,8 +55,8 @@ const LOSSES: u8 = 1;
 /// A bit of [`NodeCore::notices`]: somebody looks from outside, and the engine's counters are to be shown.
 const LOOK: u8 = 2;
 
-/// Bits of [`NodeCore::deferred`]: there are tasks to wake; buffers of operations that may have ended; operations whose time is
-/// taken.
+/// Bits of [`NodeCore::deferred`]: there are tasks to wake; buffers of operations that may have ended;
+/// operations whose time is taken.
 const WAKERS: u8 = 1;
 const DETACHED: u8 = 2;
 const FOLLOWED: u8 = 4;
@@ -63,7 +64,8 @@ const FOLLOWED: u8 = 4;
 /// Messages that are heard before notices are, at most.
 const POLLS_WITH_NOTICES_MAX: u32 = 1000;
 
-/// How long the launcher's word that a far peer is gone is kept back: what that had still sent may take its time.
+/// How long the launcher's word that a far peer is gone is kept back: what that had still sent may take its
+/// time.
 const GRACE: Duration = Duration::from_millis(20);
 
 /// How long a node that closes waits for the network to take what it has sent.
@@ -97,8 +99,8 @@ pub(crate) struct NodeCore {
     pub(crate) published: Mutex<HashMap<String, Published>>,
     /// Held for nanoseconds, and taken for every message, nearly always by the same thread.
     engine: BiasedLock<Engine>,
-    /// Collectives that nobody waits for do their steps in own memory here. The memory goes after the engine, whose network
-    /// may be writing it.
+    /// Collectives that nobody waits for do their steps in own memory here. The memory goes after the engine,
+    /// whose network may be writing it.
     pub(crate) background_steps: BackgroundSteps,
     /// Where messages arrive. Whoever holds it polls, and runs the handlers.
     inbox: BiasedLock<Inbox>,
@@ -107,20 +109,21 @@ pub(crate) struct NodeCore {
     net_wakeup: OnceLock<Arc<NetWakeup>>,
     sleepers: Arc<AtomicU32>,
     spin: Duration,
-    /// Polls of the engine at a time, by whoever waits: one where polling in vain would only keep the awaited from running,
-    /// without a core to spare.
+    /// Polls of the engine at a time, by whoever waits: one where polling in vain would only keep the awaited
+    /// from running, without a core to spare.
     polls: u32,
     epoch: Instant,
     /// Peers that are newly lost, for whoever polls next to tell the engine, from then on.
     losses: Mutex<Vec<(Rank, Instant)>>,
-    /// What the watching thread has for whoever polls next: [`LOSSES`], [`LOOK`] or both. One word for all of it, so that
-    /// the polls on which all depends look at one only.
+    /// What the watching thread has for whoever polls next: [`LOSSES`], [`LOOK`] or both. One word for all of
+    /// it, so that the polls on which all depends look at one only.
     notices: AtomicU8,
     /// Messages heard since there are notices.
     polls_with_notices: AtomicU32,
     /// Whether anybody has ever looked at this node from outside.
     pub(crate) watched: AtomicBool,
-    /// What there is to do once something has moved: [`WAKERS`], [`DETACHED`], [`FOLLOWED`], in one word as [`NodeCore::notices`].
+    /// What there is to do once something has moved: [`WAKERS`], [`DETACHED`], [`FOLLOWED`], in one word as
+    /// [`NodeCore::notices`].
     deferred: AtomicU8,
     /// The process whose node it is.
     pid: u32,
@@ -147,7 +150,8 @@ pub(crate) struct NodeCore {
     pub(crate) opening: Mutex<()>,
     /// What a listener opens to. `None` once it is open, and in a launched job.
     pub(crate) outside: Mutex<Option<Outside>>,
-    /// A word whose address and value peers know, to find out whether they reach this process's private memory.
+    /// A word whose address and value peers know, to find out whether they reach this process's private
+    /// memory.
     _nonce: Box<u64>,
 }
 
@@ -400,7 +404,8 @@ impl NodeCore {
         }
     }
 
-    /// Whether this is the copy of a node that a forked child has: none of what it holds is the child's own to end.
+    /// Whether this is the copy of a node that a forked child has: none of what it holds is the child's own
+    /// to end.
     pub(crate) fn is_forked(&self) -> bool {
         std::process::id() != self.pid
     }
@@ -432,7 +437,8 @@ impl NodeCore {
         }
     }
 
-    /// Waits a while, at most, until the network has taken all that was sent, and then the word that this process leaves.
+    /// Waits a while, at most, until the network has taken all that was sent, and then the word that this
+    /// process leaves.
     pub(crate) fn take_leave(self: &Arc<Self>) {
         if self.net_wakeup.get().is_none() || self.may_wait("leaving").is_err() {
             return;
@@ -456,8 +462,8 @@ impl NodeCore {
         self.progress_thread.start("standpipe-progress", work)
     }
 
-    /// As [`NodeCore::attend`], where the node has handlers: those who come from without may wait for their answers, and need not know
-    /// what this process does meanwhile.
+    /// As [`NodeCore::attend`], where the node has handlers: those who come from without may wait for their
+    /// answers, and need not know what this process does meanwhile.
     pub(crate) fn attend_to_callers(self: &Arc<Self>) -> std::io::Result<()> {
         if self.may_attend && !self.handlers.is_empty() { self.attend() } else { Ok(()) }
     }
@@ -469,8 +475,8 @@ impl NodeCore {
         self.listener.start("standpipe-bell", move || net_wakeup.forward(&core.bell, &core.closing))
     }
 
-    /// Does what has come. Returns whether that is all, or so much that it may never be all; `false` while another thread is at
-    /// it.
+    /// Does what has come. Returns whether that is all, or so much that it may never be all; `false` while
+    /// another thread is at it.
     pub(crate) fn drain_messages(self: &Arc<Self>) -> bool {
         for _ in 0..POLLS_WITH_NOTICES_MAX {
             match self.progress(1) {
@@ -484,8 +490,8 @@ impl NodeCore {
 
     /// Makes progress at most once, for callers that poll and never wait.
     pub(crate) fn poll_once(self: &Arc<Self>) -> Progress {
-        // Twice, with looks in between: callers do this in loops, and polling without a pause takes the lines of
-        // memory away from whoever writes them.
+        // Twice, with looks in between: callers do this in loops, and polling without a pause takes the lines
+        // of memory away from whoever writes them.
         let progress = self.progress(if self.spin.is_zero() { 1 } else { 2 });
         match progress {
             Progress::Idle => _ = self.expire(Instant::now(), true),

@@ -1,4 +1,5 @@
-//! The progress thread: makes progress while no call of the library waits, and sleeps when there is none to make.
+//! The progress thread: makes progress while no call of the library waits, and sleeps when there is none to
+//! make.
 
 use std::io;
 use std::panic::AssertUnwindSafe;
@@ -32,7 +33,8 @@ impl ProgressThreadSlot {
         let mut state = lock(&self.state);
         if matches!(*state, State::Allowed) {
             let thread = std::thread::Builder::new().name(name.to_owned());
-            // A handler's panic ends the call that made progress. This one is nobody's, and peers depend on the next.
+            // A handler's panic ends the call that made progress. This one is nobody's, and peers depend on
+            // the next.
             let work = move || {
                 while std::panic::catch_unwind(AssertUnwindSafe(&work)).is_err() {
                     tracing::error!("a handler panicked on the progress thread");

@@ -1,7 +1,7 @@
 //! Showing the counters to whoever looks at the job from outside, when told that somebody does.
 //!
-//! Two writers that never wait for each other: the watching thread shows what is counted directly, whoever polls next
-//! shows the engine's.
+//! Two writers that never wait for each other: the watching thread shows what is counted directly, whoever
+//! polls next shows the engine's.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;

@@ -63,8 +63,8 @@ impl WaitPolicy {
         }
     }
 
-    /// Where the wait was to sleep: has it go on polling for so long after `now`, once since anything moved. `false`: it has
-    /// done so, or there is nothing to poll for.
+    /// Where the wait was to sleep: has it go on polling for so long after `now`, once since anything moved.
+    /// `false`: it has done so, or there is nothing to poll for.
     pub(crate) fn poll_longer(&mut self, now: Instant, by: impl FnOnce() -> Duration) -> bool {
         let Some((polls_until, _)) = self.polls_until.as_mut().filter(|_| !self.polled_longer) else {
             return false;

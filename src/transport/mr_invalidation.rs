@@ -1,9 +1,9 @@
 //! Which private memory of this process may be kept registered, and what is no longer the memory that it was.
 //!
-//! The monitor ([`vm::monitor`]) writes down what changes; whoever holds the engine [applies](apply_changes) it before asking the
-//! engine for anything, and before each poll: a peer's request is an operation, too. So no operation that starts after a
-//! change has returned uses a registration from before it. Memory is watched before it is registered, and what cannot be
-//! watched is not registered: it goes by message.
+//! The monitor ([`vm::monitor`]) writes down what changes; whoever holds the engine [applies](apply_changes)
+//! it before asking the engine for anything, and before each poll: a peer's request is an operation, too. So
+//! no operation that starts after a change has returned uses a registration from before it. Memory is watched
+//! before it is registered, and what cannot be watched is not registered: it goes by message.
 
 use std::sync::Arc;
 

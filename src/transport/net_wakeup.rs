@@ -1,11 +1,11 @@
 //! Sleeping where there is a network: until it has something, or the doorbell rings.
 //!
-//! One thread at a time sleeps on the network's descriptor, the *watch*; all others sleep on the doorbell, and the watch
-//! rings that when something has moved. Who rings the doorbell of this process from within also rings the [`NetWakeup`],
-//! which the watch sleeps on, too. A thread that waits for something of its own is a better watch than the progress
-//! thread: it then need not be woken by another. So the progress thread *parks* while anybody waits; it looks again after
-//! a moment, and then waits to be told, so that neither short waits cost a wake each nor long ones a thousand looks a
-//! second.
+//! One thread at a time sleeps on the network's descriptor, the *watch*; all others sleep on the doorbell,
+//! and the watch rings that when something has moved. Who rings the doorbell of this process from within also
+//! rings the [`NetWakeup`], which the watch sleeps on, too. A thread that waits for something of its own is a
+//! better watch than the progress thread: it then need not be woken by another. So the progress thread
+//! *parks* while anybody waits; it looks again after a moment, and then waits to be told, so that neither
+//! short waits cost a wake each nor long ones a thousand looks a second.
 
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
@@ -28,8 +28,9 @@ const PARK_MAX: Duration = Duration::from_millis(100);
 /// How long a sleep is where the network has no descriptor, or one that cannot be trusted.
 const NAP: Duration = Duration::from_micros(200);
 
-/// Sleeps in turn that a descriptor may keep from beginning, with nothing moved, before it is not trusted for once. While
-/// a long write comes in it is ready, too, again and again, and nothing moves before all is there.
+/// Sleeps in turn that a descriptor may keep from beginning, with nothing moved, before it is not trusted for
+/// once. While a long write comes in it is ready, too, again and again, and nothing moves before all is
+/// there.
 const VAIN_MAX: u32 = 64;
 
 /// After that, so many in turn.
@@ -40,8 +41,9 @@ const RUNG: u64 = 1;
 
 /// What one process's threads sleep on.
 pub(crate) struct NetWakeup {
-    /// The network's, an epoll instance; `None` where its provider has none. `event` is among what it waits for: so who sleeps on
-    /// it sleeps on both, and is woken by way of one descriptor less than if it polled the two.
+    /// The network's, an epoll instance; `None` where its provider has none. `event` is among what it waits
+    /// for: so who sleeps on it sleeps on both, and is woken by way of one descriptor less than if it polled
+    /// the two.
     network: Option<OwnedFd>,
     event: OwnedFd,
     /// Some thread is the watch.
@@ -80,7 +82,8 @@ impl NetWakeup {
         })
     }
 
-    /// Wakes the watch, if there is one. Whatever it should see must be written before, and the doorbell rung.
+    /// Wakes the watch, if there is one. Whatever it should see must be written before, and the doorbell
+    /// rung.
     pub(crate) fn ring(&self) {
         // Against the fence in `watch`: either we see the watch here, or it sees the doorbell rung.
         fence(Ordering::SeqCst);
@@ -90,8 +93,8 @@ impl NetWakeup {
         }
     }
 
-    /// Rings whenever the doorbell of this process is rung from without, until `closing`: for a job in which some peers are
-    /// near, and know the doorbell only, while the watch sleeps on the network.
+    /// Rings whenever the doorbell of this process is rung from without, until `closing`: for a job in which
+    /// some peers are near, and know the doorbell only, while the watch sleeps on the network.
     pub(crate) fn forward(&self, bell: &Bell<Words>, closing: &AtomicBool) {
         self.listener.get_or_init(std::thread::current);
         let mut heard = bell.rung();
@@ -114,8 +117,8 @@ impl NetWakeup {
         }
     }
 
-    /// For who hears the doorbell: rests as long as there is no watch to be woken. Whoever is awake takes what it was rung
-    /// for in its own time, and looks at it before it sleeps. Returns whether it has rested.
+    /// For who hears the doorbell: rests as long as there is no watch to be woken. Whoever is awake takes
+    /// what it was rung for in its own time, and looks at it before it sleeps. Returns whether it has rested.
     fn rest(&self) -> bool {
         // Against the swap in `sleep`: either we see the watch here, or it sees us rest.
         self.resting.store(true, Ordering::SeqCst);
@@ -142,9 +145,9 @@ impl NetWakeup {
         }
     }
 
-    /// Sleeps until the network has something, the doorbell rings, `at_most` has passed, or for no reason at all. Returns
-    /// whether this thread has been the watch: if others sleep, one of them must be woken to be it next, as this one may do
-    /// something else now.
+    /// Sleeps until the network has something, the doorbell rings, `at_most` has passed, or for no reason at
+    /// all. Returns whether this thread has been the watch: if others sleep, one of them must be woken to be
+    /// it next, as this one may do something else now.
     pub(crate) fn sleep(&self, ticket: Ticket<'_, Words>, at_most: Duration) -> bool {
         let Some(network) = &self.network else {
             ticket.sleep(Some(at_most.min(NAP)));
@@ -202,8 +205,8 @@ impl NetWakeup {
         Waiting(self)
     }
 
-    /// For the progress thread: rests as long as others see to the network, as far as it can tell. Returns whether it
-    /// has rested.
+    /// For the progress thread: rests as long as others see to the network, as far as it can tell. Returns
+    /// whether it has rested.
     pub(crate) fn park(&self) -> bool {
         if self.waiting.load(Ordering::SeqCst) == 0 {
             return false;

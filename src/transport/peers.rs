@@ -25,7 +25,8 @@ use crate::job::bootstrap::{Membership, PeerHandles, PeerListener};
 /// No process has room for more peers.
 pub(crate) const PLACES_MAX: u32 = 1 << 16;
 
-/// How long a connection may take when the call that needs it has no deadline: the peer may not have started yet.
+/// How long a connection may take when the call that needs it has no deadline: the peer may not have started
+/// yet.
 const CONNECT_WITHIN: Duration = Duration::from_secs(60);
 
 /// A peer that has been talked to.
@@ -89,8 +90,8 @@ impl<'a> Peer<'a> {
 pub(crate) struct Own {
     pub(crate) rank: Rank,
     pub(crate) size: u32,
-    /// Peers that there is room for, this process included: those of the job, which have the numbers below its size, and
-    /// those that come from outside.
+    /// Peers that there is room for, this process included: those of the job, which have the numbers below
+    /// its size, and those that come from outside.
     pub(crate) places: u32,
     pub(crate) identity: Identity,
     pub(crate) control: Control,
@@ -101,8 +102,8 @@ pub(crate) struct Own {
     pub(crate) network: bool,
 }
 
-/// As what a process that shares its segments is expected: its rank in its own job, what it has room for, and this process's
-/// place there.
+/// As what a process that shares its segments is expected: its rank in its own job, what it has room for, and
+/// this process's place there.
 #[derive(Clone, Copy)]
 struct Terms {
     rank: Rank,
@@ -327,8 +328,8 @@ impl Peers {
         Ok(peer)
     }
 
-    /// Enters a process from outside, which has a number that none had before, and which gave this one a place of so many
-    /// that it has. The error says what is wrong with it.
+    /// Enters a process from outside, which has a number that none had before, and which gave this one a
+    /// place of so many that it has. The error says what is wrong with it.
     pub(crate) fn admit(
         &self,
         number: Rank,
@@ -434,8 +435,8 @@ impl Peers {
         Err(Error::HandlersDiffer { peer: rank, difference })
     }
 
-    /// Lets a peer know that this process depends on its progress. It may be able to attach to all others itself, and
-    /// not know that somebody cannot attach to it.
+    /// Lets a peer know that this process depends on its progress. It may be able to attach to all others
+    /// itself, and not know that somebody cannot attach to it.
     pub(crate) fn request_progress(&self, peer: Peer<'_>) {
         // Who has the network serves by itself.
         let Peer::Near(peer) = peer else { return };
@@ -449,8 +450,9 @@ impl Peers {
         }
     }
 
-    /// Tells the launcher that this process has heard that `rank`, which is lost, is gone: once no thread of it is reaching that
-    /// process by its number, which the launcher keeps from becoming another's until then.
+    /// Tells the launcher that this process has heard that `rank`, which is lost, is gone: once no thread of
+    /// it is reaching that process by its number, which the launcher keeps from becoming another's until
+    /// then.
     pub(crate) fn acknowledge(&self, rank: Rank) {
         let Some(membership) = lock(&self.membership).as_ref().map(Arc::downgrade) else { return };
         let tell = move || {
@@ -474,7 +476,8 @@ impl Peers {
         self.is_lost(rank) || self.known(rank).is_some_and(|peer| peer.is_lost())
     }
 
-    /// Every peer known to be gone, in rising order, also where an operation noticed before the launcher said so.
+    /// Every peer known to be gone, in rising order, also where an operation noticed before the launcher said
+    /// so.
     pub(crate) fn lost_ranks(&self) -> Vec<Rank> {
         (0..self.own.places).filter(|rank| self.is_gone(*rank)).collect()
     }

@@ -1,7 +1,7 @@
 //! The engine's transport: shared memory for some peers, the network for the others.
 //!
-//! Which peers are *far* is for [`Peers`] to say. A process reaches itself by shared memory, always. Where there is no
-//! network, that costs one branch a call.
+//! Which peers are *far* is for [`Peers`] to say. A process reaches itself by shared memory, always. Where
+//! there is no network, that costs one branch a call.
 
 use std::sync::Arc;
 
@@ -37,8 +37,9 @@ struct Net {
     peers: Arc<Peers>,
     /// Rung for what this process sends to itself: who sleeps on the network hears no doorbell.
     net_wakeup: Arc<NetWakeup>,
-    /// Polls that are still to ask the network first, as it gave the last event; at the others shared memory is. So nobody who talks
-    /// without end keeps the others from being heard, and who has news is mostly asked alone.
+    /// Polls that are still to ask the network first, as it gave the last event; at the others shared memory
+    /// is. So nobody who talks without end keeps the others from being heard, and who has news is mostly
+    /// asked alone.
     far_turns: u32,
     /// Events that shared memory has given in turn.
     near_run: u32,
@@ -89,8 +90,8 @@ impl Router {
         self.net.as_ref().map(|net| net.ofi.provider())
     }
 
-    /// Waits a moment for a message, `looks` short looks at most. Not where only the network is polled: what comes there
-    /// comes by no cache line that another core would keep, and is found later for each moment.
+    /// Waits a moment for a message, `looks` short looks at most. Not where only the network is polled: what
+    /// comes there comes by no cache line that another core would keep, and is found later for each moment.
     #[inline(always)]
     pub(crate) fn spin_for_message(&mut self, looks: u32) {
         if self.net.is_none() || self.shm.is_polled() {
@@ -98,8 +99,8 @@ impl Router {
         }
     }
 
-    /// Prepares for sleep, and says whether there is something to do after all. To be asked after a poll that found
-    /// nothing.
+    /// Prepares for sleep, and says whether there is something to do after all. To be asked after a poll that
+    /// found nothing.
     pub(crate) fn prepare_sleep(&mut self) -> Cold {
         let near = self.shm.prepare_sleep();
         let Some(net) = &mut self.net else { return near };
@@ -126,8 +127,8 @@ impl Router {
         self.net.as_ref().map_or(0, |net| net.ofi.bytes_on_the_way())
     }
 
-    /// Adds what only the network has counted: copies that need no word of the engine's, and messages that were none of
-    /// the job's.
+    /// Adds what only the network has counted: copies that need no word of the engine's, and messages that
+    /// were none of the job's.
     pub(crate) fn add_to(&self, counters: &mut Counters) {
         if let Some(net) = &self.net {
             counters.merge(net.ofi.counters());
@@ -179,7 +180,8 @@ impl Router {
         }
     }
 
-    /// The network has lost a peer: unless that has left, its whole host may be gone, and it is for this process to find out.
+    /// The network has lost a peer: unless that has left, its whole host may be gone, and it is for this
+    /// process to find out.
     pub(crate) fn suspect_host_of(&mut self, lost: Rank) {
         let Some(net) = self.net.as_mut().filter(|net| !net.ofi.has_left(lost)) else { return };
         for rank in net.peers.to_suspect(lost) {

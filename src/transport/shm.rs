@@ -1,11 +1,11 @@
 //! Shared memory: peers on this host.
 //!
-//! Every process has two sealed memory segments that its peers map when they first talk to it. The *heap* is what
-//! users put to and get from with plain loads and stores. The *control* segment ([`control`]) holds who the process
-//! is, its doorbell, the barrier's counter and two message rings for every possible sender, whose pages exist only
-//! once that sender talks. All other memory is reached by cross-memory attach ([`copy`]), or through messages where
-//! that is forbidden. [`super::peers`] says who is reachable how; [`transport`] is the engine's transport;
-//! [`stats_page`] is what a process lets watchers read.
+//! Every process has two sealed memory segments that its peers map when they first talk to it. The *heap* is
+//! what users put to and get from with plain loads and stores. The *control* segment ([`control`]) holds who
+//! the process is, its doorbell, the barrier's counter and two message rings for every possible sender, whose
+//! pages exist only once that sender talks. All other memory is reached by cross-memory attach ([`copy`]), or
+//! through messages where that is forbidden. [`super::peers`] says who is reachable how; [`transport`] is the
+//! engine's transport; [`stats_page`] is what a process lets watchers read.
 
 pub(crate) mod control;
 pub(crate) mod copy;

@@ -64,8 +64,8 @@ impl Memory {
     pub(crate) fn poke(&mut self, to: Place, from: &[u8]) {
         match to.mem {
             MemId::Heap => self.heap.segment().memory().copy_in(to.offset, from).expect("allocated"),
-            // SAFETY: tests poke memory of `private` only: cells that live as long as this, to whose inside no
-            // reference exists.
+            // SAFETY: tests poke memory of `private` only: cells that live as long as this, to whose inside
+            // no reference exists.
             _ => unsafe { self.checked.write(to.offset, from) }.expect("allocated"),
         }
     }

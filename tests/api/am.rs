@@ -89,7 +89,8 @@ fn replies_can_be_long_too() {
                     let answer = call.node().handler("answer").expect("registered below");
                     let [heap, private, ..] = call.args();
                     let to: Remote = if heap == 0 {
-                        // SAFETY: the requester tells the address of bytes that it leaves alone until answered.
+                        // SAFETY: the requester tells the address of bytes that it leaves alone until
+                        // answered.
                         unsafe { Remote::raw(call.from(), private) }
                     } else {
                         GlobalPtr::<u8>::new(call.from(), heap).into()

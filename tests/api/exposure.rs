@@ -9,8 +9,8 @@ use super::{LIMIT, alone, config, job};
 
 const LEN: usize = 30_000;
 
-/// Messages cut what they move at multiples of this, and each part is refused by itself: memory begins at one, so that what is
-/// small is one part.
+/// Messages cut what they move at multiples of this, and each part is refused by itself: memory begins at
+/// one, so that what is small is one part.
 const CHUNK: usize = 8192;
 
 #[test]
@@ -72,7 +72,8 @@ fn peers_reach_what_is_exposed_and_nothing_else() {
     );
 }
 
-/// Nodes that nobody launched know nothing of each other's memory, and ask by message where it lies. The owner only sleeps.
+/// Nodes that nobody launched know nothing of each other's memory, and ask by message where it lies. The
+/// owner only sleeps.
 #[test]
 fn who_exposes_memory_and_makes_no_progress_answers_where_it_lies() {
     let memory = vec![7_u8; LEN];

@@ -106,8 +106,8 @@ fn ask(node: &Node, what: &str, rank: u32) -> [u64; 2] {
     bytemuck::pod_read_unaligned(&bytes)
 }
 
-/// Waits for a name without making progress, as a rank does that computes. Not over the network: there a look is a
-/// question, and who waits for the answer makes progress.
+/// Waits for a name without making progress, as a rank does that computes. Not over the network: there a look
+/// is a question, and who waits for the answer makes progress.
 fn await_idly(node: &Node, name: &str) {
     let started = Instant::now();
     while node.directory().lookup(name).expect("the directory").is_none() {
@@ -126,8 +126,8 @@ fn exchange(node: &Node, mine: GlobalPtr<u64>) -> GlobalPtr<u64> {
 fn exchange_private(node: &Node, mine: &mut [u8]) -> Remote {
     tell(node, "memory", [mine.as_mut_ptr().expose_provenance() as u64, 0]);
     let [addr, _] = ask(node, "memory", right_of(node));
-    // SAFETY: every rank of these tests leaves the bytes that it tells alone, neither reading nor writing them, until
-    // a barrier has passed after the last access.
+    // SAFETY: every rank of these tests leaves the bytes that it tells alone, neither reading nor writing
+    // them, until a barrier has passed after the last access.
     unsafe { Remote::raw(right_of(node), addr) }
 }
 

@@ -41,8 +41,8 @@ fn memory_that_peers_have_let_go_of_may_be_told_of_by_any_channel() {
     if !is_there() {
         return;
     }
-    // Where another thread runs all the time it cannot be seen that a removal is over, and that memory goes by message
-    // for so long: then nothing is held that could be let go of, and all is tried again.
+    // Where another thread runs all the time it cannot be seen that a removal is over, and that memory goes
+    // by message for so long: then nothing is held that could be let go of, and all is tried again.
     assert!((0..20).any(|_| rounds_that_held(Told::ByAWord) > 1), "memory was never held twice");
 }
 
@@ -100,7 +100,8 @@ fn rounds_that_held(way: Told) -> u64 {
                 if node.rank() == 1 {
                     assert!(mine.iter().all(|found| *found == byte), "round {round}");
                     let len = mine.len();
-                    // SAFETY: whole pages of this vector, whose bytes are zero afterwards; nobody puts to them now.
+                    // SAFETY: whole pages of this vector, whose bytes are zero afterwards; nobody puts to
+                    // them now.
                     let emptied = unsafe {
                         let first = mine.as_mut_ptr().add(mine.as_ptr().align_offset(4096));
                         libc::madvise(first.cast(), len - 8192, libc::MADV_DONTNEED)
@@ -153,7 +154,8 @@ fn hints_spare_the_first_use_its_question() {
     }
 }
 
-/// Private memory goes through the owner's heap where nothing else reaches it, and not where others could look into that.
+/// Private memory goes through the owner's heap where nothing else reaches it, and not where others could
+/// look into that.
 #[test]
 fn long_private_memory_goes_through_stages_unless_ranges_are_exposed() {
     let near: fn() -> Config = || config().attach_never();

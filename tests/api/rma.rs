@@ -151,7 +151,8 @@ fn lists_go_to_many_peers_and_kinds_of_memory_at_once() {
                 let mut pieces = Vec::new();
                 for peer in [0, 1, 2, 1, 0] {
                     let array = GlobalPtr::<u64>::from_words(ask(node, "array", peer));
-                    // SAFETY: the ranks leave the bytes that they tell alone until the barrier, as for `exchange_private`.
+                    // SAFETY: the ranks leave the bytes that they tell alone until the barrier, as for
+                    // `exchange_private`.
                     let memory = unsafe { Remote::raw(peer, ask(node, "memory", peer)[0]) };
                     pieces.push(PutPiece { to: array.add((me * 50) as usize).into(), from: &bytes });
                     pieces.push(PutPiece { to: memory.plus(me * 400), from: &bytes });
@@ -328,7 +329,8 @@ fn fence_orders_puts_by_message_too() {
     }
 }
 
-/// No bytes are moved without a fault, wherever they would go: programs compute places of empty blocks beyond all that there is.
+/// No bytes are moved without a fault, wherever they would go: programs compute places of empty blocks beyond
+/// all that there is.
 #[test]
 fn no_bytes_fault_nowhere() {
     for way in WAYS {
@@ -337,7 +339,8 @@ fn no_bytes_fault_nowhere() {
             |_| way.config(),
             |node| {
                 let peer = right_of(node);
-                // SAFETY: what goes there has no bytes, so nothing of the peer is read or written, whatever lies at the address.
+                // SAFETY: what goes there has no bytes, so nothing of the peer is read or written, whatever
+                // lies at the address.
                 let private = [0, 16, u64::MAX].map(|addr| unsafe { Remote::raw(peer, addr) });
                 let heap = [0, 1 << 40, u64::MAX].map(|offset| GlobalPtr::<u8>::new(peer, offset).into());
                 for to in heap.into_iter().chain(private) {

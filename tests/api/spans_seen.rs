@@ -6,7 +6,8 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-/// Notes each span of the library's: its name and fields, also those that are told later, and whether it is over.
+/// Notes each span of the library's: its name and fields, also those that are told later, and whether it is
+/// over.
 #[derive(Clone, Default)]
 struct Spans(Arc<Mutex<Vec<(String, bool)>>>);
 

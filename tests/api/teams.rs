@@ -148,8 +148,8 @@ fn who_has_done_its_part_may_drop_the_team_before_others_come_to_it() {
     );
 }
 
-/// Small collectives of which some members poll, some have long slept, and some have events: all in one order, with the same
-/// results, and other messages in between.
+/// Small collectives of which some members poll, some have long slept, and some have events: all in one
+/// order, with the same results, and other messages in between.
 #[test]
 fn small_collectives_are_the_same_however_members_wait() {
     for size in [2, 3, 4] {
@@ -203,7 +203,8 @@ fn small_collectives_are_the_same_however_members_wait() {
     }
 }
 
-/// A member that leaves at once after its last collective has done its part: the others end it, and the next one fails.
+/// A member that leaves at once after its last collective has done its part: the others end it, and the next
+/// one fails.
 #[test]
 fn who_leaves_after_a_small_collective_has_done_its_part() {
     for _ in 0..20 {
@@ -234,7 +235,8 @@ fn who_leaves_after_a_small_collective_has_done_its_part() {
     }
 }
 
-/// Members that name different roots hear so, at the latest from the next collective: also those that needed nobody for the first.
+/// Members that name different roots hear so, at the latest from the next collective: also those that needed
+/// nobody for the first.
 #[test]
 fn members_that_name_different_roots_hear_so() {
     type Call = fn(&Team, u32, &mut [u64]) -> Result<(), Error>;
@@ -248,7 +250,8 @@ fn members_that_name_different_roots_hear_so() {
         move |node| {
             let me = node.rank();
             let (pairs, one) = (me % 2, u32::from(me == 3));
-            // In pairs, each root of a gather waits for the other, and gets nothing from anybody that was not for it.
+            // In pairs, each root of a gather waits for the other, and gets nothing from anybody that was not
+            // for it.
             let cases = [broadcast, gather, scatter, reduce]
                 .into_iter()
                 .flat_map(|call| [(call, pairs), (call, one)]);
@@ -265,7 +268,8 @@ fn members_that_name_different_roots_hear_so() {
     );
 }
 
-/// Large reductions of private memory go by way of the heap, if it has room, and use the same part of it again.
+/// Large reductions of private memory go by way of the heap, if it has room, and use the same part of it
+/// again.
 #[test]
 fn what_is_combined_is_staged_in_the_heap() {
     if skipped_over_the_network() {
@@ -314,7 +318,8 @@ fn what_is_combined_is_staged_in_the_heap() {
     );
 }
 
-/// Members whose memory is staged take fewer segments of a large reduction at a time than those whose heaps are read as they are.
+/// Members whose memory is staged take fewer segments of a large reduction at a time than those whose heaps
+/// are read as they are.
 #[test]
 fn members_of_all_memories_reduce_much_together() {
     const COUNT: usize = 900_000;
@@ -350,7 +355,8 @@ fn members_of_all_memories_reduce_much_together() {
     );
 }
 
-/// Nothing private passes through the heap of a member that exposes ranges: all who map that could look into it.
+/// Nothing private passes through the heap of a member that exposes ranges: all who map that could look into
+/// it.
 #[test]
 fn nothing_is_staged_where_ranges_are_exposed() {
     if skipped_over_the_network() {
@@ -380,8 +386,8 @@ fn nothing_is_staged_where_ranges_are_exposed() {
     }
 }
 
-/// A member may give a collective up while another copies what it offered, and change that at once: the other fails, or has the bytes
-/// that were offered. Of three members two get the same, out of a stage.
+/// A member may give a collective up while another copies what it offered, and change that at once: the other
+/// fails, or has the bytes that were offered. Of three members two get the same, out of a stage.
 #[test]
 fn what_is_given_up_while_it_is_copied_is_never_taken_for_what_was_offered() {
     for members in [2, 3] {

@@ -1,4 +1,5 @@
-//! Cases of bursts, and which of them there are: any two values of any two factors come together in one at least.
+//! Cases of bursts, and which of them there are: any two values of any two factors come together in one at
+//! least.
 
 use std::fmt;
 
@@ -50,8 +51,8 @@ const OPERATIONS: [Operation; 11] =
 const STATES: [State; 5] = [State::Cold, State::Met, State::Warm, State::Lost, State::Cut];
 const MEMORIES: [Memory; 2] = [Memory::Heap, Memory::Private];
 
-/// Inline, short, long and huge: what goes in an instruction, in a small buffer, straight from the caller's memory, and through
-/// stages where nothing else reaches.
+/// Inline, short, long and huge: what goes in an instruction, in a small buffer, straight from the caller's
+/// memory, and through stages where nothing else reaches.
 pub(crate) const SIZES: [usize; 4] = [8, SMALL_BYTES, SMALL_BYTES + 1, STAGED_MIN as usize + 1];
 const THREADS: [usize; 2] = [1, 80];
 
@@ -130,7 +131,8 @@ pub(crate) fn first() -> Vec<Case> {
     ]
 }
 
-/// The cases of a route whose connections can be `cut`, or not, in an order that seldom repeats what the one before was about.
+/// The cases of a route whose connections can be `cut`, or not, in an order that seldom repeats what the one
+/// before was about.
 pub(crate) fn all(cut: bool) -> Vec<Case> {
     let limits = limits();
     let states = STATES.len() - usize::from(!cut);
@@ -150,7 +152,8 @@ pub(crate) fn all(cut: bool) -> Vec<Case> {
     let fits = |values: &[usize; 8]| {
         let case = case(values);
         let count = case.count * (1 + usize::from(case.both));
-        // A copy that a cut connection took with it costs the peer: what that one begins then says nothing of places.
+        // A copy that a cut connection took with it costs the peer: what that one begins then says nothing of
+        // places.
         let is_one_sided = case.state != State::Cut || !case.both;
         is_one_sided && count * case.bytes <= BYTES_MAX && count <= most(case.operation)
     };

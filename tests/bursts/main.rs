@@ -1,6 +1,6 @@
-//! Bursts: of each operation one less than there are places of some kind, as many, one more, and ten times as many, by one
-//! thread and by many, over each route, whether the link is there or not. See [`cases`] for which of them there are; each ends
-//! in seconds, and each byte is looked at.
+//! Bursts: of each operation one less than there are places of some kind, as many, one more, and ten times as
+//! many, by one thread and by many, over each route, whether the link is there or not. See [`cases`] for
+//! which of them there are; each ends in seconds, and each byte is looked at.
 
 mod burst;
 mod cases;
@@ -73,8 +73,8 @@ fn bursts_over_providers_that_are_named() {
     }
 }
 
-/// Bursts over one route for as long as is asked for, those of one test after those of another. Its connections can be `cut`, or
-/// not.
+/// Bursts over one route for as long as is asked for, those of one test after those of another. Its
+/// connections can be `cut`, or not.
 fn bursts(settings: Settings<'_>, cut: bool) {
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);

@@ -13,21 +13,23 @@ use standpipe::{Error, GlobalPtr, HeapArray, Node, Rank, Remote};
 use crate::cases::{Case, Memory, Operation, SIZES, State};
 use crate::support::{LIMIT, Private, config, say};
 
-/// The case, and the folder that its ranks tell each other in what no message must: nothing has connected them then.
+/// The case, and the folder that its ranks tell each other in what no message must: nothing has connected
+/// them then.
 pub(crate) const CASE: &str = "STANDPIPE_TEST_CASE";
 pub(crate) const FOLDER: &str = "STANDPIPE_TEST_FOLDER";
 
 /// Seconds that a burst may take, where that is not ten: an emulated machine is slow.
 const CASE_SECONDS: &str = "STANDPIPE_TEST_BURST_CASE_S";
 
-/// Bytes of the memory that a burst goes to or comes from, at most: operations that find no place of their own there carry what
-/// others do.
+/// Bytes of the memory that a burst goes to or comes from, at most: operations that find no place of their
+/// own there carry what others do.
 const AREA: usize = 8 << 20;
 
 /// How long a call to a peer that stands still may take.
 const HURRY: Duration = Duration::from_millis(30);
 
-/// How long connections that were cut have to be noticed: what is under way on one that is gone is lost with it.
+/// How long connections that were cut have to be noticed: what is under way on one that is gone is lost with
+/// it.
 const NOTICE: Duration = Duration::from_millis(50);
 
 /// Words that are counted in.
@@ -82,7 +84,8 @@ pub(crate) fn run() {
         Err(error) if !lost(error) => panic!("{case}: {error}"),
         result => member.tell("burst", if result.is_ok() { "well" } else { "lost" }),
     }
-    // What was under way when a connection was cut may have been lost with it: then all that holds is that everybody was told.
+    // What was under way when a connection was cut may have been lost with it: then all that holds is that
+    // everybody was told.
     if member.hear("burst") == "well" && result.is_ok() {
         member.verify();
     } else {
@@ -165,7 +168,8 @@ impl Member {
         let at = (slot * self.case.stride()) as u64;
         match self.case.memory {
             Memory::Heap => GlobalPtr::<u8>::new(self.peer, self.theirs.area + at).into(),
-            // SAFETY: bytes of the other's `Private`, which takes writes at any time and stays until both ranks are over.
+            // SAFETY: bytes of the other's `Private`, which takes writes at any time and stays until both
+            // ranks are over.
             Memory::Private => unsafe { Remote::raw(self.peer, self.theirs.private + at) },
         }
     }

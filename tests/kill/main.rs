@@ -1,5 +1,5 @@
-//! What dies, stops or is told to end in the middle of its work, and what the rest make of it: errors in time, no
-//! hang, nothing left behind.
+//! What dies, stops or is told to end in the middle of its work, and what the rest make of it: errors in
+//! time, no hang, nothing left behind.
 
 mod ends;
 mod storm;

@@ -1,6 +1,8 @@
-//! A storm: all ranks put, get, ask and meet at random, every byte verified, while ranks are killed at random moments.
+//! A storm: all ranks put, get, ask and meet at random, every byte verified, while ranks are killed at random
+//! moments.
 //!
-//! `STANDPIPE_TEST_SEED=N` repeats the choices of a run; `STANDPIPE_TEST_STORM_S=300` goes on for so many seconds.
+//! `STANDPIPE_TEST_SEED=N` repeats the choices of a run; `STANDPIPE_TEST_STORM_S=300` goes on for so many
+//! seconds.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};

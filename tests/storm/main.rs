@@ -1,5 +1,6 @@
-//! The storm: real processes of several threads each that do everything to each other at random, verified byte for byte,
-//! while they are killed, leave and join at random moments. See [`supervisor`] for what is held to.
+//! The storm: real processes of several threads each that do everything to each other at random, verified
+//! byte for byte, while they are killed, leave and join at random moments. See [`supervisor`] for what is
+//! held to.
 
 mod memory;
 mod peer;

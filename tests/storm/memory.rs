@@ -1,5 +1,5 @@
-//! What a process of the storm lets others do things to: for each thread of each other process a *slot* of its own, so that
-//! whoever writes there knows what it must find.
+//! What a process of the storm lets others do things to: for each thread of each other process a *slot* of
+//! its own, so that whoever writes there knows what it must find.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -119,8 +119,8 @@ fn cell(sender: usize, number: u64) -> (bool, usize) {
     (number.is_multiple_of(2), at)
 }
 
-/// Addresses kept for memory that comes and goes: each slot has two places there, of which one is mapped at a time, and
-/// nothing else ever lies in the other.
+/// Addresses kept for memory that comes and goes: each slot has two places there, of which one is mapped at a
+/// time, and nothing else ever lies in the other.
 struct Mapped {
     first: u64,
     /// Which of its two places a slot has, a bit each.
@@ -148,7 +148,8 @@ impl Mapped {
         let protection = if usable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_NONE };
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
         let at = std::ptr::with_exposed_provenance_mut(place as usize);
-        // SAFETY: one of this mapping's places, in which nothing of this process's lies and no reference points.
+        // SAFETY: one of this mapping's places, in which nothing of this process's lies and no reference
+        // points.
         let result = unsafe { libc::mmap(at, AREA, protection, flags, -1, 0) };
         assert_eq!(result, at, "mapping anew what is mapped");
     }

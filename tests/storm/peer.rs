@@ -1,4 +1,5 @@
-//! A peer as one thread sees it: what must lie in the thread's slot there, and each way to change or look at that.
+//! A peer as one thread sees it: what must lie in the thread's slot there, and each way to change or look at
+//! that.
 
 use standpipe::{
     AtomicOp, Event, GetPiece, GlobalPtr, Group, Indexed, Node, PutPiece, Rank, Remote, RemoteRun, Strided,
@@ -35,7 +36,8 @@ pub(crate) fn place(number: Rank, area: usize, address: u64) -> Remote {
     if area == HEAP {
         return GlobalPtr::<u8>::new(number, address).into();
     }
-    // SAFETY: bytes that their owner lets this thread alone use, and takes for plain numbers; if unmapped, nothing is there.
+    // SAFETY: bytes that their owner lets this thread alone use, and takes for plain numbers; if unmapped,
+    // nothing is there.
     unsafe { Remote::raw(number, address) }
 }
 

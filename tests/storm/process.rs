@@ -322,7 +322,8 @@ fn witness(shared: &Shared) {
     }
 }
 
-/// Of each thread its name, its state, and the system call that it is in, with what the first argument is if that is a descriptor.
+/// Of each thread its name, its state, and the system call that it is in, with what the first argument is if
+/// that is a descriptor.
 fn threads() -> Vec<String> {
     let text = |path: PathBuf| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
     let thread = |task: PathBuf| {
@@ -337,8 +338,8 @@ fn threads() -> Vec<String> {
     tasks.map(|task| thread(task.path())).collect()
 }
 
-/// Does as it is ordered, until it is to leave or to end: then the node is closed, by a thread of its own, so that orders are
-/// heard meanwhile, and after that this process.
+/// Does as it is ordered, until it is to leave or to end: then the node is closed, by a thread of its own, so
+/// that orders are heard meanwhile, and after that this process.
 fn obey(shared: Arc<Shared>, orders: impl BufRead, threads: Vec<Thread>) {
     let (to_meet, others) = channel();
     let (meeter, watcher, watched) = (Arc::clone(&shared), Arc::clone(&shared), Arc::clone(&shared));

@@ -1,12 +1,14 @@
 //! Who starts the processes of a storm, kills some of them, and holds the others to this:
 //!
-//! - every byte, word, answer and letter is what was put, by a model of the one who put it; results of collectives are a plain
-//!   model's;
-//! - whoever is killed or leaves is lost to everybody else, and nobody else is lost; nothing fails but with it;
+//! - every byte, word, answer and letter is what was put, by a model of the one who put it; results of
+//!   collectives are a plain model's;
+//! - whoever is killed or leaves is lost to everybody else, and nobody else is lost; nothing fails but with
+//!   it;
 //! - nothing hangs: each step ends in time, or the storm fails with what every thread is at;
 //! - nothing is left when all have ended: no process, socket, shared memory or file.
 //!
-//! What one is killed at is no matter: everybody writes only where nobody else does, and is asked only by itself.
+//! What one is killed at is no matter: everybody writes only where nobody else does, and is asked only by
+//! itself.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -29,10 +31,12 @@ use crate::support::{Heard, Random, eventually, in_role, is_running, itself, job
 use crate::thread::ADDS;
 use crate::verdict::{Before, Figures};
 
-/// The storm's program of another commit, which every second process then is: what goes between the two is what it was.
+/// The storm's program of another commit, which every second process then is: what goes between the two is
+/// what it was.
 const BESIDE: &str = "STANDPIPE_TEST_BESIDE";
 
-/// For a shell that is to become the first program or, as every second rank, the second, with the arguments behind them.
+/// For a shell that is to become the first program or, as every second rank, the second, with the arguments
+/// behind them.
 const ONE_OF_TWO: &str =
     r#"own=$1 other=$2; shift 2; [ $((STANDPIPE_RANK % 2)) = 0 ] || own=$other; exec "$own" "$@""#;
 
@@ -106,7 +110,8 @@ enum Said {
 /// Set: what is wrong is told with the stacks of the processes, by gdb.
 const STACKS: &str = "STANDPIPE_TEST_STACKS";
 
-/// The stacks of a process's threads, if anybody wants them. Not to be asked by that process, which gdb stops.
+/// The stacks of a process's threads, if anybody wants them. Not to be asked by that process, which gdb
+/// stops.
 fn stacks(pid: u32) -> Option<String> {
     std::env::var_os(STACKS)?;
     let mut gdb = Command::new("timeout");
@@ -484,7 +489,8 @@ impl Storm {
 }
 
 impl Drop for Storm {
-    /// Where a storm has failed, its processes end when nobody orders them about any more; those that hang are killed.
+    /// Where a storm has failed, its processes end when nobody orders them about any more; those that hang
+    /// are killed.
     fn drop(&mut self) {
         for child in self.processes.values_mut().filter_map(|process| process.child.as_mut()) {
             let _ = child.kill();

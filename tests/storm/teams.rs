@@ -1,5 +1,5 @@
-//! The thread of a rank that takes part in collectives: on the team of all, and on parts of it. Who has lost a member has
-//! lost the team; the others go on, and every result is what a plain model says.
+//! The thread of a rank that takes part in collectives: on the team of all, and on parts of it. Who has lost
+//! a member has lost the team; the others go on, and every result is what a plain model says.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

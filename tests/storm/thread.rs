@@ -1,4 +1,5 @@
-//! What a thread of a process does: one operation after the other with one of the others, as it comes, each verified.
+//! What a thread of a process does: one operation after the other with one of the others, as it comes, each
+//! verified.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -73,8 +73,8 @@ fn spread(f: &mut fmt::Formatter<'_>, what: &str, times: &[Duration]) -> fmt::Re
     }
 }
 
-/// What there was before a storm, whose processes have a folder of their own for temporary files: others on the machine
-/// make some, too.
+/// What there was before a storm, whose processes have a folder of their own for temporary files: others on
+/// the machine make some, too.
 pub(crate) struct Before {
     shared: Vec<String>,
     temporary: PathBuf,

@@ -39,7 +39,8 @@ impl Family {
     }
 }
 
-/// A network namespace, kept by a process that sleeps: what a host is to its processes. It goes with the process.
+/// A network namespace, kept by a process that sleeps: what a host is to its processes. It goes with the
+/// process.
 pub(crate) struct Host(Child);
 
 impl Host {
@@ -77,8 +78,8 @@ impl Host {
         output.status.success().then_some(())
     }
 
-    /// Runs commands there, one after the other, up to the first that fails. One such as `ipv6/bindv6only = 1` sets a value of the
-    /// system's settings for networks there.
+    /// Runs commands there, one after the other, up to the first that fails. One such as `ipv6/bindv6only =
+    /// 1` sets a value of the system's settings for networks there.
     pub(crate) fn run_all<L: AsRef<str>>(&self, lines: &[L]) -> Option<()> {
         lines.iter().try_for_each(|line| match line.as_ref().split_once(" = ") {
             Some((name, value)) => {

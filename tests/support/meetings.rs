@@ -1,5 +1,5 @@
-//! What nodes that nobody launched do, whatever they reach each other by: real processes that find each other by their
-//! addresses, come, leave, die and come again.
+//! What nodes that nobody launched do, whatever they reach each other by: real processes that find each other
+//! by their addresses, come, leave, die and come again.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -56,8 +56,8 @@ impl Member {
     }
 }
 
-/// What all nodes of the test program open with: what they reach each other by is its `OVER`. Everything is exposed, as by what
-/// means private memory is reached is looked at, too.
+/// What all nodes of the test program open with: what they reach each other by is its `OVER`. Everything is
+/// exposed, as by what means private memory is reached is looked at, too.
 pub(crate) fn config() -> Config {
     let config = support::config().transport(Transport::parse(crate::OVER).expect("a transport"));
     config.exposure(Exposure::Everything)
@@ -233,8 +233,8 @@ impl Other {
 
     /// Its private memory, which it leaves to others until it ends.
     pub(crate) fn private(&self, peer: Rank) -> Remote {
-        // SAFETY: bytes of a `Private`, which takes writes by others at any time; it lives as long as its process, and of
-        // one that has ended nothing is reached.
+        // SAFETY: bytes of a `Private`, which takes writes by others at any time; it lives as long as its
+        // process, and of one that has ended nothing is reached.
         unsafe { Remote::raw(peer, self.private) }
     }
 

@@ -1,7 +1,8 @@
-//! Jobs of real processes: every rank is the test program again, running its test named `child` alone, in a role.
+//! Jobs of real processes: every rank is the test program again, running its test named `child` alone, in a
+//! role.
 //!
-//! A test file that uses this has a test `child` that returns at once where [`role`] gives nothing, and does what the
-//! role says otherwise.
+//! A test file that uses this has a test `child` that returns at once where [`role`] gives nothing, and does
+//! what the role says otherwise.
 #![allow(dead_code, reason = "each test program uses its own part of this")]
 
 use std::fmt::Display;
@@ -183,8 +184,8 @@ impl Private {
 /// The [`Private`] memory that `peer` shows under a name.
 pub(crate) fn private_of(node: &Node, peer: Rank, name: &str) -> Remote {
     let [addr, _] = look_up(node, peer, name);
-    // SAFETY: bytes of a `Private`, which takes writes by others at any time; its owner keeps it until everyone has
-    // met at the job's last barrier or is gone.
+    // SAFETY: bytes of a `Private`, which takes writes by others at any time; its owner keeps it until
+    // everyone has met at the job's last barrier or is gone.
     unsafe { Remote::raw(peer, addr) }
 }
 

@@ -1,4 +1,5 @@
-//! Process numbers that are given out as a test wishes: a pid namespace, which a role of the test program is the first process of.
+//! Process numbers that are given out as a test wishes: a pid namespace, which a role of the test program is
+//! the first process of.
 
 use std::process::{Child, Command, Output, Stdio};
 
@@ -7,8 +8,8 @@ use crate::support::itself;
 /// Where the kernel keeps the number that it gave last in a namespace.
 const LAST: &str = "/proc/sys/kernel/ns_last_pid";
 
-/// Runs a role in a namespace of its own, in which every process ends with it, and wants it to end well; `None`, said aloud, where
-/// this user may not make any.
+/// Runs a role in a namespace of its own, in which every process ends with it, and wants it to end well;
+/// `None`, said aloud, where this user may not make any.
 #[allow(dead_code, reason = "each test program uses its own part of this")]
 pub(crate) fn in_namespace(role: &str) -> Option<Output> {
     if !are_given() {

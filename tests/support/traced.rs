@@ -36,8 +36,8 @@ impl Traced {
         }
     }
 
-    /// Lets it go on to the next moment at which it is about to enter a call of the kernel, and says which; `None` once it has
-    /// ended.
+    /// Lets it go on to the next moment at which it is about to enter a call of the kernel, and says which;
+    /// `None` once it has ended.
     #[allow(dead_code, reason = "each test program uses its own part of this")]
     pub(crate) fn next_call(&self) -> Option<libc::c_long> {
         loop {

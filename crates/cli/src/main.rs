@@ -1,5 +1,5 @@
-//! The `standpipe` command: it reads arguments, starts processes, and shows what came of it. What it measures with is in
-//! `crates/studies`; the library of the same name is what programs build on.
+//! The `standpipe` command: it reads arguments, starts processes, and shows what came of it. What it measures
+//! with is in `crates/studies`; the library of the same name is what programs build on.
 #![forbid(unsafe_code)]
 
 mod calls;
@@ -57,8 +57,8 @@ const STATUSES: &str = "Exit status: 0 when all went well; 1 when something fail
 enum Command {
     /// Start the processes of a job on this host and stay until all have ended
     ///
-    /// Signals go on to all ranks: INT, TERM, HUP, QUIT, USR1, USR2, WINCH, TSTP and CONT. Ranks that still run --grace
-    /// after the first INT (Ctrl-C) are killed, and all at once at the second.
+    /// Signals go on to all ranks: INT, TERM, HUP, QUIT, USR1, USR2, WINCH, TSTP and CONT. Ranks that still
+    /// run --grace after the first INT (Ctrl-C) are killed, and all at once at the second.
     Run(run::RunArgs),
     /// Say what this host allows, which path memory takes here, and what to change
     Doctor(doctor::DoctorArgs),
@@ -72,16 +72,16 @@ enum Command {
     Kernel(KernelArgs),
     /// Look at a running job: what each rank does, by which mechanism
     ///
-    /// It looks at a job of the same user on this host. A rank does something for that only when it is looked at: it copies
-    /// its counters, which takes it some microseconds. Keys: q or Ctrl-C leaves;
-    /// p shows how one rank registers memory with each of its peers, and back; arrows choose the rank.
+    /// It looks at a job of the same user on this host. A rank does something for that only when it is looked
+    /// at: it copies its counters, which takes it some microseconds. Keys: q or Ctrl-C leaves; p shows how
+    /// one rank registers memory with each of its peers, and back; arrows choose the rank.
     ///
-    /// Columns: puts and gets a second and their bytes, to mapped memory (map), by cross-memory attach (cma) and by message
-    /// (msg); Active Messages sent (AM) and handled (ran); atomics (atom). Above them stand ranks that are away, which have
-    /// neither waited nor made progress for a second and so take no messages, those that were sent malformed messages, and
-    /// those that copy for their peers' puts and gets by message.
-    /// A rank that has not opened a node is `awaited`.
-    /// Ranks that register memory stand in a second table, with transfers by it (reg).
+    /// Columns: puts and gets a second and their bytes, to mapped memory (map), by cross-memory attach (cma)
+    /// and by message (msg); Active Messages sent (AM) and handled (ran); atomics (atom). Above them stand
+    /// ranks that are away, which have neither waited nor made progress for a second and so take no messages,
+    /// those that were sent malformed messages, and those that copy for their peers' puts and gets by
+    /// message. A rank that has not opened a node is `awaited`. Ranks that register memory stand in a second
+    /// table, with transfers by it (reg).
     Top(top::TopArgs),
     /// Measure operations beside the machine's own limits
     Perf(perf::PerfArgs),
@@ -89,16 +89,17 @@ enum Command {
     Tune(tune::TuneArgs),
     /// Be the place where nodes that nobody launched find each other by name
     ///
-    /// Nodes that set STANDPIPE_RENDEZVOUS to this host and port, and STANDPIPE_SECRET to what it is here (64 hexadecimal digits),
-    /// leave their addresses here under names, and find those of others: `standpipe::rendezvous`. It needs the secret, keeps nothing
-    /// on disk, and serves until it is ended.
+    /// Nodes that set STANDPIPE_RENDEZVOUS to this host and port, and STANDPIPE_SECRET to what it is here (64
+    /// hexadecimal digits), leave their addresses here under names, and find those of others:
+    /// `standpipe::rendezvous`. It needs the secret, keeps nothing on disk, and serves until it is ended.
     Rendezvous(rendezvous::RendezvousArgs),
     /// Let random operations and failures loose on a simulated cluster, and check everything
     Sim(sim::SimArgs),
     /// Print what a shell needs to complete this command's words
     ///
-    /// For bash: standpipe completions bash > ~/.local/share/bash-completion/completions/standpipe. For zsh: into a file
-    /// _standpipe in a folder of $fpath. For fish: into ~/.config/fish/completions/standpipe.fish.
+    /// For bash: standpipe completions bash > ~/.local/share/bash-completion/completions/standpipe. For zsh:
+    /// into a file _standpipe in a folder of $fpath. For fish: into
+    /// ~/.config/fish/completions/standpipe.fish.
     Completions {
         /// Whose completions
         shell: Shell,
@@ -176,8 +177,8 @@ fn is_overridden(matches: &ArgMatches, setting: &str) -> bool {
 }
 
 impl Command {
-    /// What there will not be if a signal ends it; `None` where signals mean something else: they are for the ranks, or
-    /// are the way to leave, or the process that started this one minds them.
+    /// What there will not be if a signal ends it; `None` where signals mean something else: they are for the
+    /// ranks, or are the way to leave, or the process that started this one minds them.
     fn without(&self) -> Option<&'static str> {
         match self {
             Self::Run(_) | Self::Top(_) | Self::Completions { .. } | Self::Man { .. } => None,
@@ -189,8 +190,8 @@ impl Command {
         }
     }
 
-    /// Refuses a setting in the environment that each of the ranks would refuse which this command starts. What an option
-    /// says, ranks are told instead.
+    /// Refuses a setting in the environment that each of the ranks would refuse which this command starts.
+    /// What an option says, ranks are told instead.
     fn check_settings(&self, matches: &ArgMatches) -> Result<()> {
         let ranks = match self {
             Self::Study(given) => given.checks_settings(),

@@ -13,7 +13,8 @@ use studies::refused::Refused;
 /// Arguments of `standpipe rendezvous`.
 #[derive(Debug, Args)]
 pub(crate) struct RendezvousArgs {
-    /// Where to listen: an address of this host, or `[::]` for all (`0.0.0.0` for those of IPv4), and a port, 0 for a free one
+    /// Where to listen: an address of this host, or `[::]` for all (`0.0.0.0` for those of IPv4), and a port,
+    /// 0 for a free one
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "[::]:7300")]
     listen: String,
     /// Print one JSON object a line: where it listens, then what happens

@@ -24,7 +24,8 @@ pub(crate) struct RunArgs {
     /// Put `[rank] ` in front of every line that a process writes; lines of different ranks then never mix
     #[arg(long)]
     tag_output: bool,
-    /// Start nothing, and say how launchers start the program on these hosts: this command starts it on this one only
+    /// Start nothing, and say how launchers start the program on these hosts: this command starts it on this
+    /// one only
     #[arg(long, value_name = "HOST,…", conflicts_with_all = ["tag_output", "keep_going", "json"])]
     hosts: Option<String>,
     /// Let the others go on when one fails
@@ -41,8 +42,9 @@ pub(crate) struct RunArgs {
     command: Vec<OsString>,
 }
 
-/// Starts the job and stays until it is over. The exit status is the worst of the ranks': see [`Outcome::status`];
-/// 127 where there is no such program, 126 where it cannot be run, 125 where the job cannot be started otherwise.
+/// Starts the job and stays until it is over. The exit status is the worst of the ranks': see
+/// [`Outcome::status`]; 127 where there is no such program, 126 where it cannot be run, 125 where the job
+/// cannot be started otherwise.
 pub(crate) fn run(args: RunArgs) -> ExitCode {
     let RunArgs { ranks, tag_output, hosts, keep_going, grace, json, command } = args;
     if let Some(hosts) = hosts {

@@ -33,16 +33,17 @@ pub(crate) struct SimArgs {
     /// Steps of each storm, each of which a program could notice; it then goes on until all has ended
     #[arg(long, value_name = "K", default_value_t = 100_000, value_parser = at_least(1_u64))]
     steps: u64,
-    /// What goes wrong, each kind with its own frequency or the usual one, as in `unmap=0.5,delay`: delay, reorder,
-    /// register-fail and register-slow with a chance of 0 to 1; shrink, unmap, stop, mute and restart 0 to 1000 times
-    /// in a millisecond of virtual time, over all ranks
+    /// What goes wrong, each kind with its own frequency or the usual one, as in `unmap=0.5,delay`: delay,
+    /// reorder, register-fail and register-slow with a chance of 0 to 1; shrink, unmap, stop, mute and
+    /// restart 0 to 1000 times in a millisecond of virtual time, over all ranks
     #[arg(long, value_name = "LIST", default_value = "", value_parser = parse_faults)]
     faults: Faults,
-    /// What everything costs: myrinet-gm-2003, myrinet-pm-1998, infiniband-modern, or a file; without, each seed picks
+    /// What everything costs: myrinet-gm-2003, myrinet-pm-1998, infiniband-modern, or a file; without, each
+    /// seed picks
     #[arg(long, value_name = "NAME|FILE")]
     costs: Option<String>,
-    /// Run nothing: measure what this machine costs, by its shared memory and the locking of pages, into a file for
-    /// --costs
+    /// Run nothing: measure what this machine costs, by its shared memory and the locking of pages, into a
+    /// file for --costs
     #[arg(long, value_name = "FILE", conflicts_with_all = ["nodes", "seed", "seeds", "steps", "faults", "costs"])]
     measure: Option<PathBuf>,
     /// Print one JSON object instead of a table

@@ -91,7 +91,8 @@ fn the_grace_period_is_the_users() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("still running 200ms after SIGTERM: rank 1"));
 }
 
-/// Starts two ranks that say `ready` and ignore SIGINT, and interrupts the launcher; gives what came of it and when.
+/// Starts two ranks that say `ready` and ignore SIGINT, and interrupts the launcher; gives what came of it
+/// and when.
 fn interrupted(grace: &str, times: u32) -> (Output, Duration) {
     let script = "trap '' INT; echo ready; while :; do sleep 0.05; done";
     let mut command = standpipe(&["-n", "2", "--grace", grace, "--tag-output", "--", "sh", "-c", script]);

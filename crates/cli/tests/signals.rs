@@ -1,4 +1,5 @@
-//! What ends a command before it is done: it says so in a line, has the shell's status, and leaves nothing behind.
+//! What ends a command before it is done: it says so in a line, has the shell's status, and leaves nothing
+//! behind.
 
 use std::{
     fs,
@@ -119,7 +120,8 @@ fn working_in(folder: &Path) -> Vec<String> {
     here.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
-/// Lines that come while all is well: of what is under way, of a machine that is busy, and of how this program was built.
+/// Lines that come while all is well: of what is under way, of a machine that is busy, and of how this
+/// program was built.
 fn is_progress(line: &str) -> bool {
     [" % after ", "the load average is", "this is a debug build"].iter().any(|known| line.contains(known))
 }

@@ -69,7 +69,8 @@ fn firehose_has_both_programs_under_each_strategy_and_three_figures() {
         assert!((number(&firehose["paper"], "runtime_s") - runtime_s).abs() < 0.01, "{firehose}");
         assert!(number(firehose, "hit_percent") >= hit_percent - 1e-9, "{firehose}");
         assert!(number(&firehose["deviation_percent"], "hit_us").abs() < 30.0, "{firehose}");
-        // There are a dozen misses, which wait for what the other rank computes meanwhile: that was timed here.
+        // There are a dozen misses, which wait for what the other rank computes meanwhile: that was timed
+        // here.
         let (hit_us, miss_us) = (number(firehose, "hit_us"), number(firehose, "miss_us"));
         assert!(miss_us > 2.0 * hit_us && miss_us < 10.0 * hit_us, "{firehose}");
         let keep = find(name, "rendezvous-no-unpin");

@@ -92,7 +92,8 @@ fn over_libfabric_blocks_come_by_message_or_by_key() {
         let json = json(&output);
         assert_eq!((&json["transport"], &json["strategy"]), (&"ofi:tcp".into(), &strategy.into()));
         assert_eq!(number(&json, "mismatched_bytes"), 0);
-        // How often a block is where it is not wanted hangs on how the workers take turns: 91 to 105 times here.
+        // How often a block is where it is not wanted hangs on how the workers take turns: 91 to 105 times
+        // here.
         assert!(number(&json, "pulls") > 10, "{json}");
         assert!(number(&json["mechanisms"], mechanism) >= number(&json, "verified_bytes"), "{json}");
         assert!(json["mechanisms"].get("cma").is_none(), "{json}");
@@ -168,8 +169,8 @@ fn wait_for_workers(parent: u32) -> Pid {
     }
 }
 
-/// Waits until all four workers have pulled blocks, which are private memory: before that they wait for each other, and a death
-/// is everybody's.
+/// Waits until all four workers have pulled blocks, which are private memory: before that they wait for each
+/// other, and a death is everybody's.
 fn wait_for_gets(launcher: u32) {
     let start = Instant::now();
     loop {

@@ -100,7 +100,8 @@ impl<C: Cluster> Bench<C> {
         restarts
     }
 
-    /// Polls every node that is awake, runs its handlers, and lets time pass. Returns whether anything happened.
+    /// Polls every node that is awake, runs its handlers, and lets time pass. Returns whether anything
+    /// happened.
     pub(crate) fn round(&mut self) -> bool {
         let mut busy = false;
         for rank in (0..self.size()).filter(|rank| !self.asleep.contains(rank)).collect::<Vec<_>>() {

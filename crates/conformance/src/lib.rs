@@ -6,8 +6,8 @@
 //! conformance::conformance_tests!(|size| MyCluster::new(size));
 //! ```
 //!
-//! which makes one `#[test]` a case. [`cases()`] serves those who want the cases at run time, for many
-//! seeds say. What a transport does not offer (one-sided copies, atomics, ranks that return) and what the platform
+//! which makes one `#[test]` a case. [`cases()`] serves those who want the cases at run time, for many seeds
+//! say. What a transport does not offer (one-sided copies, atomics, ranks that return) and what the platform
 //! does not have (inaccessible pages) is skipped aloud; everything else must hold.
 //!
 //! [`memory`] is the reference: a transport inside one thread, whose delays a seed decides.

@@ -1,7 +1,8 @@
 //! Random histories of puts, gets, scatter lists and atomics between three ranks, against plain arrays.
 //!
-//! Operations on disjoint memory are in flight together; one that meets memory in use waits for everything first. An
-//! operation is applied to the arrays when it starts, which is right because nobody else touches its memory.
+//! Operations on disjoint memory are in flight together; one that meets memory in use waits for everything
+//! first. An operation is applied to the arrays when it starts, which is right because nobody else touches
+//! its memory.
 
 extern crate standpipe_conformance as conformance;
 

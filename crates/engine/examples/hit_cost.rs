@@ -1,5 +1,5 @@
-//! What a hit costs: run under valgrind's callgrind by `cargo xtask hits`, which counts the instructions of the four
-//! functions below. By itself it only prints the tables' memory.
+//! What a hit costs: run under valgrind's callgrind by `cargo xtask hits`, which counts the instructions of
+//! the four functions below. By itself it only prints the tables' memory.
 //!
 //! `hit_cost fifo|lru|sieve`: the order in which idle entries are given up, which is what a hit keeps up.
 

@@ -1,7 +1,8 @@
 //! What finding a registration takes where there are many: run by `cargo xtask lookups`, beside UCX's cache.
 //!
-//! `lookups [REGIONS]`: nanoseconds to take a reference of a registration and to give it back, in random order, each after
-//! the one before; of a peer's registration, of one's own, and of reading one random cache line out of as many.
+//! `lookups [REGIONS]`: nanoseconds to take a reference of a registration and to give it back, in random
+//! order, each after the one before; of a peer's registration, of one's own, and of reading one random cache
+//! line out of as many.
 
 use std::hint::black_box;
 use std::time::Instant;

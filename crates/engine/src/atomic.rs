@@ -83,7 +83,8 @@ pub struct Atomic {
     pub signals: bool,
 }
 
-/// Where the word's type stands in what [`Atomic::to_wire`] says first, and whether it signals; below them the change.
+/// Where the word's type stands in what [`Atomic::to_wire`] says first, and whether it signals; below them
+/// the change.
 const TYPE_SHIFT: u32 = 8;
 const SIGNALS_SHIFT: u32 = 16;
 
@@ -140,8 +141,8 @@ impl Atomic {
         }
     }
 
-    /// Applies it to the word that these bytes are, and returns what they were; `None` where they are not as many as the
-    /// word has. For memory that nobody else uses meanwhile.
+    /// Applies it to the word that these bytes are, and returns what they were; `None` where they are not as
+    /// many as the word has. For memory that nobody else uses meanwhile.
     pub fn apply_to(self, bytes: &mut [u8]) -> Option<u64> {
         if self.size() == 4 {
             let old = u32::from_ne_bytes((&*bytes).try_into().ok()?);
@@ -158,7 +159,8 @@ impl Atomic {
         Atomic { signals: true, ..self }
     }
 
-    /// What is done, and the value, of an operation that signals; `None` for a compare-and-swap, which has two values.
+    /// What is done, and the value, of an operation that signals; `None` for a compare-and-swap, which has
+    /// two values.
     pub(crate) const fn to_signal(self) -> Option<(u16, u64)> {
         match self.change {
             Change::Apply(op, value) => Some((op as u16 | (self.word as u16) << TYPE_SHIFT, value)),

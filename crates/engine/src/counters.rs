@@ -78,7 +78,8 @@ type ByMechanism = [[u64; Mechanism::ALL.len()]; Operation::ALL.len()];
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     counts: ByMechanism,
-    /// Apart from the counts, as compilers would add both at once, which takes them twice as many instructions.
+    /// Apart from the counts, as compilers would add both at once, which takes them twice as many
+    /// instructions.
     bytes: ByMechanism,
     why: [u64; Why::ALL.len()],
     /// Messages that could not be understood, and were dropped.

@@ -18,7 +18,8 @@ pub enum OpError {
         peer: Rank,
         /// Which of its memories.
         mem: MemId,
-        /// The offset in that memory where the inaccessible part begins, as closely as the path taken can tell.
+        /// The offset in that memory where the inaccessible part begins, as closely as the path taken can
+        /// tell.
         addr: u64,
         /// Bytes of the part of the transfer that begins there.
         len: u64,
@@ -35,7 +36,8 @@ pub enum OpError {
         /// Its bytes.
         len: u64,
     },
-    /// This process has no memory at the local address of the operation, or not with the rights that it needs.
+    /// This process has no memory at the local address of the operation, or not with the rights that it
+    /// needs.
     #[error("no accessible local memory at {mem:?} {addr:#x}, {len} bytes")]
     LocalFault {
         /// Which of this process's memories.

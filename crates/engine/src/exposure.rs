@@ -1,7 +1,7 @@
 //! What of its private memory a process lets its peers read and write: everything, or ranges.
 //!
-//! The owner asks before it does what a message asks for, and before it hands out a key. Ranges may overlap, and each counts until
-//! it is withdrawn: memory is exposed as long as any range that covers it is.
+//! The owner asks before it does what a message asks for, and before it hands out a key. Ranges may overlap,
+//! and each counts until it is withdrawn: memory is exposed as long as any range that covers it is.
 
 use std::collections::BTreeMap;
 
@@ -63,8 +63,9 @@ impl Ranges {
     }
 }
 
-/// Addresses that ranges cover: by its start, each run of those that equally many ranges cover, its end and how many that are.
-/// Runs that touch are covered by different numbers, so there are at most two for each range.
+/// Addresses that ranges cover: by its start, each run of those that equally many ranges cover, its end and
+/// how many that are. Runs that touch are covered by different numbers, so there are at most two for each
+/// range.
 #[derive(Debug, Default)]
 struct Covered(BTreeMap<u64, (u64, u32)>);
 

@@ -1,12 +1,12 @@
 //! Standpipe's sans-IO engine: spans, operations, wire formats and the transport trait.
 //!
 //! The engine decides; it never acts by itself. It has no clock, socket, pointer or thread: time comes in as
-//! [`Nanos`], memory is named by [`Place`], and everything that touches the world goes through a [`Transport`]. The
-//! same code therefore runs over shared memory, over a network and inside a simulator, where a seed decides every
-//! delay and failure.
+//! [`Nanos`], memory is named by [`Place`], and everything that touches the world goes through a
+//! [`Transport`]. The same code therefore runs over shared memory, over a network and inside a simulator,
+//! where a seed decides every delay and failure.
 //!
-//! Read in this order: [`span`] (how memory is named), [`transport`] (what a transport offers), [`node`] (every
-//! operation's state), [`wire`] (what messages look like).
+//! Read in this order: [`span`] (how memory is named), [`transport`] (what a transport offers), [`node`]
+//! (every operation's state), [`wire`] (what messages look like).
 #![forbid(unsafe_code)]
 
 mod atomic;

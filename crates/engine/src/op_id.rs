@@ -26,7 +26,8 @@ impl FastId {
     }
 }
 
-/// Names an operation of one node. Never reused while anything may still refer to it: it carries a generation.
+/// Names an operation of one node. Never reused while anything may still refer to it: it carries a
+/// generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OpId(u64);
 

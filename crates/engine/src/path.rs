@@ -1,8 +1,9 @@
 //! The path of an operation: KVIA's idea, that each takes the way that suits it.
 //!
-//! [`choose`] decides, and nothing else does. It is a pure function of plain [`Facts`], so that it can be tested over all of its
-//! inputs, and printed. Two bypasses skip the question, as they know the answer: a put or get in a mapped heap, and a *hit* by
-//! the firehose that was used last. Both assert, where assertions are on, that this is the answer.
+//! [`choose`] decides, and nothing else does. It is a pure function of plain [`Facts`], so that it can be
+//! tested over all of its inputs, and printed. Two bypasses skip the question, as they know the answer: a put
+//! or get in a mapped heap, and a *hit* by the firehose that was used last. Both assert, where assertions are
+//! on, that this is the answer.
 
 pub use crate::MemId;
 
@@ -334,7 +335,8 @@ mod tests {
     /// What a line says of, when it applies, and the path then.
     type Line = (&'static str, fn(&Facts) -> bool, Path);
 
-    /// The rules again, as a table that is read from the top: the first line that applies says the path. Each line must be needed.
+    /// The rules again, as a table that is read from the top: the first line that applies says the path. Each
+    /// line must be needed.
     const TABLE: [Line; 12] = [
         ("a mapped heap", |f| f.access == Access::Mapped, Path::Mapped),
         ("what can be attached", |f| f.access == Access::Attach(Ok(())), Path::Attached),

@@ -81,8 +81,9 @@ impl Piece {
         Some(Piece { remote, local, len })
     }
 
-    /// Splits off the piece's first part: at most `most` bytes, and no further than the end of the remote bucket
-    /// that it starts in, so that an access error names the very bucket. The rest is `None` when nothing is left.
+    /// Splits off the piece's first part: at most `most` bytes, and no further than the end of the remote
+    /// bucket that it starts in, so that an access error names the very bucket. The rest is `None` when
+    /// nothing is left.
     ///
     /// `most` must not be zero.
     pub fn cut(self, most: u64, bucket: BucketSize) -> (Piece, Option<Piece>) {
@@ -121,7 +122,8 @@ impl BucketSize {
         offset >> self.shift
     }
 
-    /// The first offset after the bucket that holds `offset`, or the last offset of all in the very last bucket.
+    /// The first offset after the bucket that holds `offset`, or the last offset of all in the very last
+    /// bucket.
     pub const fn end(self, offset: u64) -> u64 {
         (offset | (self.bytes() - 1)).saturating_add(1)
     }

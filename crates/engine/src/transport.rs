@@ -1,7 +1,8 @@
 //! What a transport offers the engine: few verbs, and no flags.
 //!
-//! Every transport sends messages, hands out what arrived, and reaches its own process's memory. One-sided copies and
-//! atomics are optional parts: a transport that has none keeps the default methods, and the engine goes by message.
+//! Every transport sends messages, hands out what arrived, and reaches its own process's memory. One-sided
+//! copies and atomics are optional parts: a transport that has none keeps the default methods, and the engine
+//! goes by message.
 
 use crate::registration::{Key, RegId, RegisterError};
 use crate::wire::{self, Am, AmForm, HEAD_WORDS, Message};
@@ -9,8 +10,8 @@ use crate::{Atomic, Direction, Header, Nanos, OpError, OpId, Piece, Place, Rank,
 
 /// Which of the two message lanes between a pair of ranks.
 ///
-/// Two lanes make flow control free of deadlock: replies are always consumed, because consuming one never sends
-/// anything, and a request is handed out only when its reply has room.
+/// Two lanes make flow control free of deadlock: replies are always consumed, because consuming one never
+/// sends anything, and a request is handed out only when its reply has room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Lane {
     /// Messages that may cause one reply.
@@ -50,8 +51,8 @@ pub enum Deregistering {
     Done,
     /// Under way; an [`Event::Deregistered`] will follow.
     Pending,
-    /// The system would not take it back: it is pinned, and its key reaches it, perhaps for as long as the node lives. If
-    /// it goes after all, an [`Event::Deregistered`] says so.
+    /// The system would not take it back: it is pinned, and its key reaches it, perhaps for as long as the
+    /// node lives. If it goes after all, an [`Event::Deregistered`] says so.
     Refused,
 }
 
@@ -102,7 +103,8 @@ pub enum Event {
         /// The key that peers need; after a failure the registration means nothing any more.
         result: Result<Key, RegisterError>,
     },
-    /// A deregistration that was pending is over: nothing is pinned by it any more, and its key reaches nothing.
+    /// A deregistration that was pending is over: nothing is pinned by it any more, and its key reaches
+    /// nothing.
     Deregistered {
         /// The registration, which means nothing any more.
         reg: RegId,
@@ -112,15 +114,18 @@ pub enum Event {
         /// The peer.
         peer: Rank,
     },
-    /// The peer's rank is another process's now: the one that it was is lost, and the new one knows nothing of what was.
+    /// The peer's rank is another process's now: the one that it was is lost, and the new one knows nothing
+    /// of what was.
     ///
-    /// The transport keeps the two apart. What the engine sent or submitted before this was returned never reaches the
-    /// new process; nothing from the new process is returned before this, and nothing from the old one afterwards, but
-    /// the ends of one-sided operations with it. Both lanes to the new process are empty.
+    /// The transport keeps the two apart. What the engine sent or submitted before this was returned never
+    /// reaches the new process; nothing from the new process is returned before this, and nothing from the
+    /// old one afterwards, but the ends of one-sided operations with it. Both lanes to the new process are
+    /// empty.
     Returned {
         /// The peer.
         peer: Rank,
-        /// How many processes had the rank before this one. Of two reports the greater one counts, in any order.
+        /// How many processes had the rank before this one. Of two reports the greater one counts, in any
+        /// order.
         incarnation: u32,
     },
 }
@@ -136,8 +141,8 @@ pub enum Copied {
     Unknown,
 }
 
-/// Where a message is put when it arrives, and stays while it is handled: moving it about would cost more than all the
-/// rest of its way.
+/// Where a message is put when it arrives, and stays while it is handled: moving it about would cost more
+/// than all the rest of its way.
 #[derive(Debug, Default)]
 pub struct Inbox {
     /// The header, not yet checked: peers are hostile.
@@ -153,15 +158,15 @@ impl Inbox {
         wire::am_args(&self.header)
     }
 
-    /// The stamp of the message, if it is an Active Message: a number of its first sender's, which replies echo
-    /// ([`crate::Node::send_am_stamped`]); 0 for none.
+    /// The stamp of the message, if it is an Active Message: a number of its first sender's, which replies
+    /// echo ([`crate::Node::send_am_stamped`]); 0 for none.
     #[inline]
     pub fn stamp(&self) -> u64 {
         wire::am_stamp(&self.header)
     }
 
-    /// Where a long Active Message's payload lies in this process's memory, and how many bytes it has, as the sender
-    /// says: nothing guarantees that the place is the receiver's to read. `None` for other messages.
+    /// Where a long Active Message's payload lies in this process's memory, and how many bytes it has, as the
+    /// sender says: nothing guarantees that the place is the receiver's to read. `None` for other messages.
     pub fn landed(&self) -> Option<(Place, u32)> {
         match Message::decode(&self.header, self.payload.len()) {
             Ok(Message::Am(Am { form: AmForm::Long(place, len), .. })) => Some((place, len)),
@@ -172,8 +177,8 @@ impl Inbox {
 
 /// A way to reach peers. The engine calls these from one thread at a time.
 pub trait Transport {
-    /// Sends one message in order within its (peer, lane). `payload` is at most [`Transport::payload_max`] bytes and
-    /// may be reused at return.
+    /// Sends one message in order within its (peer, lane). `payload` is at most [`Transport::payload_max`]
+    /// bytes and may be reused at return.
     fn send(
         &mut self,
         peer: Rank,
@@ -182,8 +187,8 @@ pub trait Transport {
         payload: &[u8],
     ) -> Result<(), SendError>;
 
-    /// Whether it is worth while to try a message that found the lane full before. `false` only where the lane has no
-    /// room still. Optional.
+    /// Whether it is worth while to try a message that found the lane full before. `false` only where the
+    /// lane has no room still. Optional.
     fn has_room(&mut self, peer: Rank, lane: Lane) -> bool {
         let _ = (peer, lane);
         true
@@ -191,12 +196,13 @@ pub trait Transport {
 
     /// Makes progress and returns the next event, if there is one. `inbox` is overwritten by a message.
     ///
-    /// A message of the request lane is returned only while the reply lane to its sender has room for one reply of
-    /// any size, so that a reply sent before the next call is never `Busy`.
+    /// A message of the request lane is returned only while the reply lane to its sender has room for one
+    /// reply of any size, so that a reply sent before the next call is never `Busy`.
     fn poll(&mut self, inbox: &mut Inbox) -> Option<Event>;
 
-    /// Takes the next message of a peer's requests, if it has no payload and its header begins like this, and returns the rest of
-    /// it: a look by who waits for that message, and only a look. Everything else is for [`Transport::poll`]. Optional.
+    /// Takes the next message of a peer's requests, if it has no payload and its header begins like this, and
+    /// returns the rest of it: a look by who waits for that message, and only a look. Everything else is for
+    /// [`Transport::poll`]. Optional.
     #[inline(always)]
     fn take_like(
         &mut self,
@@ -207,19 +213,20 @@ pub trait Transport {
         None
     }
 
-    /// This process gives up what it has offered to peers: counts that where they see it, before anything of it changes. Optional.
+    /// This process gives up what it has offered to peers: counts that where they see it, before anything of
+    /// it changes. Optional.
     fn give_up_offers(&mut self) {}
 
-    /// How often a peer, or this process itself, has given up what it offered. While that is what it was when it made an offer, all that
-    /// was copied before it was looked at here is what was offered. `None`: that cannot be seen, and the peer must be asked.
-    /// Optional.
+    /// How often a peer, or this process itself, has given up what it offered. While that is what it was when
+    /// it made an offer, all that was copied before it was looked at here is what was offered. `None`: that
+    /// cannot be seen, and the peer must be asked. Optional.
     fn offers_given_up(&self, peer: Rank) -> Option<u32> {
         let _ = peer;
         None
     }
 
-    /// Comes before each [`Transport::poll`]. Where a copy nearly always ends well, and its end is what a poll finds, a transport
-    /// does here what it would do there, and says so in fewer words. Optional.
+    /// Comes before each [`Transport::poll`]. Where a copy nearly always ends well, and its end is what a
+    /// poll finds, a transport does here what it would do there, and says so in fewer words. Optional.
     #[inline(always)]
     fn poll_copied(&mut self) -> Copied {
         Copied::Unknown
@@ -228,8 +235,8 @@ pub trait Transport {
     /// Bytes that one message's payload may have.
     fn payload_max(&self) -> usize;
 
-    /// The time, where something is registered: asked for around what takes long, to weigh one thing against another. `None`:
-    /// nothing is weighed. Optional.
+    /// The time, where something is registered: asked for around what takes long, to weigh one thing against
+    /// another. `None`: nothing is weighed. Optional.
     fn now(&self) -> Option<Nanos> {
         None
     }
@@ -240,21 +247,23 @@ pub trait Transport {
     /// Copies to this process's own memory; an inaccessible address is an error, never a signal.
     fn write(&mut self, to: Place, from: &[u8]) -> Result<(), OpError>;
 
-    /// Whether [`Transport::copy`] reaches the peer's ends of all pieces, as far as is known; if not, why. Optional.
+    /// Whether [`Transport::copy`] reaches the peer's ends of all pieces, as far as is known; if not, why.
+    /// Optional.
     fn reaches(&mut self, peer: Rank, pieces: &[Piece]) -> Result<(), Why> {
         let _ = (peer, pieces);
         Err(Why::NotOffered)
     }
 
-    /// Starts a one-sided copy of all pieces, to or from one peer, which it [reaches](Transport::reaches): only what has changed this
-    /// moment makes it [`Submit::Unreachable`]. Optional.
+    /// Starts a one-sided copy of all pieces, to or from one peer, which it [reaches](Transport::reaches):
+    /// only what has changed this moment makes it [`Submit::Unreachable`]. Optional.
     fn copy(&mut self, op: OpId, peer: Rank, direction: Direction, pieces: &[Piece]) -> Submit {
         let _ = (op, peer, direction, pieces);
         Submit::Unreachable(Why::NotOffered)
     }
 
-    /// Bytes of a *bounce buffer*: a part of this process's heap that peers' transfers by message go through. The same at all
-    /// processes of a job, and 0 where there are none. Optional, as is all that has to do with them.
+    /// Bytes of a *bounce buffer*: a part of this process's heap that peers' transfers by message go through.
+    /// The same at all processes of a job, and 0 where there are none. Optional, as is all that has to do
+    /// with them.
     fn bounce_bytes(&self) -> u64 {
         0
     }
@@ -270,59 +279,65 @@ pub trait Transport {
         false
     }
 
-    /// Starts a one-sided copy between a peer's bounce buffer and this process's memory: as [`Transport::copy`] does, but for a transport
-    /// that counts copies, since this one is part of what is counted as going by message.
+    /// Starts a one-sided copy between a peer's bounce buffer and this process's memory: as
+    /// [`Transport::copy`] does, but for a transport that counts copies, since this one is part of what is
+    /// counted as going by message.
     fn copy_bounced(&mut self, op: OpId, peer: Rank, direction: Direction, piece: Piece) -> Submit {
         self.copy(op, peer, direction, &[piece])
     }
 
-    /// Copies between two places of this process's own memory; an inaccessible address is an error, never a signal.
+    /// Copies between two places of this process's own memory; an inaccessible address is an error, never a
+    /// signal.
     fn copy_own(&mut self, from: Place, to: Place, len: u64) -> Result<(), OpError> {
         let mut bytes = vec![0; len as usize];
         self.read(from, &mut bytes)?;
         self.write(to, &bytes)
     }
 
-    /// Gives up a pending one-sided operation: it ended by deadline, by cancellation or with its peer. Once this
-    /// returns the operation's local memory is touched no more; whether it took effect at the peer is unspecified,
-    /// and an [`Event::Completed`] for it changes nothing. Needed where [`Submit::Pending`] is ever returned.
+    /// Gives up a pending one-sided operation: it ended by deadline, by cancellation or with its peer. Once
+    /// this returns the operation's local memory is touched no more; whether it took effect at the peer is
+    /// unspecified, and an [`Event::Completed`] for it changes nothing. Needed where [`Submit::Pending`] is
+    /// ever returned.
     ///
-    /// A copy by key, or to or from a bounce buffer, is reported nonetheless, as soon as the peer's memory is touched no more
-    /// either, or the peer is gone: until then its registrations and stages stay in use.
+    /// A copy by key, or to or from a bounce buffer, is reported nonetheless, as soon as the peer's memory is
+    /// touched no more either, or the peer is gone: until then its registrations and stages stay in use.
     fn abandon(&mut self, op: OpId) {
         let _ = op;
     }
 
-    /// Gives a peer up, which is lost to this node: from now on nothing comes in from it, neither messages nor one-sided
-    /// operations, until another process has its rank. If it still runs, it is told that this process is lost to it
-    /// ([`crate::Node::lose`]). Needed where a peer can be lost that has not ended: by not answering in time.
+    /// Gives a peer up, which is lost to this node: from now on nothing comes in from it, neither messages
+    /// nor one-sided operations, until another process has its rank. If it still runs, it is told that this
+    /// process is lost to it ([`crate::Node::lose`]). Needed where a peer can be lost that has not ended: by
+    /// not answering in time.
     ///
     /// Messages that had come before may still be returned.
     fn disconnect(&mut self, peer: Rank) {
         let _ = peer;
     }
 
-    /// Takes another's word that a peer's process has ended or left. Needed where that may go unnoticed here: a transport
-    /// that finds it true, or has nothing to say against it, has the peer lost ([`crate::Node::lose`]).
+    /// Takes another's word that a peer's process has ended or left. Needed where that may go unnoticed here:
+    /// a transport that finds it true, or has nothing to say against it, has the peer lost
+    /// ([`crate::Node::lose`]).
     fn doubt(&mut self, peer: Rank) {
         let _ = peer;
     }
 
-    /// Somebody says that it has lost a peer, which may well run. Optional: a transport that can find out by itself whether the
-    /// peer's process is there does so; it takes nobody's word.
+    /// Somebody says that it has lost a peer, which may well run. Optional: a transport that can find out by
+    /// itself whether the peer's process is there does so; it takes nobody's word.
     fn suspect(&mut self, peer: Rank) {
         let _ = peer;
     }
 
-    /// Changes an aligned word of this process's own heap, as [`Transport::atomic`] does for a peer: each sees the other's
-    /// changes whole. Threads that sleep need not be told. Optional; needed where [`Transport::atomic`] is offered.
+    /// Changes an aligned word of this process's own heap, as [`Transport::atomic`] does for a peer: each
+    /// sees the other's changes whole. Threads that sleep need not be told. Optional; needed where
+    /// [`Transport::atomic`] is offered.
     fn change_own(&mut self, word: Place, atomic: Atomic) -> Result<u64, OpError> {
         let (mem, addr, len) = (word.mem, word.offset, atomic.size());
         Err(OpError::LocalFault { mem, addr, len })
     }
 
-    /// Whether a short put that signals is to go to this peer as one message, not as a copy and then an atomic: where each of
-    /// the two takes a way there and back. Optional.
+    /// Whether a short put that signals is to go to this peer as one message, not as a copy and then an
+    /// atomic: where each of the two takes a way there and back. Optional.
     fn signals_by_message(&self, peer: Rank) -> bool {
         let _ = peer;
         false
@@ -334,8 +349,9 @@ pub trait Transport {
         Submit::Unreachable(Why::NotOffered)
     }
 
-    /// Registers `len` bytes of this process's space from `offset` on: pins them, and makes a key by which peers reach
-    /// them. Optional; a transport that offers it is given its pieces of the space by [`Transport::copy_keyed`].
+    /// Registers `len` bytes of this process's space from `offset` on: pins them, and makes a key by which
+    /// peers reach them. Optional; a transport that offers it is given its pieces of the space by
+    /// [`Transport::copy_keyed`].
     fn register(&mut self, reg: RegId, offset: u64, len: u64) -> Registering {
         let _ = (reg, offset, len);
         Registering::Failed(RegisterError::Limit)
@@ -353,22 +369,23 @@ pub trait Transport {
         true
     }
 
-    /// The same piece with both ends in the processes' spaces, if it can be registered there: a heap is mapped somewhere.
-    /// `None`: it goes by [`Transport::copy`]. Optional.
+    /// The same piece with both ends in the processes' spaces, if it can be registered there: a heap is
+    /// mapped somewhere. `None`: it goes by [`Transport::copy`]. Optional.
     fn in_spaces(&mut self, peer: Rank, piece: Piece) -> Option<Piece> {
         let _ = (peer, piece);
         None
     }
 
-    /// Bytes at the local end of a keyed copy, in all, that need no registration here: a transport sends so many inside
-    /// its descriptor, or through memory of its own. All of them, where local memory is never registered.
+    /// Bytes at the local end of a keyed copy, in all, that need no registration here: a transport sends so
+    /// many inside its descriptor, or through memory of its own. All of them, where local memory is never
+    /// registered.
     fn unregistered_max(&self, direction: Direction) -> u64 {
         let _ = direction;
         u64::MAX
     }
 
-    /// Starts a one-sided copy of all pieces, to or from one peer's registered memory. Optional. It completes, for a put,
-    /// when the bytes lie in the peer's memory.
+    /// Starts a one-sided copy of all pieces, to or from one peer's registered memory. Optional. It
+    /// completes, for a put, when the bytes lie in the peer's memory.
     fn copy_keyed(&mut self, op: OpId, peer: Rank, direction: Direction, pieces: &[KeyedPiece]) -> Submit {
         let _ = (op, peer, direction, pieces);
         Submit::Unreachable(Why::NotOffered)

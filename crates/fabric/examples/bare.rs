@@ -1,13 +1,16 @@
-//! Bare libfabric between two processes of this machine: what Standpipe's network transport is measured against.
+//! Bare libfabric between two processes of this machine: what Standpipe's network transport is measured
+//! against.
 //!
-//! `cargo run --release -p standpipe-fabric --example bare -- [PROVIDER] [auto]` prints, for each size, the time of
+//! `cargo run --release -p standpipe-fabric --example bare -- [PROVIDER] [auto]` prints, for each size, the
+//! time of
 //! - a *write* until its buffer may be used again, one at a time;
 //! - a *delivered* write, until the data are in the target's memory;
 //! - a *read*;
 //! - a *ping-pong* of writes, half the way there and back: each side sees the other's last byte change;
 //!
-//! and the bandwidth of writes and reads with sixteen in flight. Each number is the median over batches. The other
-//! process polls all the time. By default providers make progress only when polled; `auto` leaves it to them.
+//! and the bandwidth of writes and reads with sixteen in flight. Each number is the median over batches. The
+//! other process polls all the time. By default providers make progress only when polled; `auto` leaves it to
+//! them.
 
 use fabric::{
     Access, Completion, Desc, Endpoint, Fabric, Hints, Key, Local, Options, Peer, Post, Provider, Remote,
@@ -20,7 +23,8 @@ use std::time::{Duration, Instant};
 
 const BYTES_MAX: usize = 1 << 20;
 const KEY: u64 = 1;
-/// Half of each side's memory: what it sends ends at its end, and what comes in ends at the end of the other half.
+/// Half of each side's memory: what it sends ends at its end, and what comes in ends at the end of the other
+/// half.
 const HALF: usize = BYTES_MAX;
 const IN_FLIGHT: u64 = 16;
 /// How long one number is measured.
@@ -280,8 +284,8 @@ impl Side {
     /// Writes as many bytes as the upper half of `ping` says, with `ping` as the last ones.
     fn ping(&mut self, ping: u64) -> Result<()> {
         let len = ((ping >> 32) as usize).clamp(8, HALF);
-        // SAFETY: inside the leaked memory and aligned; the last write from there has ended, or it could not have been
-        // answered.
+        // SAFETY: inside the leaked memory and aligned; the last write from there has ended, or it could not
+        // have been answered.
         unsafe { self.sent().write_volatile(ping) };
         if len > self.endpoint.description().inline_bytes {
             return self.post(Kind::Write, len);

@@ -1,7 +1,7 @@
 //! Atomic operations on one aligned 64-bit word of a peer's memory.
 //!
-//! They are atomic to each other. Whether they are to the target's own atomics, or to those of another provider, only
-//! the provider knows: a word should be touched in one way only.
+//! They are atomic to each other. Whether they are to the target's own atomics, or to those of another
+//! provider, only the provider knows: a word should be touched in one way only.
 
 use crate::endpoint::Endpoint;
 use crate::error::Error;
@@ -17,7 +17,8 @@ impl Endpoint {
     /// [`Error::Call`] for `fi_fetch_atomic`.
     ///
     /// # Safety
-    /// The [contract of posts](crate::post); `add` is read, `old` is written, and both are 8 bytes long and aligned.
+    /// The [contract of posts](crate::post); `add` is read, `old` is written, and both are 8 bytes long and
+    /// aligned.
     pub unsafe fn fetch_add(
         &mut self,
         add: Local,
@@ -28,8 +29,8 @@ impl Endpoint {
         const CALL: &str = "fi_fetch_atomic";
         let peer = self.atomic_peer(CALL, at)?;
         self.post(CALL, Op::Atomic, token, |ep, context| {
-            // SAFETY: the endpoint is open and had this function when it was opened; the caller vouches for the
-            // memory, and the context is the provider's until the operation ends.
+            // SAFETY: the endpoint is open and had this function when it was opened; the caller vouches for
+            // the memory, and the context is the provider's until the operation ends.
             unsafe {
                 let fetch = (*(*ep).atomic).readwrite?;
                 let (add_to, old_to) = (add.addr.cast(), old.addr.cast());
@@ -42,15 +43,15 @@ impl Endpoint {
         })
     }
 
-    /// Stores the word at `new` in a peer's word if that equals the word at `expected`; the old value comes to `old`
-    /// either way. All three are 8 bytes.
+    /// Stores the word at `new` in a peer's word if that equals the word at `expected`; the old value comes
+    /// to `old` either way. All three are 8 bytes.
     ///
     /// # Errors
     /// As for [`Endpoint::fetch_add`], with `fi_compare_atomic`.
     ///
     /// # Safety
-    /// The [contract of posts](crate::post); `new` and `expected` are read, `old` is written, and all three are 8 bytes
-    /// long and aligned.
+    /// The [contract of posts](crate::post); `new` and `expected` are read, `old` is written, and all three
+    /// are 8 bytes long and aligned.
     pub unsafe fn compare_swap(
         &mut self,
         new: Local,
@@ -62,8 +63,8 @@ impl Endpoint {
         const CALL: &str = "fi_compare_atomic";
         let peer = self.atomic_peer(CALL, at)?;
         self.post(CALL, Op::Atomic, token, |ep, context| {
-            // SAFETY: the endpoint is open and had this function when it was opened; the caller vouches for the
-            // memory, and the context is the provider's until the operation ends.
+            // SAFETY: the endpoint is open and had this function when it was opened; the caller vouches for
+            // the memory, and the context is the provider's until the operation ends.
             unsafe {
                 let compare = (*(*ep).atomic).compwrite?;
                 let [new_to, expected_to, old_to] = [new, expected, old].map(|local| local.addr.cast());

@@ -4,9 +4,9 @@ use crate::error::Error;
 use crate::provider::Description;
 use crate::queued_endpoint::QueuedEndpoint;
 
-/// Names an auxiliary endpoint of one endpoint: from it, writes and reads are started to the endpoint's peers, with the memory that
-/// is registered with the endpoint, and nothing comes in. It can be closed by itself, which ends all that was started
-/// from it, and nothing else. Means nothing after that.
+/// Names an auxiliary endpoint of one endpoint: from it, writes and reads are started to the endpoint's
+/// peers, with the memory that is registered with the endpoint, and nothing comes in. It can be closed by
+/// itself, which ends all that was started from it, and nothing else. Means nothing after that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AuxEndpointId {
     index: u32,

@@ -1,13 +1,13 @@
-//! The functions of the libfabric that is compiled in. It has no versions of symbols: there is only the newest of each,
-//! whose structures begin as those of the versions that `library` asks others for.
+//! The functions of the libfabric that is compiled in. It has no versions of symbols: there is only the
+//! newest of each, whose structures begin as those of the versions that `library` asks others for.
 
 use crate::ffi::{fi_fabric_attr, fi_info, fid_fabric};
 use crate::symbols::Symbols;
 use libc::{c_char, c_int};
 use std::ffi::c_void;
 
-// SAFETY: these are the declarations of the headers that the library is compiled with, under the names that the
-// structures have here.
+// SAFETY: these are the declarations of the headers that the library is compiled with, under the names that
+// the structures have here.
 unsafe extern "C" {
     fn fi_getinfo(
         version: u32,

@@ -29,11 +29,11 @@ impl Peer {
     }
 }
 
-/// A reliable endpoint of datagrams, with its fabric, domain, address vector, completion queue, registrations and
-/// [auxiliary endpoints](crate::AuxEndpointId).
+/// A reliable endpoint of datagrams, with its fabric, domain, address vector, completion queue, registrations
+/// and [auxiliary endpoints](crate::AuxEndpointId).
 ///
-/// May be sent between threads. Whatever calls the library takes `&mut self`, as it is used by one thread at a time.
-/// Dropping it closes everything; [`Endpoint::close`] also says whether that went well.
+/// May be sent between threads. Whatever calls the library takes `&mut self`, as it is used by one thread at
+/// a time. Dropping it closes everything; [`Endpoint::close`] also says whether that went well.
 pub struct Endpoint {
     pub(crate) main: QueuedEndpoint,
     pub(crate) aux_endpoints: AuxEndpoints,
@@ -48,8 +48,8 @@ pub struct Endpoint {
     address: Box<[u8]>,
 }
 
-// SAFETY: the library was asked for FI_THREAD_DOMAIN: any thread may use a domain and what belongs to it, one at a
-// time. All of that is in here, nothing of it is handed out, and every call to it takes `&mut self`.
+// SAFETY: the library was asked for FI_THREAD_DOMAIN: any thread may use a domain and what belongs to it, one
+// at a time. All of that is in here, nothing of it is handed out, and every call to it takes `&mut self`.
 unsafe impl Send for Endpoint {}
 
 // SAFETY: through a shared reference only plain values are read, and the library is not called.
@@ -59,8 +59,8 @@ impl Endpoint {
     /// Opens an endpoint at a provider.
     ///
     /// # Errors
-    /// [`Error::Call`] for whatever step failed; [`Error::Absent`] if the provider lacks what every endpoint needs, or
-    /// has no descriptor to wait on and one was wanted.
+    /// [`Error::Call`] for whatever step failed; [`Error::Absent`] if the provider lacks what every endpoint
+    /// needs, or has no descriptor to wait on and one was wanted.
     pub fn open(provider: &Provider, options: &Options) -> Result<Endpoint, Error> {
         kept(|| Endpoint::opened(provider, options))
     }
@@ -92,14 +92,14 @@ impl Endpoint {
         &self.description
     }
 
-    /// The endpoint's own address, for [`Endpoint::add_peer`] of others on the same fabric with the same format of
-    /// addresses.
+    /// The endpoint's own address, for [`Endpoint::add_peer`] of others on the same fabric with the same
+    /// format of addresses.
     pub fn address(&self) -> &[u8] {
         &self.address
     }
 
-    /// The descriptor that becomes readable when something happens, if the endpoint was opened for waiting. It is
-    /// only to be slept on after [`Endpoint::try_wait`] said so.
+    /// The descriptor that becomes readable when something happens, if the endpoint was opened for waiting.
+    /// It is only to be slept on after [`Endpoint::try_wait`] said so.
     pub fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         self.main.wait_fd()
     }
@@ -109,12 +109,12 @@ impl Endpoint {
         self.main.slots.used() + self.main.prepared.under_way().count()
     }
 
-    /// Makes a peer known by the address that its endpoint says it has; where that stands for all of its host's, by that at
-    /// which it was `met`. Nothing is sent.
+    /// Makes a peer known by the address that its endpoint says it has; where that stands for all of its
+    /// host's, by that at which it was `met`. Nothing is sent.
     ///
     /// # Errors
-    /// [`Error::BadAddress`] if these bytes are no address, or of a family that this endpoint has not; [`Error::Call`] for
-    /// `fi_av_insert`.
+    /// [`Error::BadAddress`] if these bytes are no address, or of a family that this endpoint has not;
+    /// [`Error::Call`] for `fi_av_insert`.
     pub fn add_peer_met(&mut self, address: &[u8], met: Option<SocketAddr>) -> Result<Peer, Error> {
         let bad = Error::BadAddress { len: address.len() };
         self.add_peer(&sockaddr::for_endpoint(&self.address, address, met).ok_or(bad)?)
@@ -154,7 +154,8 @@ impl Endpoint {
         Ok(Peer(index as u32))
     }
 
-    /// Forgets a peer; its number may be given to another one later. Operations with it end as the provider sees fit.
+    /// Forgets a peer; its number may be given to another one later. Operations with it end as the provider
+    /// sees fit.
     ///
     /// # Errors
     /// [`Error::NoPeer`]; [`Error::Call`] for `fi_av_remove`.
@@ -185,20 +186,20 @@ impl Endpoint {
         })
     }
 
-    /// Registers memory. Where the provider does not choose keys, `wanted_key` becomes the key, and must not be in
-    /// use at this endpoint; where it does, it is ignored. Keys shorter than 64 bits exist: see
+    /// Registers memory. Where the provider does not choose keys, `wanted_key` becomes the key, and must not
+    /// be in use at this endpoint; where it does, it is ignored. Keys shorter than 64 bits exist: see
     /// [`Description::key_bytes`].
     ///
     /// # Errors
-    /// [`Error::Call`] for `fi_mr_reg` (`FI_ENOKEY` if the key is taken, `FI_ENOMEM` where no more may be pinned),
-    /// `fi_mr_bind`, `fi_mr_enable` or `fi_mr_raw_attr`.
+    /// [`Error::Call`] for `fi_mr_reg` (`FI_ENOKEY` if the key is taken, `FI_ENOMEM` where no more may be
+    /// pinned), `fi_mr_bind`, `fi_mr_enable` or `fi_mr_raw_attr`.
     ///
     /// # Safety
-    /// Until the registration or the endpoint is closed, and on providers in software until transfers under way have
-    /// ended too (see the crate's notes on closing): the memory must be there, unless the provider
-    /// [asks for nothing](crate::MrMode::is_free) and the caller accepts that it then dies, or its peer gets an error,
-    /// when something reaches what is not there; and, as far as `access` allows peers to, they may write it at any
-    /// time, so no Rust reference to plain data may point into it.
+    /// Until the registration or the endpoint is closed, and on providers in software until transfers under
+    /// way have ended too (see the crate's notes on closing): the memory must be there, unless the provider
+    /// [asks for nothing](crate::MrMode::is_free) and the caller accepts that it then dies, or its peer gets
+    /// an error, when something reaches what is not there; and, as far as `access` allows peers to, they may
+    /// write it at any time, so no Rust reference to plain data may point into it.
     pub unsafe fn register(
         &mut self,
         addr: *mut u8,
@@ -222,7 +223,8 @@ impl Endpoint {
     /// Opens an auxiliary endpoint.
     ///
     /// # Errors
-    /// As for [`Endpoint::open`]; [`Error::AuxEndpointsLeft`] if too many were not closed when they should be.
+    /// As for [`Endpoint::open`]; [`Error::AuxEndpointsLeft`] if too many were not closed when they should
+    /// be.
     pub fn open_aux_endpoint(&mut self, options: &Options) -> Result<AuxEndpointId, Error> {
         self.aux_endpoints.check_left()?;
         let queued = kept(|| QueuedEndpoint::open(&self.domain, &self.info, &self.av, options))?;
@@ -234,13 +236,15 @@ impl Endpoint {
         self.main.cannot_close()
     }
 
-    /// Closes an auxiliary endpoint: what was started from it and has not ended never does, and the provider touches the memory lent
-    /// to it no more. What it has given to the network by then may still arrive at peers. Over `tcp;ofi_rxm`, one with reads
-    /// under way is not closed but left as it is, for that provider would kill the process; nobody polls it, so no bytes
-    /// move, but its connections and buffers stay until the process ends. A few may be left so.
+    /// Closes an auxiliary endpoint: what was started from it and has not ended never does, and the provider
+    /// touches the memory lent to it no more. What it has given to the network by then may still arrive at
+    /// peers. Over `tcp;ofi_rxm`, one with reads under way is not closed but left as it is, for that provider
+    /// would kill the process; nobody polls it, so no bytes move, but its connections and buffers stay until
+    /// the process ends. A few may be left so.
     ///
     /// # Errors
-    /// [`Error::NoAuxEndpoint`]; [`Error::Call`] for `fi_close`, after which the auxiliary endpoint is open, and has what it was lent.
+    /// [`Error::NoAuxEndpoint`]; [`Error::Call`] for `fi_close`, after which the auxiliary endpoint is open,
+    /// and has what it was lent.
     pub fn close_aux_endpoint(&mut self, aux_endpoint: AuxEndpointId) -> Result<(), Error> {
         self.aux_endpoints.close(aux_endpoint)
     }
@@ -277,13 +281,13 @@ impl Endpoint {
         region::unmap_key(&self.domain, key)
     }
 
-    /// Closes everything. When this has returned `Ok`, no buffer of any operation is used any more, and no completion
-    /// comes.
+    /// Closes everything. When this has returned `Ok`, no buffer of any operation is used any more, and no
+    /// completion comes.
     ///
     /// # Errors
-    /// [`Error::LeftOpen`] where the endpoint, or an auxiliary endpoint before, could not be closed, as said at
-    /// [`Endpoint::close_aux_endpoint`]; [`Error::Call`] for the first `fi_close` that failed. What could not be closed is leaked,
-    /// and stays as it was.
+    /// [`Error::LeftOpen`] where the endpoint, or an auxiliary endpoint before, could not be closed, as said
+    /// at [`Endpoint::close_aux_endpoint`]; [`Error::Call`] for the first `fi_close` that failed. What could
+    /// not be closed is leaked, and stays as it was.
     pub fn close(mut self) -> Result<(), Error> {
         self.close_all()
     }
@@ -363,8 +367,8 @@ fn open_av(domain: &Owned<fid_domain>, info: &Info) -> Result<Owned<fid_av>, Err
 
 /// Whether the endpoint has both atomics, for words of 64 bits.
 fn has_atomics(ep: &Owned<fid_ep>) -> bool {
-    // SAFETY: the endpoint is open, so its table is null or alive, and the functions, where they are there, take an
-    // open endpoint and write one number.
+    // SAFETY: the endpoint is open, so its table is null or alive, and the functions, where they are there,
+    // take an open endpoint and write one number.
     unsafe {
         let table = (*ep.as_ptr()).atomic;
         let there = offers!(table, fi_ops_atomic, readwrite).is_some()

@@ -3,7 +3,8 @@
 use crate::library::error_text;
 use std::fmt;
 
-/// An error number of libfabric: one of the system's below 256, one of its own from there on. Always positive.
+/// An error number of libfabric: one of the system's below 256, one of its own from there on. Always
+/// positive.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Errno(i32);
 
@@ -149,8 +150,8 @@ impl Errno {
         self.0
     }
 
-    /// The name in libfabric's headers without its `FI_`, such as `EAGAIN` or `ETRUNC`; `None` for numbers that this
-    /// crate does not know.
+    /// The name in libfabric's headers without its `FI_`, such as `EAGAIN` or `ETRUNC`; `None` for numbers
+    /// that this crate does not know.
     pub fn name(self) -> Option<&'static str> {
         NAMES.iter().find(|(number, _)| *number == self.0).map(|(_, name)| *name)
     }

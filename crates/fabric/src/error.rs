@@ -47,14 +47,15 @@ pub enum Error {
         /// Its number.
         index: u32,
     },
-    /// No more auxiliary endpoints: so many could not be closed when they should, and keep their connections and buffers until the
-    /// process ends.
+    /// No more auxiliary endpoints: so many could not be closed when they should, and keep their connections
+    /// and buffers until the process ends.
     #[error("{left} outlets could not be closed")]
     AuxEndpointsLeft {
         /// How many.
         left: usize,
     },
-    /// An endpoint was left open, as its provider would kill the process. Nobody polls it, and it touches nothing.
+    /// An endpoint was left open, as its provider would kill the process. Nobody polls it, and it touches
+    /// nothing.
     #[error("it is left open, as this provider cannot close an endpoint with reads under way")]
     LeftOpen,
     /// The provider made nothing of an address of a peer.
@@ -69,7 +70,8 @@ pub enum Error {
         /// What the text is for.
         what: &'static str,
     },
-    /// A completion arrived of an operation that nobody posted: the provider is broken, or its queue is shared.
+    /// A completion arrived of an operation that nobody posted: the provider is broken, or its queue is
+    /// shared.
     #[error("a completion of an operation that nobody posted")]
     Stray,
 }

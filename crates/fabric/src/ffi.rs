@@ -1,9 +1,10 @@
 //! libfabric's binary interface: only what is used of it, under the names it has in C.
 //!
-//! Structures that the library makes are declared up to the last field used; they may go on behind it, and newer
-//! versions do. Tables of functions begin with their size in bytes, and a function may be called only if the table
-//! reaches that far ([`offers`]). Layouts are as of libfabric 1.17, which every later version keeps for callers that
-//! ask for that version of the interface and take the symbols at the versions named in `library`.
+//! Structures that the library makes are declared up to the last field used; they may go on behind it, and
+//! newer versions do. Tables of functions begin with their size in bytes, and a function may be called only
+//! if the table reaches that far ([`offers`]). Layouts are as of libfabric 1.17, which every later version
+//! keeps for callers that ask for that version of the interface and take the symbols at the versions named in
+//! `library`.
 
 #![allow(non_camel_case_types, missing_docs)]
 
@@ -13,8 +14,8 @@ use std::ffi::c_void;
 /// The version of the interface that is asked for, as `FI_VERSION(1, 17)` says it.
 pub(crate) const API_VERSION: u32 = (1 << 16) | 17;
 
-/// Declares structures of C, and lists their fields for the test of layouts. Fields with a leading underscore have no
-/// counterpart of that name.
+/// Declares structures of C, and lists their fields for the test of layouts. Fields with a leading underscore
+/// have no counterpart of that name.
 macro_rules! c_structs {
     ($($(#[$meta:meta])* struct $name:ident { $($field:ident: $kind:ty,)* })*) => {
         $(
@@ -415,10 +416,11 @@ impl ErrEntry {
     }
 }
 
-/// Copies a function out of a table, if the table is there, is long enough to have it, and has it. Reads nothing
-/// behind the table's end.
+/// Copies a function out of a table, if the table is there, is long enough to have it, and has it. Reads
+/// nothing behind the table's end.
 ///
-/// To be used inside `unsafe`: `$table` must be null or point to a table of the type `$kind` made by the library.
+/// To be used inside `unsafe`: `$table` must be null or point to a table of the type `$kind` made by the
+/// library.
 macro_rules! offers {
     ($table:expr, $kind:ident, $function:ident) => {{
         let table: *const $crate::ffi::$kind = $table;

@@ -1,4 +1,5 @@
-//! The layouts and numbers of `ffi` against the headers of an installed libfabric, where a C compiler and they are.
+//! The layouts and numbers of `ffi` against the headers of an installed libfabric, where a C compiler and
+//! they are.
 
 use super::*;
 use std::fmt::Write as _;
@@ -10,8 +11,8 @@ pub(crate) struct Layout {
     pub(crate) fields: Vec<(&'static str, usize)>,
 }
 
-/// Structures that this crate makes for the library to read or write: these must have the same size too. Of the
-/// others the library makes them, and they may go on.
+/// Structures that this crate makes for the library to read or write: these must have the same size too. Of
+/// the others the library makes them, and they may go on.
 const WHOLE: &[&str] = &[
     "fid",
     "fi_cq_attr",

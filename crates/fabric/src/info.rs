@@ -7,22 +7,25 @@ use crate::library::{Fabric, Version};
 use std::ffi::{CStr, CString};
 use std::ptr::NonNull;
 
-/// One `fi_info`, alone or the head of a list. Its five attributes are there: that is checked when it is made.
+/// One `fi_info`, alone or the head of a list. Its five attributes are there: that is checked when it is
+/// made.
 pub(crate) struct Info {
     raw: NonNull<fi_info>,
     fabric: &'static Fabric,
 }
 
-// SAFETY: a `fi_info` is plain memory, with pointers only to more of it that it alone owns; the library keeps none of
-// it, and any thread may free it.
+// SAFETY: a `fi_info` is plain memory, with pointers only to more of it that it alone owns; the library keeps
+// none of it, and any thread may free it.
 unsafe impl Send for Info {}
 
-// SAFETY: nothing is changed through a shared `Info`: what is handed out of it are copies, and the library reads it.
+// SAFETY: nothing is changed through a shared `Info`: what is handed out of it are copies, and the library
+// reads it.
 unsafe impl Sync for Info {}
 
 impl Drop for Info {
     fn drop(&mut self) {
-        // SAFETY: it came from the library that frees it, at the same version of the symbols, and nobody else has it.
+        // SAFETY: it came from the library that frees it, at the same version of the symbols, and nobody else
+        // has it.
         unsafe { (self.fabric.freeinfo)(self.raw.as_ptr()) }
     }
 }
@@ -97,7 +100,8 @@ impl Info {
     /// Names the provider and the domain wanted; to be called once, as the library frees what it finds there.
     pub(crate) fn set_names(&mut self, provider: Option<CString>, domain: Option<CString>) {
         let [provider, domain] = [provider, domain].map(|name| {
-            // SAFETY: `strdup` copies a C string into memory of the C library, with which the library frees names.
+            // SAFETY: `strdup` copies a C string into memory of the C library, with which the library frees
+            // names.
             name.map_or(std::ptr::null_mut(), |name| unsafe { libc::strdup(name.as_ptr()) })
         });
         // SAFETY: the attribute was there when `self` was made, lives as long, and belongs to it alone.
@@ -151,8 +155,8 @@ impl Info {
     pub(crate) fn query(&self, source: Option<&CStr>) -> Result<Vec<Info>, Error> {
         let (node, flags) = source.map_or((std::ptr::null(), 0), |node| (node.as_ptr(), ffi::FI_SOURCE));
         let mut list = std::ptr::null_mut();
-        // SAFETY: the hints are a whole `fi_info`, the node is null or a C string, and the list is written to a local
-        // variable; the library keeps none of them.
+        // SAFETY: the hints are a whole `fi_info`, the node is null or a C string, and the list is written to
+        // a local variable; the library keeps none of them.
         let returned = unsafe {
             (self.fabric.getinfo)(ffi::API_VERSION, node, std::ptr::null(), flags, self.as_ptr(), &mut list)
         };
@@ -163,8 +167,8 @@ impl Info {
         let mut found = Vec::new();
         let mut next = list;
         while !next.is_null() {
-            // SAFETY: `next` is an element of the list that the library has just made and that is freed below; a copy
-            // is ours, and freed on its own.
+            // SAFETY: `next` is an element of the list that the library has just made and that is freed
+            // below; a copy is ours, and freed on its own.
             unsafe {
                 found.extend(Info::from_raw(self.fabric, (self.fabric.dupinfo)(next)));
                 next = (*next).next;

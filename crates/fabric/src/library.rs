@@ -6,8 +6,8 @@
 //! | `fi_fabric` | `FABRIC_1.1` | unchanged since 1.5 |
 //! | `fi_strerror`, `fi_version` | `FABRIC_1.0` | unchanged since 1.0 |
 //!
-//! Later libraries (1.20 and on, 2.x) give the three of `fi_info` newer versions with longer structures, and keep those
-//! of `FABRIC_1.3` for callers such as this one.
+//! Later libraries (1.20 and on, 2.x) give the three of `fi_info` newer versions with longer structures, and
+//! keep those of `FABRIC_1.3` for callers such as this one.
 
 use crate::signals::kept;
 use crate::symbols::{DupInfo, FreeInfo, GetInfo, GetVersion, OpenFabric, StrError, Symbols};
@@ -23,7 +23,8 @@ const NAMED: &str = "STANDPIPE_LIBFABRIC";
 /// The newest major version that is used.
 const MAJOR_MAX: u16 = 2;
 
-/// What to do where libfabric cannot be loaded. One that is compiled in is there unless the environment names another.
+/// What to do where libfabric cannot be loaded. One that is compiled in is there unless the environment names
+/// another.
 const WAYS_OUT: &str = if cfg!(feature = "bundled") {
     "STANDPIPE_LIBFABRIC names it: unset that, or set it to `bundled` for the one compiled in"
 } else {
@@ -101,13 +102,14 @@ pub struct Fabric {
 static LOADED: OnceLock<Result<Fabric, LoadError>> = OnceLock::new();
 
 impl Fabric {
-    /// Finds and loads the library: the system's, or, if there is none or none of use, the one compiled in by the
-    /// feature `bundled`. `STANDPIPE_LIBFABRIC` in the environment overrides that: `bundled`, or the path of a library.
-    /// Later calls return what the first one found. Any thread.
+    /// Finds and loads the library: the system's, or, if there is none or none of use, the one compiled in by
+    /// the feature `bundled`. `STANDPIPE_LIBFABRIC` in the environment overrides that: `bundled`, or the path
+    /// of a library. Later calls return what the first one found. Any thread.
     ///
-    /// Providers take liberties. Signal handlers that they install are taken out again; a signal that another thread takes
-    /// meanwhile, for some 0.2 s, runs into them. Those with a registration cache (`verbs`, `efa`) use it, and patch the functions that unmap memory to that end, unless
-    /// `FI_MR_CACHE_MAX_COUNT=0` stands in the environment before the process starts.
+    /// Providers take liberties. Signal handlers that they install are taken out again; a signal that another
+    /// thread takes meanwhile, for some 0.2 s, runs into them. Those with a registration cache (`verbs`,
+    /// `efa`) use it, and patch the functions that unmap memory to that end, unless `FI_MR_CACHE_MAX_COUNT=0`
+    /// stands in the environment before the process starts.
     ///
     /// # Errors
     /// [`LoadError`], if there is no library or none that can be used.
@@ -137,15 +139,16 @@ impl Fabric {
     }
 }
 
-/// The library's words for one of its own error numbers, those from 256 on; `None` before a library was loaded.
+/// The library's words for one of its own error numbers, those from 256 on; `None` before a library was
+/// loaded.
 pub(crate) fn error_text(errno: i32) -> Option<&'static str> {
     const FI_ERRNO_OFFSET: i32 = 256;
     let fabric = LOADED.get()?.as_ref().ok()?;
     if errno < FI_ERRNO_OFFSET {
         return None;
     }
-    // SAFETY: for numbers that are not the system's, `fi_strerror` returns string constants of its own, and the library
-    // is never unloaded.
+    // SAFETY: for numbers that are not the system's, `fi_strerror` returns string constants of its own, and
+    // the library is never unloaded.
     let text = unsafe { CStr::from_ptr((fabric.strerror)(errno)) };
     text.to_str().ok()
 }
@@ -172,8 +175,8 @@ fn load_bundled() -> Option<Result<Fabric, LoadError>> {
 }
 
 fn load_shared(name: &CStr) -> Result<Fabric, LoadError> {
-    // SAFETY: the name is a C string. Loading runs the library's initialisers, which is what the user of this crate
-    // asks for; the handle is never closed, so that what is found in it stays valid for ever.
+    // SAFETY: the name is a C string. Loading runs the library's initialisers, which is what the user of this
+    // crate asks for; the handle is never closed, so that what is found in it stays valid for ever.
     let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     if handle.is_null() {
         return Err(LoadError::Missing { reason: linker_error() });
@@ -186,8 +189,8 @@ fn load_shared(name: &CStr) -> Result<Fabric, LoadError> {
         symbol(handle, c"fi_strerror", c"FABRIC_1.0")?,
         symbol(handle, c"fi_version", c"FABRIC_1.0")?,
     ];
-    // SAFETY: each symbol has in the library, at the version asked for, the type that the field has; that is what the
-    // version of a symbol promises.
+    // SAFETY: each symbol has in the library, at the version asked for, the type that the field has; that is
+    // what the version of a symbol promises.
     let symbols = unsafe {
         Symbols {
             getinfo: std::mem::transmute::<*mut c_void, GetInfo>(getinfo),

@@ -32,8 +32,8 @@ impl<T: Object> Owned<T> {
     /// Has `make` write a new object, and takes it over.
     ///
     /// # Safety
-    /// If `make` returns a number that is not negative, it has written a pointer to a valid object that nobody else
-    /// closes and whose table of functions lives as long as it.
+    /// If `make` returns a number that is not negative, it has written a pointer to a valid object that
+    /// nobody else closes and whose table of functions lives as long as it.
     pub(crate) unsafe fn made(
         call: &'static str,
         make: impl FnOnce(&mut *mut T) -> c_int,
@@ -92,7 +92,8 @@ impl<T: Object> Owned<T> {
     ) -> Result<(), Error> {
         // SAFETY: the object is open, so its table is alive.
         let bind = unsafe { offers!(self.ops(), fi_ops, bind) }.ok_or(Error::Absent { call })?;
-        // SAFETY: both objects are open; the library counts on `other` living longer, which who owns both sees to.
+        // SAFETY: both objects are open; the library counts on `other` living longer, which who owns both
+        // sees to.
         check(call, unsafe { bind(self.fid(), other.fid(), flags) }.into())?;
         Ok(())
     }

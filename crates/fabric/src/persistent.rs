@@ -1,7 +1,9 @@
-//! Operations that are prepared once and started often: each writes from a buffer of its own, or reads into it.
+//! Operations that are prepared once and started often: each writes from a buffer of its own, or reads into
+//! it.
 //!
-//! Most of what the library wants to be told about an operation is the same each time. It is written down when the operation
-//! is prepared, beside the memory that the provider keeps its own account of it in; to start it takes six words.
+//! Most of what the library wants to be told about an operation is the same each time. It is written down
+//! when the operation is prepared, beside the memory that the provider keeps its own account of it in; to
+//! start it takes six words.
 
 use crate::endpoint::Endpoint;
 use crate::ffi::{self, fi_rma_iov, fid_ep};
@@ -10,20 +12,21 @@ use crate::post::{Local, Remote};
 use crate::slots::Op;
 
 impl Endpoint {
-    /// Prepares operations that write from the beginning of this buffer, or read into it, one at a time. `None`: as many as
-    /// [`PREPARED_MAX`](crate::PREPARED_MAX) are prepared.
+    /// Prepares operations that write from the beginning of this buffer, or read into it, one at a time.
+    /// `None`: as many as [`PREPARED_MAX`](crate::PREPARED_MAX) are prepared.
     ///
     /// # Safety
-    /// As the [contract of posts](crate::post) says of memory, until the endpoint is closed; but while the operation is not
-    /// under way the memory is the caller's.
+    /// As the [contract of posts](crate::post) says of memory, until the endpoint is closed; but while the
+    /// operation is not under way the memory is the caller's.
     #[cold]
     pub unsafe fn prepare(&mut self, buffer: Local, token: u64) -> Option<Prepared> {
         self.main.prepared.add((buffer.addr, buffer.len, buffer.desc.0), token)
     }
 
-    /// Starts a prepared operation: `len` bytes from `from` on are copied to its buffer, and written from there to a peer's
-    /// memory; complete when they are there. `false`: it is not started, for it is under way, its buffer is smaller, there is
-    /// no such peer, or the provider does not take it now; [`Endpoint::write_pieces`] would tell which.
+    /// Starts a prepared operation: `len` bytes from `from` on are copied to its buffer, and written from
+    /// there to a peer's memory; complete when they are there. `false`: it is not started, for it is under
+    /// way, its buffer is smaller, there is no such peer, or the provider does not take it now;
+    /// [`Endpoint::write_pieces`] would tell which.
     ///
     /// # Safety
     /// So many bytes can be read there, and nobody writes them meanwhile.
@@ -36,9 +39,10 @@ impl Endpoint {
         to: Remote,
     ) -> bool {
         let Some((at, ep)) = self.describe(which, len, to) else { return false };
-        // SAFETY: one that was prepared and is not under way, so that its parts are nobody else's; its buffer has room, and
-        // the caller vouches for the bytes. The endpoint is open, and its table had this function when it was opened. Whoever
-        // prepared this vouches for the buffer; the context is the provider's until the operation ends. A word takes no call.
+        // SAFETY: one that was prepared and is not under way, so that its parts are nobody else's; its buffer
+        // has room, and the caller vouches for the bytes. The endpoint is open, and its table had this
+        // function when it was opened. Whoever prepared this vouches for the buffer; the context is the
+        // provider's until the operation ends. A word takes no call.
         unsafe {
             let buffer = (*at).local.iov_base;
             match len {
@@ -56,9 +60,9 @@ impl Endpoint {
     #[inline(always)]
     pub fn read_prepared(&mut self, which: Prepared, len: usize, from: Remote) -> bool {
         let Some((at, ep)) = self.describe(which, len, from) else { return false };
-        // SAFETY: one that was prepared and is not under way, so that its parts are nobody else's. The endpoint is open, and
-        // its table had this function when it was opened. Whoever prepared this vouches for the buffer; the context is the
-        // provider's until the operation ends.
+        // SAFETY: one that was prepared and is not under way, so that its parts are nobody else's. The
+        // endpoint is open, and its table had this function when it was opened. Whoever prepared this vouches
+        // for the buffer; the context is the provider's until the operation ends.
         unsafe {
             (*at).op = Some(Op::Read);
             let taken =
@@ -81,8 +85,8 @@ impl Endpoint {
             return None;
         }
         let at = queued.prepared.base.wrapping_add(which as usize);
-        // SAFETY: one that was prepared; but for the context it is not the provider's, unless it is under way, which is
-        // looked at before anything is written.
+        // SAFETY: one that was prepared; but for the context it is not the provider's, unless it is under
+        // way, which is looked at before anything is written.
         unsafe {
             if (*at).op.is_some() || len > (*at).bytes {
                 return None;

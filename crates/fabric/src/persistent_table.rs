@@ -46,10 +46,12 @@ pub(crate) struct Messages {
     pub(crate) count: usize,
 }
 
-// SAFETY: the memory belongs to these messages alone, and what is done with it takes the whole of them for itself.
+// SAFETY: the memory belongs to these messages alone, and what is done with it takes the whole of them for
+// itself.
 unsafe impl Send for Messages {}
 
-// SAFETY: through a shared reference it is only read, by whoever asks what is under way, and nobody writes meanwhile.
+// SAFETY: through a shared reference it is only read, by whoever asks what is under way, and nobody writes
+// meanwhile.
 unsafe impl Sync for Messages {}
 
 impl Messages {
@@ -57,8 +59,8 @@ impl Messages {
         Messages { base: std::ptr::null_mut(), count: 0 }
     }
 
-    /// Prepares one more, with a buffer of so many bytes, and what the provider wants to know about that. `None`: there are as
-    /// many as there may be.
+    /// Prepares one more, with a buffer of so many bytes, and what the provider wants to know about that.
+    /// `None`: there are as many as there may be.
     #[cold]
     pub(crate) fn add(
         &mut self,
@@ -100,7 +102,8 @@ impl Messages {
         Some(Prepared(self.count as u32 - 1))
     }
 
-    /// The operation of this address ended: what it was, and what the caller calls it. `None`: it is none that is under way.
+    /// The operation of this address ended: what it was, and what the caller calls it. `None`: it is none
+    /// that is under way.
     #[inline(always)]
     pub(crate) fn ended(&mut self, context: *mut c_void) -> Option<(Op, u64)> {
         let offset = (context as usize).wrapping_sub(self.base as usize);
@@ -129,8 +132,8 @@ impl Drop for Messages {
         if !self.base.is_null() {
             let room =
                 std::ptr::slice_from_raw_parts_mut(self.base.cast::<MaybeUninit<Message>>(), PREPARED_MAX);
-            // SAFETY: it came from a box of so many when the first was added; who owns this has closed the endpoint
-            // before, so that the provider uses none of them any more, or has called `leak`.
+            // SAFETY: it came from a box of so many when the first was added; who owns this has closed the
+            // endpoint before, so that the provider uses none of them any more, or has called `leak`.
             drop(unsafe { Box::from_raw(room) });
         }
     }

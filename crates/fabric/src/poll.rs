@@ -24,7 +24,8 @@ pub enum Completion {
         /// Bytes received; of other operations nothing.
         len: usize,
     },
-    /// Not well. Its buffers are the caller's again all the same; memory that was to be written holds anything.
+    /// Not well. Its buffers are the caller's again all the same; memory that was to be written holds
+    /// anything.
     Failed {
         /// What the caller gave when posting, and what it was; `None` for inline operations.
         operation: Option<(u64, Op)>,
@@ -84,8 +85,8 @@ pub enum Sleep {
 }
 
 impl Endpoint {
-    /// Makes progress, and returns the next operation that has ended; `None` if there is none. Nothing is allocated,
-    /// unless an operation has failed.
+    /// Makes progress, and returns the next operation that has ended; `None` if there is none. Nothing is
+    /// allocated, unless an operation has failed.
     ///
     /// # Errors
     /// [`Error::Call`] for `fi_cq_read` if the queue itself is broken; [`Error::Stray`].
@@ -100,9 +101,10 @@ impl Endpoint {
         self.main.look()
     }
 
-    /// Asks before sleeping on the [descriptor](Endpoint::wait_fd), or on those of auxiliary endpoints together with it, whether something has happened already. The
-    /// protocol: poll until there is nothing; call this; if it says [`Sleep::Now`], sleep on the descriptor, which
-    /// another thread may do that does not have the endpoint; then poll again, whatever woke it.
+    /// Asks before sleeping on the [descriptor](Endpoint::wait_fd), or on those of auxiliary endpoints
+    /// together with it, whether something has happened already. The protocol: poll until there is nothing;
+    /// call this; if it says [`Sleep::Now`], sleep on the descriptor, which another thread may do that does
+    /// not have the endpoint; then poll again, whatever woke it.
     ///
     /// # Errors
     /// [`Error::Absent`] if the endpoint was not opened for waiting; [`Error::Call`] for `fi_trywait`.
@@ -167,8 +169,8 @@ impl QueuedEndpoint {
         done
     }
 
-    /// What has ended well by this entry of the batch. `None`: it is of nothing that is under way, and stays in the batch for
-    /// who asks what is wrong with it.
+    /// What has ended well by this entry of the batch. `None`: it is of nothing that is under way, and stays
+    /// in the batch for who asks what is wrong with it.
     #[inline(always)]
     fn take(&mut self, at: usize) -> Option<Look> {
         let context = self.batch.get(at)?.op_context;
@@ -196,8 +198,8 @@ impl QueuedEndpoint {
         }
     }
 
-    /// Reads completions into the batch; whether there is anything: completions, or, if the batch is still empty, a
-    /// failure.
+    /// Reads completions into the batch; whether there is anything: completions, or, if the batch is still
+    /// empty, a failure.
     fn refill(&mut self) -> Result<bool, Error> {
         let returned = self.read();
         if returned > 0 {
@@ -217,8 +219,8 @@ impl QueuedEndpoint {
     fn read(&mut self) -> i64 {
         let cq = self.cq.as_ptr();
         let batch: *mut [fi_cq_data_entry; BATCH] = &mut self.batch;
-        // SAFETY: the queue is open, had this function when it was opened, and has entries of this type; at most as
-        // many are written as the batch has room for.
+        // SAFETY: the queue is open, had this function when it was opened, and has entries of this type; at
+        // most as many are written as the batch has room for.
         unsafe {
             match (*(*cq).ops).read {
                 Some(read) => read(cq, batch.cast(), BATCH) as i64,
@@ -233,8 +235,8 @@ impl QueuedEndpoint {
         const CALL: &str = "fi_cq_readerr";
         let cq = self.cq.as_ptr();
         let mut room = ErrEntry::empty();
-        // SAFETY: the queue is open and had this function when it was opened; one entry is written to a local value,
-        // which has room behind it for what later versions append.
+        // SAFETY: the queue is open and had this function when it was opened; one entry is written to a local
+        // value, which has room behind it for what later versions append.
         let returned = unsafe {
             let readerr = (*(*cq).ops).readerr.ok_or(Error::Absent { call: CALL })?;
             readerr(cq, (&raw mut room).cast(), 0)
@@ -256,8 +258,8 @@ impl QueuedEndpoint {
     fn provider_text(&self, entry: &fi_cq_err_entry) -> Option<Box<str>> {
         let cq = self.cq.as_ptr();
         let mut room = [0 as c_char; 256];
-        // SAFETY: the queue is open, so its table is alive; the error data are the provider's, valid until the queue
-        // is read again; the text is null, a constant, or in `room`, whose length is given.
+        // SAFETY: the queue is open, so its table is alive; the error data are the provider's, valid until
+        // the queue is read again; the text is null, a constant, or in `room`, whose length is given.
         let text = unsafe {
             let strerror = offers!((*cq).ops, fi_ops_cq, strerror)?;
             let text = strerror(cq, entry.prov_errno as c_int, entry.err_data, room.as_mut_ptr(), room.len());

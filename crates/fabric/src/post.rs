@@ -3,14 +3,14 @@
 //! # The contract of posts
 //! Where a post says so, from the call until its completion was [polled](Endpoint::poll) or the endpoint was
 //! [closed](Endpoint::close) with success:
-//! 1. every piece of local memory stays there; memory that is read is not written by anyone, and memory that is
-//!    written is neither read nor written by anyone else;
-//! 2. where the provider asks for `local` registration, each piece lies in a registration of this endpoint that is open
-//!    all the time, and has its [`Desc`]; elsewhere `Desc::NONE` will do, and any other must be one of such a
-//!    registration.
+//! 1. every piece of local memory stays there; memory that is read is not written by anyone, and memory that
+//!    is written is neither read nor written by anyone else;
+//! 2. where the provider asks for `local` registration, each piece lies in a registration of this endpoint
+//!    that is open all the time, and has its [`Desc`]; elsewhere `Desc::NONE` will do, and any other must be
+//!    one of such a registration.
 //!
-//! A post that returned [`Post::Busy`] or an error has started nothing. What is done to the peer's memory is the peer's
-//! affair: it has registered it for that.
+//! A post that returned [`Post::Busy`] or an error has started nothing. What is done to the peer's memory is
+//! the peer's affair: it has registered it for that.
 
 use crate::aux_endpoint::AuxEndpoint;
 use crate::endpoint::{Endpoint, Peer};
@@ -108,8 +108,8 @@ impl Endpoint {
     /// Writes pieces to pieces of one peer's memory, in order; as many bytes on either side.
     ///
     /// # Errors
-    /// [`Error::NoPeer`]; [`Error::TooMuch`] if there are more pieces than [`PIECES_MAX`] or than the provider takes;
-    /// [`Error::Call`] for `fi_writemsg`.
+    /// [`Error::NoPeer`]; [`Error::TooMuch`] if there are more pieces than [`PIECES_MAX`] or than the
+    /// provider takes; [`Error::Call`] for `fi_writemsg`.
     ///
     /// # Safety
     /// The [contract of posts](self); the memory is read.
@@ -145,9 +145,9 @@ impl Endpoint {
         unsafe { self.outlet_of_its_own().read_pieces(into, peer, from, token) }
     }
 
-    /// Writes a few bytes, at most [`Description::inline_bytes`](crate::Description::inline_bytes), to a peer's
-    /// memory. The bytes may be used again at return. No completion comes, except of a failure, which then has no
-    /// token.
+    /// Writes a few bytes, at most [`Description::inline_bytes`](crate::Description::inline_bytes), to a
+    /// peer's memory. The bytes may be used again at return. No completion comes, except of a failure, which
+    /// then has no token.
     ///
     /// # Errors
     /// [`Error::NoPeer`]; [`Error::TooMuch`]; [`Error::Call`] for `fi_inject_write`.
@@ -156,8 +156,8 @@ impl Endpoint {
         let peer = self.known(to.peer)?;
         self.fits_inline(CALL, from.len())?;
         let ep = self.main.ep.as_ptr();
-        // SAFETY: the endpoint is open, and its table had this function when it was opened; the bytes are borrowed for
-        // as long as the call takes, and no longer needed.
+        // SAFETY: the endpoint is open, and its table had this function when it was opened; the bytes are
+        // borrowed for as long as the call takes, and no longer needed.
         let returned = unsafe {
             let inject = (*(*ep).rma).inject.ok_or(Error::Absent { call: CALL })?;
             inject(ep, from.as_ptr().cast(), from.len(), peer, to.addr, to.key)
@@ -176,8 +176,8 @@ impl Endpoint {
     pub unsafe fn send(&mut self, from: Local, peer: Peer, token: u64) -> Result<Post, Error> {
         let peer = self.known(peer)?;
         self.post("fi_send", Op::Send, token, |ep, context| {
-            // SAFETY: the endpoint is open, and its table had this function when it was opened; the caller vouches for
-            // the memory, and the context is the provider's until the operation ends.
+            // SAFETY: the endpoint is open, and its table had this function when it was opened; the caller
+            // vouches for the memory, and the context is the provider's until the operation ends.
             unsafe {
                 let send = (*(*ep).msg).send?;
                 Some(send(ep, from.addr.cast(), from.len, from.desc.0, peer, context))
@@ -194,8 +194,8 @@ impl Endpoint {
         let peer = self.known(peer)?;
         self.fits_inline(CALL, from.len())?;
         let ep = self.main.ep.as_ptr();
-        // SAFETY: the endpoint is open, and its table had this function when it was opened; the bytes are borrowed for
-        // as long as the call takes, and no longer needed.
+        // SAFETY: the endpoint is open, and its table had this function when it was opened; the bytes are
+        // borrowed for as long as the call takes, and no longer needed.
         let returned = unsafe {
             let inject = (*(*ep).msg).inject.ok_or(Error::Absent { call: CALL })?;
             inject(ep, from.as_ptr().cast(), from.len(), peer)
@@ -203,8 +203,9 @@ impl Endpoint {
         posted(CALL, returned)
     }
 
-    /// Gives a buffer for one message from any peer; complete when one has arrived in it. Messages go to the buffers
-    /// in the order in which these were posted. One that is longer than its buffer fails with `FI_ETRUNC`.
+    /// Gives a buffer for one message from any peer; complete when one has arrived in it. Messages go to the
+    /// buffers in the order in which these were posted. One that is longer than its buffer fails with
+    /// `FI_ETRUNC`.
     ///
     /// # Errors
     /// [`Error::Call`] for `fi_recv`.
@@ -214,8 +215,8 @@ impl Endpoint {
     #[inline]
     pub unsafe fn receive(&mut self, into: Local, token: u64) -> Result<Post, Error> {
         self.post("fi_recv", Op::Receive, token, |ep, context| {
-            // SAFETY: the endpoint is open, and its table had this function when it was opened; the caller vouches for
-            // the memory, and the context is the provider's until the operation ends.
+            // SAFETY: the endpoint is open, and its table had this function when it was opened; the caller
+            // vouches for the memory, and the context is the provider's until the operation ends.
             unsafe {
                 let recv = (*(*ep).msg).recv?;
                 Some(recv(ep, into.addr.cast(), into.len, into.desc.0, ffi::FI_ADDR_UNSPEC, context))
@@ -247,13 +248,14 @@ impl AuxEndpoint<'_> {
     /// As there.
     ///
     /// # Safety
-    /// The [contract of posts](self); this auxiliary endpoint's being closed with success ends an operation, too.
+    /// The [contract of posts](self); this auxiliary endpoint's being closed with success ends an operation,
+    /// too.
     #[inline]
     pub unsafe fn write(&mut self, from: Local, to: Remote, token: u64) -> Result<Post, Error> {
         let peer = to.peer.known(self.peers)?;
         self.queued.post("fi_write", Op::Write, token, |ep, context| {
-            // SAFETY: the endpoint is open, and its table had this function when it was opened; the caller vouches for
-            // the memory, and the context is the provider's until the operation ends.
+            // SAFETY: the endpoint is open, and its table had this function when it was opened; the caller
+            // vouches for the memory, and the context is the provider's until the operation ends.
             unsafe {
                 let write = (*(*ep).rma).write?;
                 Some(write(ep, from.addr.cast(), from.len, from.desc.0, peer, to.addr, to.key, context))
@@ -267,14 +269,15 @@ impl AuxEndpoint<'_> {
     /// As there.
     ///
     /// # Safety
-    /// The [contract of posts](self); this auxiliary endpoint's being closed with success ends an operation, too.
+    /// The [contract of posts](self); this auxiliary endpoint's being closed with success ends an operation,
+    /// too.
     #[inline(always)]
     pub unsafe fn read(&mut self, into: Local, from: Remote, token: u64) -> Result<Post, Error> {
         let peer = from.peer.known(self.peers)?;
         let Some(context) = self.queued.slots.take(Op::Read, token) else { return Ok(Post::Busy) };
         let ep = self.queued.ep.as_ptr();
-        // SAFETY: the endpoint is open, and its table had this function when it was opened; the caller vouches for the
-        // memory, and the context is the provider's until the operation ends.
+        // SAFETY: the endpoint is open, and its table had this function when it was opened; the caller
+        // vouches for the memory, and the context is the provider's until the operation ends.
         let outcome = unsafe {
             let (addr, len, desc) = (into.addr.cast(), into.len, into.desc.0);
             (*(*ep).rma).read.map(|read| read(ep, addr, len, desc, peer, from.addr, from.key, context))
@@ -288,7 +291,8 @@ impl AuxEndpoint<'_> {
     /// As there.
     ///
     /// # Safety
-    /// The [contract of posts](self); this auxiliary endpoint's being closed with success ends an operation, too.
+    /// The [contract of posts](self); this auxiliary endpoint's being closed with success ends an operation,
+    /// too.
     #[inline]
     pub unsafe fn write_pieces(
         &mut self,
@@ -309,7 +313,8 @@ impl AuxEndpoint<'_> {
     /// As there.
     ///
     /// # Safety
-    /// The [contract of posts](self); this auxiliary endpoint's being closed with success ends an operation, too.
+    /// The [contract of posts](self); this auxiliary endpoint's being closed with success ends an operation,
+    /// too.
     #[inline]
     pub unsafe fn read_pieces(
         &mut self,
@@ -393,9 +398,9 @@ impl AuxEndpoint<'_> {
                 context,
                 data: 0,
             };
-            // SAFETY: the endpoint is open, and its table had both functions when it was opened; the lists are arrays of
-            // at least the lengths given, read during the call only; the caller vouches for the memory that they name,
-            // and the context is the provider's until the operation ends.
+            // SAFETY: the endpoint is open, and its table had both functions when it was opened; the lists
+            // are arrays of at least the lengths given, read during the call only; the caller vouches for the
+            // memory that they name, and the context is the provider's until the operation ends.
             unsafe {
                 let rma = (*ep).rma;
                 let start = if op == Op::Read { (*rma).readmsg? } else { (*rma).writemsg? };

@@ -13,8 +13,8 @@ use std::net::SocketAddr;
 /// one-sided reads and writes.
 #[derive(Clone, Debug, Default)]
 pub struct Hints {
-    /// Name of the provider, such as `tcp` or `verbs;ofi_rxm`. A plain name also finds it under a layer that makes
-    /// reliable datagrams of it: `tcp` finds `tcp;ofi_rxm` where tcp has none of its own (before 1.18).
+    /// Name of the provider, such as `tcp` or `verbs;ofi_rxm`. A plain name also finds it under a layer that
+    /// makes reliable datagrams of it: `tcp` finds `tcp;ofi_rxm` where tcp has none of its own (before 1.18).
     pub provider: Option<String>,
     /// Name of the domain: a network interface or device.
     pub domain: Option<String>,
@@ -24,8 +24,8 @@ pub struct Hints {
     pub atomics: bool,
     /// Only with completions that say that the data are in the target's memory.
     pub delivery: bool,
-    /// Only as [`Progress::Manual`]: transfers go on when an endpoint is polled, and only then. Spares a provider in
-    /// software a thread of its own and the locks against it.
+    /// Only as [`Progress::Manual`]: transfers go on when an endpoint is polled, and only then. Spares a
+    /// provider in software a thread of its own and the locks against it.
     pub manual: bool,
 }
 
@@ -173,8 +173,8 @@ impl std::fmt::Debug for Provider {
 }
 
 impl Fabric {
-    /// The providers that match, best first as the library ranks them; none is an empty list, not an error. Takes
-    /// milliseconds, the first time perhaps a second. Any thread.
+    /// The providers that match, best first as the library ranks them; none is an empty list, not an error.
+    /// Takes milliseconds, the first time perhaps a second. Any thread.
     ///
     /// # Errors
     /// [`Error::Call`] for `fi_getinfo`; [`Error::BadText`].

@@ -16,8 +16,8 @@ use std::os::fd::{BorrowedFd, RawFd};
 pub struct Options {
     /// Operations in flight at once, buffers that wait for messages included. Memory: 88 bytes each.
     pub depth: u32,
-    /// Whether a thread wants to sleep until something happens: then there is a [descriptor](crate::Endpoint::wait_fd) to
-    /// wait on.
+    /// Whether a thread wants to sleep until something happens: then there is a
+    /// [descriptor](crate::Endpoint::wait_fd) to wait on.
     pub wait: bool,
 }
 
@@ -67,11 +67,13 @@ impl QueuedEndpoint {
     }
 
     pub(crate) fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        // SAFETY: the descriptor belongs to the completion queue, which is open as long as `self` is borrowed.
+        // SAFETY: the descriptor belongs to the completion queue, which is open as long as `self` is
+        // borrowed.
         self.wait_fd.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
-    /// The operation of this address has ended: what it was, and what the caller calls it. `None`: none is under way there.
+    /// The operation of this address has ended: what it was, and what the caller calls it. `None`: none is
+    /// under way there.
     pub(crate) fn ended(&mut self, context: *mut c_void) -> Option<(Op, u64)> {
         self.prepared.ended(context).or_else(|| self.slots.release(context))
     }
@@ -82,8 +84,9 @@ impl QueuedEndpoint {
         self.dies_of_reads && reads()
     }
 
-    /// Closes in the order that every provider accepts: nothing touches memory that was lent to it any more. `false`: it was
-    /// left to the process as it is instead, which has the same effect as nobody polls it again.
+    /// Closes in the order that every provider accepts: nothing touches memory that was lent to it any more.
+    /// `false`: it was left to the process as it is instead, which has the same effect as nobody polls it
+    /// again.
     pub(crate) fn close(&mut self) -> Result<bool, Error> {
         if self.cannot_close() {
             self.leak();
@@ -103,10 +106,11 @@ impl QueuedEndpoint {
     }
 }
 
-/// Whether an endpoint of this provider kills the process when it is closed while an answer to a read has arrived in part:
-/// in libfabric 1.17, the layer that gives TCP its endpoints then follows the null that stands in an operation that is freed
-/// already. Bytes move there only while the endpoint is polled, so one that is left open and not polled touches nothing. In
-/// later versions they move with those of any endpoint of the domain.
+/// Whether an endpoint of this provider kills the process when it is closed while an answer to a read has
+/// arrived in part: in libfabric 1.17, the layer that gives TCP its endpoints then follows the null that
+/// stands in an operation that is freed already. Bytes move there only while the endpoint is polled, so one
+/// that is left open and not polled touches nothing. In later versions they move with those of any endpoint
+/// of the domain.
 fn dies_of_reads(provider: &str, version: Version) -> bool {
     provider == "tcp;ofi_rxm" && version <= Version { major: 1, minor: 17 }
 }

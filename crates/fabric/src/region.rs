@@ -45,7 +45,8 @@ impl Desc {
     pub const NONE: Desc = Desc(std::ptr::null_mut());
 }
 
-// SAFETY: it is a number to everyone but the provider, to which it is given in posts, whose contract speaks of it.
+// SAFETY: it is a number to everyone but the provider, to which it is given in posts, whose contract speaks
+// of it.
 unsafe impl Send for Desc {}
 // SAFETY: as above; nothing is reached through it from here.
 unsafe impl Sync for Desc {}
@@ -170,7 +171,8 @@ unsafe fn register_raw(domain: &Owned<fid_domain>, memory: Memory) -> Result<Own
     let reg =
         unsafe { offers!((*domain.as_ptr()).mr, fi_ops_mr, reg) }.ok_or(Error::Absent { call: CALL })?;
     let Memory { addr, len, access, wanted_key } = memory;
-    // SAFETY: the domain is open, and the caller vouches for the memory; the call writes a registration of ours.
+    // SAFETY: the domain is open, and the caller vouches for the memory; the call writes a registration of
+    // ours.
     unsafe {
         Owned::made(CALL, |mr| {
             let no_context = std::ptr::null_mut();
@@ -190,8 +192,8 @@ fn raw_key(mr: &Owned<fid_mr>) -> Result<Key, Error> {
     let (mut base, mut bytes, mut len) = (0, [0_u8; RAW_BYTES_MAX], RAW_BYTES_MAX);
     let mut raw =
         fi_mr_raw_attr { flags: 0, base_addr: &mut base, raw_key: bytes.as_mut_ptr(), key_size: &mut len };
-    // SAFETY: this command takes such a structure; its pointers are to local variables, the length of one of which is
-    // in another.
+    // SAFETY: this command takes such a structure; its pointers are to local variables, the length of one of
+    // which is in another.
     unsafe { mr.control(CALL, ffi::FI_GET_RAW_MR, (&raw mut raw).cast()) }?;
     let key = bytes.get(..len).ok_or(Error::TooMuch { call: CALL, len, max: RAW_BYTES_MAX })?;
     Ok(Key::Raw { base, bytes: key.into() })

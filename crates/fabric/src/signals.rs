@@ -1,9 +1,10 @@
 //! Keeping the process's signal handlers as they are.
 //!
-//! Libraries that providers are linked with take handlers for themselves: of Debian 12's libfabric, loading it alone
-//! puts PSM's in the place of those for SIGINT, SIGILL, SIGABRT, SIGBUS, SIGSEGV and SIGTERM, which print a backtrace
-//! and exit with status 1; other versions' `shm` takes some when it opens. A program would then no longer be seen to
-//! end by a signal, and Rust's own handler, which tells a stack overflow, would be gone.
+//! Libraries that providers are linked with take handlers for themselves: of Debian 12's libfabric, loading
+//! it alone puts PSM's in the place of those for SIGINT, SIGILL, SIGABRT, SIGBUS, SIGSEGV and SIGTERM, which
+//! print a backtrace and exit with status 1; other versions' `shm` takes some when it opens. A program would
+//! then no longer be seen to end by a signal, and Rust's own handler, which tells a stack overflow, would be
+//! gone.
 
 use std::mem::MaybeUninit;
 
@@ -23,16 +24,17 @@ const TAKEN: [libc::c_int; 9] = [
 /// Of these, those that somebody sends: they may wait.
 const SENT: [libc::c_int; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
 
-/// Calls something, and puts the handlers back that it has changed. A handler that another thread sets meanwhile is lost. Debian's
-/// PSM takes 0.2 s to be loaded. Signals that this thread is sent meanwhile wait for the program's own handlers; a signal that another
-/// thread takes runs into PSM's.
+/// Calls something, and puts the handlers back that it has changed. A handler that another thread sets
+/// meanwhile is lost. Debian's PSM takes 0.2 s to be loaded. Signals that this thread is sent meanwhile wait
+/// for the program's own handlers; a signal that another thread takes runs into PSM's.
 pub(crate) fn kept<T>(call: impl FnOnce() -> T) -> T {
     let before = TAKEN.map(|signal| (signal, current(signal)));
     let mask = hold_back(&SENT);
     let result = call();
     for (signal, before) in before {
         if let Some(before) = before {
-            // SAFETY: it is what the system itself gave for this signal a moment ago, and was valid before the call.
+            // SAFETY: it is what the system itself gave for this signal a moment ago, and was valid before
+            // the call.
             unsafe { libc::sigaction(signal, &before, std::ptr::null_mut()) };
         }
     }
@@ -44,8 +46,9 @@ pub(crate) fn kept<T>(call: impl FnOnce() -> T) -> T {
 /// Blocks these signals in this thread; returns what was blocked before.
 fn hold_back(signals: &[libc::c_int]) -> libc::sigset_t {
     let (mut set, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-    // SAFETY: both sets are live locals. `sigemptyset` makes the first whole before anything reads it. `pthread_sigmask` writes the
-    // second before it is read: with `SIG_BLOCK` and two valid pointers that call cannot fail.
+    // SAFETY: both sets are live locals. `sigemptyset` makes the first whole before anything reads it.
+    // `pthread_sigmask` writes the second before it is read: with `SIG_BLOCK` and two valid pointers that
+    // call cannot fail.
     unsafe {
         libc::sigemptyset(set.as_mut_ptr());
         for signal in signals {
@@ -71,7 +74,8 @@ mod tests {
 
     extern "C" fn handler(_: libc::c_int) {}
 
-    /// One test at a time changes handlers, and none while the library is loaded, which puts back those of before.
+    /// One test at a time changes handlers, and none while the library is loaded, which puts back those of
+    /// before.
     fn turn() -> std::sync::MutexGuard<'static, ()> {
         static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
         let _ = crate::Fabric::load();

@@ -1,5 +1,5 @@
-//! One slot for each operation in flight: what the provider may write into it, and what the caller wants to hear
-//! when it ends. All of them are allocated when the endpoint is opened.
+//! One slot for each operation in flight: what the provider may write into it, and what the caller wants to
+//! hear when it ends. All of them are allocated when the endpoint is opened.
 
 use crate::ffi::fi_context2;
 use std::ffi::c_void;
@@ -55,8 +55,8 @@ impl Slots {
         self.contexts.as_ptr().cast()
     }
 
-    /// Takes a slot; `None` if all are in use. The address is valid until the slots are dropped, and the provider's
-    /// until the operation ends.
+    /// Takes a slot; `None` if all are in use. The address is valid until the slots are dropped, and the
+    /// provider's until the operation ends.
     #[inline(always)]
     pub(crate) fn take(&mut self, op: Op, token: u64) -> Option<*mut c_void> {
         let index = self.free.pop()?;
@@ -98,8 +98,9 @@ impl Slots {
 
 impl Drop for Slots {
     fn drop(&mut self) {
-        // SAFETY: it was leaked from a boxed slice of this length by `new`, or is an empty one; who owns the slots has
-        // closed the endpoint before, so that the provider uses none of them any more, or has called `leak`.
+        // SAFETY: it was leaked from a boxed slice of this length by `new`, or is an empty one; who owns the
+        // slots has closed the endpoint before, so that the provider uses none of them any more, or has
+        // called `leak`.
         drop(unsafe { Box::from_raw(self.contexts.as_ptr()) });
     }
 }

@@ -1,4 +1,5 @@
-//! Auxiliary endpoints: endpoints of the same domain from which copies are started, and which can be closed by themselves.
+//! Auxiliary endpoints: endpoints of the same domain from which copies are started, and which can be closed
+//! by themselves.
 
 mod common;
 
@@ -37,7 +38,8 @@ fn post(
     let at = remote.at(0, peer);
     let remote = [RemotePiece { addr: at.addr, len: LEN, key: at.key }];
     let mut aux_endpoint = a.aux_endpoint(aux_endpoint).expect("it is open");
-    // SAFETY: the memory is leaked, and nobody touches it until the copy has ended or its auxiliary endpoint is closed.
+    // SAFETY: the memory is leaked, and nobody touches it until the copy has ended or its auxiliary endpoint
+    // is closed.
     let posted = unsafe {
         match op {
             Op::Read => aux_endpoint.read_pieces(&[local.piece()], peer, &remote, 3),

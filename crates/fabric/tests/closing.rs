@@ -1,5 +1,5 @@
-//! Endpoints and auxiliary endpoints that are closed while something is on its way to them. A provider that cannot do that takes the
-//! whole process with it, so each case runs in a process of its own.
+//! Endpoints and auxiliary endpoints that are closed while something is on its way to them. A provider that
+//! cannot do that takes the whole process with it, so each case runs in a process of its own.
 
 mod common;
 

@@ -1,6 +1,8 @@
-//! What comes back when a peer cannot do what is asked of it: a bad key, memory that is not there, a dead peer.
+//! What comes back when a peer cannot do what is asked of it: a bad key, memory that is not there, a dead
+//! peer.
 //!
-//! Only providers that Standpipe may use between processes are held to it: `sockets` and `net` are no longer developed.
+//! Only providers that Standpipe may use between processes are held to it: `sockets` and `net` are no longer
+//! developed.
 
 mod common;
 #[path = "common/other.rs"]
@@ -100,8 +102,8 @@ impl Scene {
         None
     }
 
-    /// Waits until operations with the peer succeed again: the provider connects anew, by itself, and until it has,
-    /// some still fail.
+    /// Waits until operations with the peer succeed again: the provider connects anew, by itself, and until
+    /// it has, some still fail.
     fn comes_back(&mut self, op: Op, local: Local, addr: u64) {
         let start = Instant::now();
         while self.ends(op, local, addr, KEY, LIMIT) != Some(done(3, op)) {
@@ -181,7 +183,8 @@ fn operations_with_a_peer_that_dies_end_in_errors() {
     });
 }
 
-/// A connection that cannot be made is no error: what is posted stays busy, and the caller must have a deadline.
+/// A connection that cannot be made is no error: what is posted stays busy, and the caller must have a
+/// deadline.
 #[test]
 fn a_peer_that_was_dead_before_the_first_word_keeps_posts_busy() {
     over_tcp("small", |name, scene| {
@@ -197,8 +200,8 @@ fn a_peer_that_was_dead_before_the_first_word_keeps_posts_busy() {
     });
 }
 
-/// Why one key for the whole address space does not do, although these providers pin nothing: they believe what was
-/// registered.
+/// Why one key for the whole address space does not do, although these providers pin nothing: they believe
+/// what was registered.
 #[test]
 fn of_memory_that_is_registered_but_not_there_no_error_comes_back() {
     over_tcp("space", |name, scene| {
@@ -247,8 +250,8 @@ fn what_has_begun_to_arrive_goes_on_after_closing() {
     });
 }
 
-/// Closes the registration when the first bytes of a write have arrived, and says how many MiB are still missing, then
-/// and a second later.
+/// Closes the registration when the first bytes of a write have arrived, and says how many MiB are still
+/// missing, then and a second later.
 fn close_while_written(mut endpoint: Endpoint, peer: Peer, from: &Receiver<String>) {
     let memory = Memory::registered(&mut endpoint, LARGE_BYTES, KEY);
     other::tell(&memory.at(0, peer).addr.to_string());

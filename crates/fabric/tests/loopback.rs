@@ -6,7 +6,8 @@ use common::{LIMIT, Memory, Pair, done, find, next, open, providers, run};
 use fabric::{Completion, Errno, Error, Fabric, Hints, Op, Options, Post, RemotePiece, Sleep, Until};
 use std::time::{Duration, Instant};
 
-/// Runs a test over every provider there is that offers what the hints want, by default and with manual progress.
+/// Runs a test over every provider there is that offers what the hints want, by default and with manual
+/// progress.
 fn over_all(hints: Hints, options: &Options, test: impl Fn(&str, Pair)) {
     let mut seen = Vec::new();
     for (name, manual) in providers().iter().flat_map(|name| [(name, false), (name, true)]) {
@@ -320,7 +321,8 @@ fn addresses_and_peers_that_mean_nothing_are_refused() {
         for bad in [&b""[..], b"short", &[0xff; 600]] {
             assert_eq!(pair.a.add_peer(bad), Err(Error::BadAddress { len: bad.len() }));
         }
-        // As long as an address, and of a family that nobody knows: those that are added later must not suffer.
+        // As long as an address, and of a family that nobody knows: those that are added later must not
+        // suffer.
         let foreign = vec![0xff; pair.a.address().len()];
         assert_eq!(pair.a.add_peer(&foreign), Err(Error::BadAddress { len: foreign.len() }));
         let memory = Memory::registered(&mut pair.a, 8, 1);

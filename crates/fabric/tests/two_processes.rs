@@ -1,5 +1,5 @@
-//! One-sided operations, atomics and messages between two processes, over every provider that works here. The second
-//! process is this test binary again.
+//! One-sided operations, atomics and messages between two processes, over every provider that works here. The
+//! second process is this test binary again.
 
 mod common;
 #[path = "common/other.rs"]

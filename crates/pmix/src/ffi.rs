@@ -106,7 +106,8 @@ pub(crate) unsafe fn release(value: *mut Value) {
     // SAFETY: the caller's word that it is a live value.
     let held = unsafe { &*value };
     if let Ok(text) = held.as_string() {
-        // SAFETY: a text in a value that the library made is from the C library's allocator, and in no other hands.
+        // SAFETY: a text in a value that the library made is from the C library's allocator, and in no other
+        // hands.
         unsafe { libc::free(text.cast_mut().cast::<c_void>()) };
     }
     // SAFETY: so is the value itself; a number in it holds nothing else.

@@ -1,5 +1,5 @@
-//! PMIx, by which `mpirun` and `srun` tell the processes that they start of each other: as much of it as it takes to
-//! exchange texts. The library is the launcher's, found at run time.
+//! PMIx, by which `mpirun` and `srun` tell the processes that they start of each other: as much of it as it
+//! takes to exchange texts. The library is the launcher's, found at run time.
 //!
 //! | symbol | what for |
 //! |---|---|
@@ -8,8 +8,8 @@
 //! | `PMIx_Fence` | to wait until all have |
 //! | `PMIx_Get` | to read another's |
 //!
-//! Seen to work with PMIx 4.2 (Debian 12) under Open MPI 4.1. The structures that cross the border are of PMIx 2 to 5,
-//! whose layout has not changed in what is used.
+//! Seen to work with PMIx 4.2 (Debian 12) under Open MPI 4.1. The structures that cross the border are of
+//! PMIx 2 to 5, whose layout has not changed in what is used.
 
 mod ffi;
 mod library;
@@ -55,7 +55,8 @@ pub enum PmixError {
     },
 }
 
-/// This process's part in the exchange. Leaving it is what tells the launcher that the process ends as it should.
+/// This process's part in the exchange. Leaving it is what tells the launcher that the process ends as it
+/// should.
 ///
 /// One at a time; any thread may own it.
 #[derive(Debug)]
@@ -73,8 +74,8 @@ impl Client {
     pub fn init() -> Result<Client, PmixError> {
         let library = library()?;
         let mut own = Proc::default();
-        // SAFETY: `own` is a live local of the layout that the call fills; no list of infos is given, and its length
-        // is zero.
+        // SAFETY: `own` is a live local of the layout that the call fills; no list of infos is given, and its
+        // length is zero.
         let status = unsafe { (library.init)(&mut own, std::ptr::null(), 0) };
         check(library, status, || "PMIx_Init".to_owned())?;
         let mut client = Client { library, own, size: 0 };
@@ -100,13 +101,14 @@ impl Client {
     pub fn put(&mut self, key: &str, text: &str) -> Result<(), PmixError> {
         let (key_text, text) = (c_key(key)?, c_text(text)?);
         let value = Value::string(&text);
-        // SAFETY: the key ends with a zero and is no longer than a key may be; the value is a live local of type
-        // string, whose text lives until the call has ended, by when the library has copied it.
+        // SAFETY: the key ends with a zero and is no longer than a key may be; the value is a live local of
+        // type string, whose text lives until the call has ended, by when the library has copied it.
         let status = unsafe { (self.library.put)(ffi::GLOBAL, key_text.as_ptr(), &value) };
         check(self.library, status, || format!("PMIx_Put of {key}"))
     }
 
-    /// Waits until every process of the job has called this, for `within` at most (in whole seconds, one at least).
+    /// Waits until every process of the job has called this, for `within` at most (in whole seconds, one at
+    /// least).
     ///
     /// # Errors
     /// [`PmixError::Call`], after the time too where the server keeps it.
@@ -115,8 +117,8 @@ impl Client {
         let status = unsafe { (self.library.commit)() };
         check(self.library, status, || "PMIx_Commit".to_owned())?;
         let timeout = Info::timeout(within);
-        // SAFETY: no list of processes means all of the job; the one info is a live local of the layout that the call
-        // reads, and its length is one.
+        // SAFETY: no list of processes means all of the job; the one info is a live local of the layout that
+        // the call reads, and its length is one.
         let status = unsafe { (self.library.fence)(std::ptr::null(), 0, &timeout, 1) };
         check(self.library, status, || "PMIx_Fence".to_owned())
     }
@@ -124,11 +126,12 @@ impl Client {
     /// What process `rank` has left under `key`.
     ///
     /// # Errors
-    /// [`PmixError::Call`] where there is no such thing, or it has not come `within` the time; [`PmixError::Kind`].
+    /// [`PmixError::Call`] where there is no such thing, or it has not come `within` the time;
+    /// [`PmixError::Kind`].
     pub fn get(&mut self, rank: u32, key: &str, within: Duration) -> Result<String, PmixError> {
         self.value(&self.own.fellow(rank), key, Some(within), |value| {
-            // SAFETY: the library made the value, and says that it is a string: a text that ends with a zero, and is
-            // not touched by anybody before the value is given back.
+            // SAFETY: the library made the value, and says that it is a string: a text that ends with a zero,
+            // and is not touched by anybody before the value is given back.
             value.as_string().map(|text| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
         })
     }
@@ -148,20 +151,20 @@ impl Client {
             None => (std::ptr::null(), 0),
         };
         let mut found: *mut Value = std::ptr::null_mut();
-        // SAFETY: the process and the infos are live locals of the layouts that the call reads, as many as it is told;
-        // the key ends with a zero; `found` is where it puts the address of a value that it makes.
+        // SAFETY: the process and the infos are live locals of the layouts that the call reads, as many as it
+        // is told; the key ends with a zero; `found` is where it puts the address of a value that it makes.
         let status = unsafe { (self.library.get)(from, key_text.as_ptr(), infos, count, &mut found) };
         check(self.library, status, || format!("PMIx_Get of {key} from {}", from.name()))?;
         if found.is_null() {
             let text = "no value came, and no error".to_owned();
             return Err(PmixError::Call { call: format!("PMIx_Get of {key}"), status, text });
         }
-        // SAFETY: not null, as was just seen, and made by the library with the layout that all its versions have; it is
-        // this caller's alone until it is given back below.
+        // SAFETY: not null, as was just seen, and made by the library with the layout that all its versions
+        // have; it is this caller's alone until it is given back below.
         let value = unsafe { &*found };
         let result = read(value);
-        // SAFETY: the value is not used any more; both it and the text in it come from the C library's allocator, which
-        // is what PMIx's own release of a value gives them back to.
+        // SAFETY: the value is not used any more; both it and the text in it come from the C library's
+        // allocator, which is what PMIx's own release of a value gives them back to.
         unsafe { ffi::release(found) };
         result.map_err(|(found, wanted)| PmixError::Kind { key: key.to_owned(), found, wanted })
     }

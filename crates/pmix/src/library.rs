@@ -54,14 +54,14 @@ fn load() -> Result<Library, LoadError> {
         .map_or_else(|| USUAL.to_owned(), |named| named.to_string_lossy().into_owned());
     let missing = |reason: String| LoadError::Missing { reason };
     let name = CString::new(named).map_err(|_| missing(format!("{NAMED} holds a zero byte")))?;
-    // SAFETY: the name ends with a zero. What the library does when it is loaded is what the launcher's own programs
-    // have it do; it is never unloaded, so nothing that it starts can be left without its code.
+    // SAFETY: the name ends with a zero. What the library does when it is loaded is what the launcher's own
+    // programs have it do; it is never unloaded, so nothing that it starts can be left without its code.
     let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     if handle.is_null() {
         return Err(missing(last_error()));
     }
-    // SAFETY: each symbol is taken for the function of that name in PMIx's interface, which the types follow; they have
-    // not changed since PMIx 2, and a library of that file name keeps to it.
+    // SAFETY: each symbol is taken for the function of that name in PMIx's interface, which the types follow;
+    // they have not changed since PMIx 2, and a library of that file name keeps to it.
     unsafe {
         Ok(Library {
             init: std::mem::transmute::<*mut c_void, Init>(symbol(handle, c"PMIx_Init")?),
@@ -90,7 +90,8 @@ fn symbol(handle: *mut c_void, name: &CStr) -> Result<*mut c_void, LoadError> {
 
 /// What the dynamic linker last said on this thread.
 fn last_error() -> String {
-    // SAFETY: takes nothing; what it gives is null or a text that lives until the thread's next call of this kind.
+    // SAFETY: takes nothing; what it gives is null or a text that lives until the thread's next call of this
+    // kind.
     let text = unsafe { libc::dlerror() };
     if text.is_null() {
         return "the dynamic linker does not say why".to_owned();

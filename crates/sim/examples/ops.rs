@@ -1,7 +1,9 @@
-//! How fast the simulator is, and how much memory a node takes: `ops [NODES] [OPERATIONS] [STRATEGY] [PERCENT]`.
+//! How fast the simulator is, and how much memory a node takes: `ops [NODES] [OPERATIONS] [STRATEGY]
+//! [PERCENT]`.
 //!
-//! Every rank keeps puts of 8 bytes to others under way, until all are done. So many percent (50 if none are given) of
-//! what each of them touches may be pinned at a time, where the strategy (`hardware` if none is given) has a budget.
+//! Every rank keeps puts of 8 bytes to others under way, until all are done. So many percent (50 if none are
+//! given) of what each of them touches may be pinned at a time, where the strategy (`hardware` if none is
+//! given) has a budget.
 
 use std::time::Instant;
 

@@ -27,7 +27,8 @@ enum Right {
 }
 
 impl World {
-    /// Copies all pieces, each checked at both ends. `Err` names the end that was at fault; what was copied before stays.
+    /// Copies all pieces, each checked at both ends. `Err` names the end that was at fault; what was copied
+    /// before stays.
     pub(crate) fn copy_all(
         &mut self,
         origin: &Origin,
@@ -115,7 +116,8 @@ impl World {
         Some(read.and_then(|()| to.write(all).map_err(|addr| (target, addr))))
     }
 
-    /// Copies between ends that were checked. `Err` with the end, and the first byte there, that cannot be accessed.
+    /// Copies between ends that were checked. `Err` with the end, and the first byte there, that cannot be
+    /// accessed.
     fn copy_piece(&mut self, source: End, target: End, len: u64) -> Result<(), (End, u64)> {
         let reach = |end| reach(&self.processes, end, len).expect("the end was checked");
         let all = first(&mut self.scratch, len);

@@ -1,8 +1,8 @@
 //! Who may have heard of whose changes to memory.
 //!
-//! An operation that starts after memory has changed may go by an old registration only while its initiator cannot know
-//! of the change. It can know by what programs tell each other: Active Messages, barriers, and words that both use
-//! atomics on. What is put somewhere and looked at there is not followed.
+//! An operation that starts after memory has changed may go by an old registration only while its initiator
+//! cannot know of the change. It can know by what programs tell each other: Active Messages, barriers, and
+//! words that both use atomics on. What is put somewhere and looked at there is not followed.
 
 use engine::wire::Kind;
 use engine::{Header, Rank};

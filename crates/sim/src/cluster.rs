@@ -51,12 +51,14 @@ impl Plan {
 /// What one step did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Something inside the network, or nothing that a program could notice: [`Cluster::pass`] alone tells of it.
+    /// Something inside the network, or nothing that a program could notice: [`Cluster::pass`] alone tells of
+    /// it.
     Network,
-    /// A process has the processor, and its node was polled: operations may have ended, lanes may have room, what it
-    /// computed is done. Its program's turn.
+    /// A process has the processor, and its node was polled: operations may have ended, lanes may have room,
+    /// what it computed is done. Its program's turn.
     Polled(Rank),
-    /// An Active Message for a handler: it is in [`Cluster::inbox`]. The handler must run before the next step.
+    /// An Active Message for a handler: it is in [`Cluster::inbox`]. The handler must run before the next
+    /// step.
     Deliver(Rank, Delivery),
     /// A process learnt that another is gone.
     Lost {
@@ -65,7 +67,8 @@ pub enum Step {
         /// Who is gone.
         lost: Rank,
     },
-    /// A process learnt that the rank of one that it knew is another process's, where no address means what it did.
+    /// A process learnt that the rank of one that it knew is another process's, where no address means what
+    /// it did.
     Returned {
         /// Who learnt it.
         rank: Rank,
@@ -102,8 +105,8 @@ pub enum Step {
 
 /// Nodes over a simulated network, driven by one thread.
 ///
-/// Programs are the driver's: it acts for a rank by [`Cluster::node`], which then happens at that rank's own time
-/// ([`Cluster::time_of`]), and calls [`Cluster::step`] to let the next thing happen.
+/// Programs are the driver's: it acts for a rank by [`Cluster::node`], which then happens at that rank's own
+/// time ([`Cluster::time_of`]), and calls [`Cluster::step`] to let the next thing happen.
 pub struct Cluster {
     nodes: Vec<Node<SimTransport>>,
     make: Make,
@@ -113,7 +116,8 @@ pub struct Cluster {
     alarms: Vec<Alarms>,
     /// Whose nodes the driver has had in its hands, and must be polled until they have nothing more to do.
     touched: Vec<Rank>,
-    /// Who has the processor, and goes on to what its card has for it already when it has done with what came first.
+    /// Who has the processor, and goes on to what its card has for it already when it has done with what came
+    /// first.
     busy: Option<Rank>,
     /// Polls so far that found something.
     polls: u64,
@@ -124,8 +128,8 @@ pub struct Cluster {
 struct Alarms {
     /// Next.
     due: Option<Nanos>,
-    /// The events that it was planned by and that have not come, the next one last. Each is before all that were planned
-    /// then: deadlines a long way off, which come and go by the thousand, do not fill the queue.
+    /// The events that it was planned by and that have not come, the next one last. Each is before all that
+    /// were planned then: deadlines a long way off, which come and go by the thousand, do not fill the queue.
     planned: Vec<Nanos>,
 }
 
@@ -190,7 +194,8 @@ impl Cluster {
         self.nodes.len() as u32
     }
 
-    /// The node of `rank`. What is called there happens at [`Cluster::time_of`] that rank, and takes its processor.
+    /// The node of `rank`. What is called there happens at [`Cluster::time_of`] that rank, and takes its
+    /// processor.
     pub fn node(&mut self, rank: Rank) -> &mut Node<SimTransport> {
         self.touch(rank);
         &mut self.nodes[rank as usize]
@@ -211,12 +216,14 @@ impl Cluster {
         self.world.borrow().now
     }
 
-    /// The time that `rank`'s program has come to, in ns: [`Cluster::now`], or later when its processor has work.
+    /// The time that `rank`'s program has come to, in ns: [`Cluster::now`], or later when its processor has
+    /// work.
     pub fn time_of(&self, rank: Rank) -> Nanos {
         self.world.borrow().time_of(rank)
     }
 
-    /// Has `rank`'s program compute for `work` ns. Its node is not polled meanwhile; [`Step::Polled`] follows.
+    /// Has `rank`'s program compute for `work` ns. Its node is not polled meanwhile; [`Step::Polled`]
+    /// follows.
     pub fn compute(&mut self, rank: Rank, work: Nanos) {
         self.busy = None;
         let mut world = self.world.borrow_mut();
@@ -224,8 +231,8 @@ impl Cluster {
         world.wake(rank);
     }
 
-    /// Makes sure that `rank` looks at its operations' deadlines at `at`, and from then on whenever one passes. Needed
-    /// once for each operation that has one.
+    /// Makes sure that `rank` looks at its operations' deadlines at `at`, and from then on whenever one
+    /// passes. Needed once for each operation that has one.
     pub fn alarm(&mut self, rank: Rank, at: Nanos) {
         let mut world = self.world.borrow_mut();
         let at = at.max(world.now);
@@ -234,8 +241,8 @@ impl Cluster {
         }
     }
 
-    /// Lets things happen, up to the next that a program could notice. `None` when nothing will happen any more, unless a
-    /// program does something.
+    /// Lets things happen, up to the next that a program could notice. `None` when nothing will happen any
+    /// more, unless a program does something.
     pub fn step(&mut self) -> Option<Step> {
         loop {
             while let Some(rank) = self.touched.pop() {
@@ -256,8 +263,8 @@ impl Cluster {
         }
     }
 
-    /// Lets the next thing happen, whether a program could notice it or not, but polls no node: that is left to a driver
-    /// that polls them all in turn.
+    /// Lets the next thing happen, whether a program could notice it or not, but polls no node: that is left
+    /// to a driver that polls them all in turn.
     pub fn pass(&mut self) -> Option<Step> {
         let incident = self.world.borrow_mut().incident();
         if let Some(incident) = incident {
@@ -355,8 +362,8 @@ impl Cluster {
         Some(Step::Returned { rank, peer })
     }
 
-    /// Polls a node until it has done with what its card has for it now. All of that takes its processor one after the
-    /// other, and happens at [`Cluster::time_of`] the rank.
+    /// Polls a node until it has done with what its card has for it now. All of that takes its processor one
+    /// after the other, and happens at [`Cluster::time_of`] the rank.
     fn poll(&mut self, rank: Rank) -> Step {
         loop {
             let polled = self.poll_node(rank);
@@ -430,9 +437,9 @@ impl Cluster {
         self.world.borrow_mut().kill(rank);
     }
 
-    /// Makes another process of `rank`: nothing in its memories, nothing registered, a node without a past. The one
-    /// that was is ended, if it was not. The others learn of it later, each in its own time, at the latest by what the
-    /// new one sends them ([`Step::Returned`]).
+    /// Makes another process of `rank`: nothing in its memories, nothing registered, a node without a past.
+    /// The one that was is ended, if it was not. The others learn of it later, each in its own time, at the
+    /// latest by what the new one sends them ([`Step::Returned`]).
     pub fn restart(&mut self, rank: Rank) -> Step {
         self.kill(rank);
         self.world.borrow_mut().restart(rank);
@@ -455,8 +462,8 @@ impl Cluster {
         !matches!(self.world.borrow().process(rank).health, Health::Dead(_))
     }
 
-    /// From now on nothing goes wrong any more. What has, stays so: mute ranks are mute, limits are what they are, and
-    /// what was unmapped comes back when it was to.
+    /// From now on nothing goes wrong any more. What has, stays so: mute ranks are mute, limits are what they
+    /// are, and what was unmapped comes back when it was to.
     pub fn calm(&mut self) {
         self.world.borrow_mut().weather.calm();
     }

@@ -1,8 +1,9 @@
 //! What everything costs in virtual time: one documented TOML file a machine.
 //!
-//! The model is LogGP's (Alexandrov et al.), with what a pinning card adds: a message takes its sender's processor for
-//! the send overhead, then the card for a fixed time and a time a byte, then the wire for the latency, then the
-//! receiver's processor for the receive overhead. One-sided copies take no processor at the target.
+//! The model is LogGP's (Alexandrov et al.), with what a pinning card adds: a message takes its sender's
+//! processor for the send overhead, then the card for a fixed time and a time a byte, then the wire for the
+//! latency, then the receiver's processor for the receive overhead. One-sided copies take no processor at the
+//! target.
 
 use std::fs::File;
 use std::io::Read;
@@ -199,8 +200,8 @@ fn built_in(text: &str) -> Costs {
     Costs::parse(text).expect("a test parses every built-in file")
 }
 
-/// The nearest whole number of nanoseconds, 0 or more and below 2^63: through a signed number, which takes half the
-/// instructions, and without a call, as there are several for each message.
+/// The nearest whole number of nanoseconds, 0 or more and below 2^63: through a signed number, which takes
+/// half the instructions, and without a call, as there are several for each message.
 fn whole(nanos: f64) -> Nanos {
     (nanos + 0.5) as i64 as Nanos
 }

@@ -7,16 +7,16 @@ use engine::Nanos;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
-/// Kinds of fault, and how often each happens: a chance for what accompanies an event, a number per millisecond of
-/// virtual time in the whole cluster for what comes by itself. All zero: nothing goes wrong.
+/// Kinds of fault, and how often each happens: a chance for what accompanies an event, a number per
+/// millisecond of virtual time in the whole cluster for what comes by itself. All zero: nothing goes wrong.
 ///
 /// As text, kinds with or without a number of their own: `delay,unmap=0.5`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Faults {
     /// Chance that a message or a one-sided operation takes a hundred times as long on the wire.
     pub delay: f64,
-    /// Chance that a message or a one-sided operation takes up to ten times as long on the wire, so that it is overtaken
-    /// by others; never by later messages of the same pair and lane.
+    /// Chance that a message or a one-sided operation takes up to ten times as long on the wire, so that it
+    /// is overtaken by others; never by later messages of the same pair and lane.
     pub reorder: f64,
     /// Chance that a registration fails, as if no more could be pinned.
     pub register_fail: f64,
@@ -30,7 +30,8 @@ pub struct Faults {
     pub stop: f64,
     /// How often a rank stops polling: half of the time for ever.
     pub mute: f64,
-    /// How often a rank ends without a word and is another process's soon after; one that has ended already, likewise.
+    /// How often a rank ends without a word and is another process's soon after; one that has ended already,
+    /// likewise.
     pub restart: f64,
 }
 
@@ -187,7 +188,8 @@ impl Weather {
         self.happens(self.faults.register_fail)
     }
 
-    /// How much later a registration is there, or a deregistration over, on a wire of this latency; `None`: at once.
+    /// How much later a registration is there, or a deregistration over, on a wire of this latency; `None`:
+    /// at once.
     pub(crate) fn registering_lasts(&mut self, latency: Nanos) -> Option<Nanos> {
         self.happens(self.faults.register_slow).then(|| self.below(20 * latency + 1))
     }

@@ -18,14 +18,16 @@ pub(crate) struct Origin {
     pub(crate) heard_own: Change,
     /// The last change of the peer's memory that its initiator could know of then.
     pub(crate) heard: Change,
-    /// The initiator has given the operation up, and waits only for it to be over: its memory is touched no more.
+    /// The initiator has given the operation up, and waits only for it to be over: its memory is touched no
+    /// more.
     pub(crate) abandoned: bool,
 }
 
 /// A one-sided operation that its initiator was not told the end of yet.
 #[derive(Debug)]
 pub(crate) struct Flight {
-    /// The initiator's name for it; `None` once the initiator has given it up and is not told its end, or was told.
+    /// The initiator's name for it; `None` once the initiator has given it up and is not told its end, or was
+    /// told.
     pub(crate) op: Option<OpId>,
     pub(crate) origin: Origin,
     /// The target, and how many processes had its rank before the one that it is meant for.

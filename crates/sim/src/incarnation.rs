@@ -1,8 +1,9 @@
-//! Which process has a rank, and who knows: what was sent to or by one never reaches another of the same rank.
+//! Which process has a rank, and who knows: what was sent to or by one never reaches another of the same
+//! rank.
 //!
-//! A rank that ended may be another process's later. Each of the others talks to the one that it has *met*. What a later
-//! one sends waits at the card until the process there has taken the news of it; from then on nothing comes any more of
-//! the one before, and nothing that was meant for that one arrives.
+//! A rank that ended may be another process's later. Each of the others talks to the one that it has *met*.
+//! What a later one sends waits at the card until the process there has taken the news of it; from then on
+//! nothing comes any more of the one before, and nothing that was meant for that one arrives.
 
 use engine::{Event as Told, Lane, Nanos, Rank};
 
@@ -11,7 +12,8 @@ use crate::process::{Health, Process};
 use crate::queue::Event;
 use crate::world::World;
 
-/// Latencies, at most, until a process hears that another has taken a rank; if nothing comes from there before.
+/// Latencies, at most, until a process hears that another has taken a rank; if nothing comes from there
+/// before.
 const NEWS_LATENCIES_MAX: u64 = 20;
 
 impl World {
@@ -47,7 +49,8 @@ impl World {
         }
     }
 
-    /// Whether what comes from this process of `from` may go on at `to`'s card; `event` is to happen again if it waits.
+    /// Whether what comes from this process of `from` may go on at `to`'s card; `event` is to happen again if
+    /// it waits.
     pub(crate) fn admit(&mut self, to: Rank, from: Rank, incarnation: u32, event: Event) -> Admission {
         let met = self.known_peer(to, from);
         if incarnation < met.incarnation.max(met.void) {
@@ -78,8 +81,8 @@ impl World {
         }
     }
 
-    /// `rank` has taken the news that `peer` is another process: what is left of the old one goes, and what has come
-    /// from the new one happens.
+    /// `rank` has taken the news that `peer` is another process: what is left of the old one goes, and what
+    /// has come from the new one happens.
     pub(crate) fn meet(&mut self, rank: Rank, peer: Rank, incarnation: u32) {
         self.process_mut(rank).met.entry(peer).or_default().incarnation = incarnation;
         self.clear_lanes(rank, peer);
@@ -91,7 +94,8 @@ impl World {
         self.retry_strangers(rank);
     }
 
-    /// `rank` learns that this process of `lost` has ended. `false`: it talks to a later one, and is not concerned.
+    /// `rank` learns that this process of `lost` has ended. `false`: it talks to a later one, and is not
+    /// concerned.
     pub(crate) fn bury(&mut self, rank: Rank, lost: Rank, incarnation: u32) -> bool {
         let met = self.process_mut(rank).met.entry(lost).or_default();
         if incarnation < met.incarnation {

@@ -5,7 +5,8 @@
 pub(crate) struct KnownPeer {
     /// How many had the rank before.
     pub(crate) incarnation: u32,
-    /// Those before this one are known to have ended, or were given up: nothing is let in that comes from them.
+    /// Those before this one are known to have ended, or were given up: nothing is let in that comes from
+    /// them.
     pub(crate) void: u32,
 }
 

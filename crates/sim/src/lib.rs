@@ -1,12 +1,12 @@
 //! Standpipe's engine in virtual time: a network card that pins, costs from files, and faults from a seed.
 //!
-//! A [`Cluster`] is any number of real [`engine::Node`]s in one process, over a simulated network. Their messages and
-//! one-sided operations take the time that [`Costs`] say; their cards touch nothing that is not registered, pin what
-//! is, and note every access that was wrong; a seed decides every delay and every failure, so that a run can be had
-//! again, bit by bit.
+//! A [`Cluster`] is any number of real [`engine::Node`]s in one process, over a simulated network. Their
+//! messages and one-sided operations take the time that [`Costs`] say; their cards touch nothing that is not
+//! registered, pin what is, and note every access that was wrong; a seed decides every delay and every
+//! failure, so that a run can be had again, bit by bit.
 //!
-//! Read in this order: [`Costs`], [`Cluster`], [`Faults`]; inside, `world` (messages), `onesided` and `access` (copies), `nic`
-//! (registrations), `space` (memory).
+//! Read in this order: [`Costs`], [`Cluster`], [`Faults`]; inside, `world` (messages), `onesided` and
+//! `access` (copies), `nic` (registrations), `space` (memory).
 #![forbid(unsafe_code)]
 
 mod access;

@@ -15,16 +15,17 @@ impl Cluster {
         Place::new(MemId::Space, world.process_mut(rank).space.map(len, access))
     }
 
-    /// Maps the pages of `rank`'s private memory that `len` bytes from `offset` on touch: zero, in place of what was
-    /// there. Whoever watches that memory must be told.
+    /// Maps the pages of `rank`'s private memory that `len` bytes from `offset` on touch: zero, in place of
+    /// what was there. Whoever watches that memory must be told.
     pub fn map_at(&mut self, rank: Rank, offset: u64, len: u64, access: Access) {
         let mut world = self.world.borrow_mut();
         world.unmap(rank, offset, len);
         world.process_mut(rank).space.map_at(offset, len, access);
     }
 
-    /// Unmaps the pages of `rank`'s private memory that `len` bytes from `offset` on touch. What is registered of them
-    /// stays pinned, and its key reaches the old bytes. Whoever watches that memory must be told.
+    /// Unmaps the pages of `rank`'s private memory that `len` bytes from `offset` on touch. What is
+    /// registered of them stays pinned, and its key reaches the old bytes. Whoever watches that memory must
+    /// be told.
     pub fn unmap(&mut self, rank: Rank, offset: u64, len: u64) {
         self.world.borrow_mut().unmap(rank, offset, len);
     }

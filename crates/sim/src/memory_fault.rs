@@ -42,8 +42,8 @@ impl World {
         process.nic.unmapped(offset - offset % page_bytes, end, Unmapped { since: now, change });
     }
 
-    /// Unmaps some pages of `rank`, and plans for them to be there again, at once or by `later`. Returns where they are,
-    /// and their bytes.
+    /// Unmaps some pages of `rank`, and plans for them to be there again, at once or by `later`. Returns
+    /// where they are, and their bytes.
     pub(crate) fn unmap_some(&mut self, rank: Rank, later: Nanos) -> Option<(u64, u64)> {
         let process = self.process(rank);
         let (ranges, page_bytes) = (process.space.ranges() as u64, process.space.page_bytes());
@@ -74,8 +74,8 @@ impl World {
         len
     }
 
-    /// Changes how much `rank` may pin: mostly to something about what it has pinned, sometimes to all that it could at
-    /// first.
+    /// Changes how much `rank` may pin: mostly to something about what it has pinned, sometimes to all that
+    /// it could at first.
     pub(crate) fn shrink(&mut self, rank: Rank) {
         let (whole, page_bytes) = (self.costs.pinnable_bytes, self.costs.page_bytes);
         let about = 2 * self.process(rank).nic.pinned() + page_bytes;

@@ -1,7 +1,7 @@
 //! A process's network card: what is registered with it, and what that pins.
 //!
-//! A registration holds the very pages that it pinned. Memory that is unmapped meanwhile stays pinned, and the card goes
-//! on reading and writing it: it cannot know.
+//! A registration holds the very pages that it pinned. Memory that is unmapped meanwhile stays pinned, and
+//! the card goes on reading and writing it: it cannot know.
 
 use engine::registration::RegisterError;
 use engine::{Key, Nanos, Rank, RegId};
@@ -80,8 +80,8 @@ impl Registration {
         })
     }
 
-    /// Calls `each` with every stretch of the pinned memory from `at` on. `Err` with the first byte that may not be
-    /// accessed so.
+    /// Calls `each` with every stretch of the pinned memory from `at` on. `Err` with the first byte that may
+    /// not be accessed so.
     fn walk(
         &self,
         at: u64,
@@ -227,8 +227,8 @@ impl Nic {
         }
     }
 
-    /// How many of the pages the card has to look up, because its table does not hold them. It does afterwards. There is
-    /// a byte or more.
+    /// How many of the pages the card has to look up, because its table does not hold them. It does
+    /// afterwards. There is a byte or more.
     pub(crate) fn translate(&mut self, offset: u64, len: u64, page_bytes: u64) -> u64 {
         if self.table.entries == 0 {
             return 0;

@@ -1,4 +1,5 @@
-//! One-sided copies and atomics on their way: what is checked and moved when they arrive is in [`super::access`].
+//! One-sided copies and atomics on their way: what is checked and moved when they arrive is in
+//! [`super::access`].
 
 use engine::{Atomic, Direction, Event as Told, Key, KeyedPiece, Nanos, OpError, OpId, Piece, Place, Rank};
 
@@ -120,8 +121,8 @@ impl World {
         self.queue.push(at, Event::Land(index));
     }
 
-    /// Has the initiator's card send what takes it so long, once the initiator's processor is `ready`. Returns when it
-    /// is there.
+    /// Has the initiator's card send what takes it so long, once the initiator's processor is `ready`.
+    /// Returns when it is there.
     fn send_off(&mut self, index: u32, ready: Nanos, work: Nanos) -> Nanos {
         let Flight { origin: Origin { rank, .. }, peer, .. } = self.flights[index as usize];
         let left = self.leave(rank, ready, work);
@@ -129,7 +130,8 @@ impl World {
         left + self.wire(rank, peer)
     }
 
-    /// A place for an operation of `rank` with `peer` that starts now: its work, and when it left, are to be filled in.
+    /// A place for an operation of `rank` with `peer` that starts now: its work, and when it left, are to be
+    /// filled in.
     fn take_off(&mut self, op: OpId, rank: Rank, peer: Rank) -> u32 {
         let origin = self.origin(rank, peer);
         // To the process that its initiator has met.
@@ -168,7 +170,8 @@ impl World {
     /// Gives an operation up: it touches local memory no more. The end of a copy is reported nonetheless.
     pub(crate) fn abandon(&mut self, op: OpId, from: Rank) {
         let incarnation = self.incarnation(from);
-        // Of all flights few are looked at: those of other ranks that have the name, too, and some that are over.
+        // Of all flights few are looked at: those of other ranks that have the name, too, and some that are
+        // over.
         let named = self.flight_ops.iter().enumerate().filter(|(_, name)| **name == op);
         for (index, _) in named {
             let flight = &mut self.flights[index];
@@ -311,8 +314,8 @@ impl World {
         false
     }
 
-    /// Whether anything still comes of it: somebody waits for its end, and both ends were there when they were needed,
-    /// and are the processes that they were.
+    /// Whether anything still comes of it: somebody waits for its end, and both ends were there when they
+    /// were needed, and are the processes that they were.
     fn is_on(&self, flight: &Flight) -> bool {
         let Origin { rank, incarnation, .. } = flight.origin;
         let sent = self.lived(rank, incarnation, flight.left) && self.lived(rank, incarnation, self.now);

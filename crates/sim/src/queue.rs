@@ -1,4 +1,5 @@
-//! What is going to happen, in order of time; what is due at the same time happens in the order it was planned in.
+//! What is going to happen, in order of time; what is due at the same time happens in the order it was
+//! planned in.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -45,8 +46,8 @@ const SLOT_BITS: u32 = 24;
 /// Events and their times.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    /// The time, above how many events were planned before, above where the event is: one comparison of two words
-    /// orders by time and turn, and two words are all that is moved about.
+    /// The time, above how many events were planned before, above where the event is: one comparison of two
+    /// words orders by time and turn, and two words are all that is moved about.
     heap: BinaryHeap<Reverse<u128>>,
     events: Slab<Event>,
     planned: u64,

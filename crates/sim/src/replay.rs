@@ -100,8 +100,8 @@ pub enum ReplayError {
         /// Why.
         error: OpError,
     },
-    /// Nothing happens any more, and this rank has not come to its end: it waits for a signal that nobody sends, or for
-    /// a barrier that not all come to.
+    /// Nothing happens any more, and this rank has not come to its end: it waits for a signal that nobody
+    /// sends, or for a barrier that not all come to.
     #[error("rank {rank} waits for ever")]
     Stuck {
         /// Who waits.

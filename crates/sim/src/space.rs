@@ -1,7 +1,8 @@
 //! One process's memory: ranges of its address space over pages that exist once they were written.
 //!
-//! A range names a *backing*, which has the bytes, as a mapping names a memory object. Whoever holds the backing keeps
-//! the bytes: memory that is unmapped while it is registered lives on, seen by the card and by nobody else.
+//! A range names a *backing*, which has the bytes, as a mapping names a memory object. Whoever holds the
+//! backing keeps the bytes: memory that is unmapped while it is registered lives on, seen by the card and by
+//! nobody else.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -64,8 +65,8 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// Where byte `at` is in the backing: its page, its place there, and how many bytes there are from it to the page's
-    /// end.
+    /// Where byte `at` is in the backing: its page, its place there, and how many bytes there are from it to
+    /// the page's end.
     fn in_page(&self, at: u64) -> (u64, usize, usize) {
         let (offset, page_bytes) = (at - self.base, 1 << self.backing.page_shift);
         let within = offset as usize & (page_bytes - 1);
@@ -126,7 +127,8 @@ fn is_zero(bytes: &[u8]) -> bool {
     bytes.chunks(64).all(|some| some.iter().fold(0, |all, byte| all | byte) == 0)
 }
 
-/// The first `len` of a buffer's bytes, which grows if need be and does not shrink: to make room would mean to write it.
+/// The first `len` of a buffer's bytes, which grows if need be and does not shrink: to make room would mean
+/// to write it.
 pub(crate) fn first(buffer: &mut Vec<u8>, len: u64) -> &mut [u8] {
     buffer.resize(buffer.len().max(len as usize), 0);
     &mut buffer[..len as usize]
@@ -241,8 +243,8 @@ impl Space {
         self.parts.len()
     }
 
-    /// Calls `each` with the parts that `len` bytes from `at` on lie in, and how much of them lies there. `Err` with the
-    /// first byte that may not be accessed so; the parts before it have been seen.
+    /// Calls `each` with the parts that `len` bytes from `at` on lie in, and how much of them lies there.
+    /// `Err` with the first byte that may not be accessed so; the parts before it have been seen.
     pub(crate) fn walk(
         &self,
         at: u64,

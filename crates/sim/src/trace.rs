@@ -1,7 +1,7 @@
 //! A run's digest: two runs with the same one have done the same things at the same times.
 //!
-//! It is made of words of 64 bits that are written out by hand, and of the bytes of messages: neither the name of a type nor the
-//! order of its fields changes it. Each action has a number of its own, which stays.
+//! It is made of words of 64 bits that are written out by hand, and of the bytes of messages: neither the
+//! name of a type nor the order of its fields changes it. Each action has a number of its own, which stays.
 
 use engine::{Nanos, Rank};
 

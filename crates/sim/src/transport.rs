@@ -23,8 +23,8 @@ pub enum Reach {
     Stages,
 }
 
-/// Payloads that a bounce buffer holds, all but a few words: where a transfer is cut that fails, storms may find what was put before on
-/// one side and nothing on the other, but no half of a word.
+/// Payloads that a bounce buffer holds, all but a few words: where a transfer is cut that fails, storms may
+/// find what was put before on one side and nothing on the other, but no half of a word.
 const BOUNCE_PAYLOADS: u64 = 5;
 /// Bounce buffers of a process, at most.
 const BOUNCE_BUFFERS_MAX: u32 = 3;

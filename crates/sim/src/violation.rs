@@ -3,8 +3,8 @@
 use engine::{Nanos, Rank};
 
 /// An access to memory that was not registered as it should have been. A correct protocol makes none that is
-/// [avoidable](Violation::is_avoidable), whatever the seed; except that an operation that was under way when its owner cut the initiator off is refused, too: who judges
-/// knows whom it was that the owner had given up.
+/// [avoidable](Violation::is_avoidable), whatever the seed; except that an operation that was under way when
+/// its owner cut the initiator off is refused, too: who judges knows whom it was that the owner had given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Violation {
     /// When the card looked.
@@ -26,8 +26,8 @@ pub struct Violation {
 }
 
 impl Violation {
-    /// Whether the protocol should have prevented it: everything but an access to memory of whose change the initiator
-    /// could not know when it started.
+    /// Whether the protocol should have prevented it: everything but an access to memory of whose change the
+    /// initiator could not know when it started.
     pub fn is_avoidable(&self) -> bool {
         match self.breach {
             Breach::Stale { knew, .. } => knew,
@@ -51,13 +51,14 @@ pub enum Breach {
     Base,
     /// More bytes at the local end than need no registration; refused.
     Unregistered,
-    /// The memory was unmapped after it was registered: the card reads or writes what lay there, as real ones do.
+    /// The memory was unmapped after it was registered: the card reads or writes what lay there, as real ones
+    /// do.
     Stale {
         /// When it was unmapped.
         since: Nanos,
-        /// Whether the initiator could know of it when it started: it was its own memory; or there was news of its
-        /// owner from after, through Active Messages, barriers and words that both use atomics on, however many ranks
-        /// lie between.
+        /// Whether the initiator could know of it when it started: it was its own memory; or there was news
+        /// of its owner from after, through Active Messages, barriers and words that both use atomics on,
+        /// however many ranks lie between.
         knew: bool,
     },
 }

@@ -165,8 +165,8 @@ impl World {
         }
     }
 
-    /// Goes to the next event and takes it; those that happen inside the network have then happened, and are not
-    /// returned but as `Some(None)`. `None`: there is none.
+    /// Goes to the next event and takes it; those that happen inside the network have then happened, and are
+    /// not returned but as `Some(None)`. `None`: there is none.
     pub(crate) fn advance(&mut self) -> Option<Option<Event>> {
         let (at, event) = self.queue.pop()?;
         debug_assert!(at >= self.now, "time goes forwards");
@@ -284,7 +284,8 @@ impl World {
         done
     }
 
-    /// Gives `rank`'s card bytes to send, after what it has and not before `from`. Returns when the last has left.
+    /// Gives `rank`'s card bytes to send, after what it has and not before `from`. Returns when the last has
+    /// left.
     pub(crate) fn leave(&mut self, rank: Rank, from: Nanos, work: Nanos) -> Nanos {
         let process = self.process_mut(rank);
         process.link = process.link.max(from) + work;

@@ -1,5 +1,5 @@
-//! The suite that every transport passes, over the simulator: every machine, cards that reach everything or only the
-//! heap, and faults that delay and reorder.
+//! The suite that every transport passes, over the simulator: every machine, cards that reach everything or
+//! only the heap, and faults that delay and reorder.
 
 use conformance::cases;
 use engine::{Counters, Nanos, Node, Place, Rank};

@@ -1,8 +1,9 @@
-//! The simulator does today what it did before, bit by bit: every message, registration, one-sided operation and fault, and when.
+//! The simulator does today what it did before, bit by bit: every message, registration, one-sided operation
+//! and fault, and when.
 //!
-//! `digests.txt` has a line for each storm. A change of the engine that is to change nothing changes none of them. One that is to
-//! change something is a commit of its own, which writes the file anew (`STANDPIPE_TEST_DIGESTS=write`) and says in its body which
-//! seeds have changed and why.
+//! `digests.txt` has a line for each storm. A change of the engine that is to change nothing changes none of
+//! them. One that is to change something is a commit of its own, which writes the file anew
+//! (`STANDPIPE_TEST_DIGESTS=write`) and says in its body which seeds have changed and why.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -30,7 +31,8 @@ const WEATHERS: [(&str, u64); 16] = [
     ("restart=2,delay,reorder,register-fail=0.02,register-slow,shrink,unmap=50,stop=0.2,mute=0.5", 600),
 ];
 
-/// Of each. A seed picks the strategy of registration, its limits, the machine, and everything that programs do.
+/// Of each. A seed picks the strategy of registration, its limits, the machine, and everything that programs
+/// do.
 const SEEDS: u64 = 200;
 
 /// Lines that a failure shows.

@@ -24,7 +24,8 @@ fn curve(figures: &Figures, shape: Shape, strategy: Strategy) -> Curve {
 #[test]
 fn firehose_is_ahead_of_rendezvous_at_every_size_and_working_set_that_can_be_pinned() {
     let mut figures = small();
-    // In so little memory the one put that a move makes room for first is a hundredth of it, and tells beyond.
+    // In so little memory the one put that a move makes room for first is a hundredth of it, and tells
+    // beyond.
     figures.working_sets.truncate(4);
     for shape in Shape::ALL {
         let firehose = curve(&figures, shape, Strategy::Firehose);

@@ -7,8 +7,9 @@ use engine::{Direction, OpError, Place};
 use race::{PAGE, Race, settings};
 use sim::{Access, Step};
 
-/// Rank 1 ends its use of a bucket of rank 0's and begins another at once: the bucket is wanted again while it is being
-/// deregistered. With a budget of one page the new pin waits for the end of the old one; with more it does not.
+/// Rank 1 ends its use of a bucket of rank 0's and begins another at once: the bucket is wanted again while
+/// it is being deregistered. With a budget of one page the new pin waits for the end of the old one; with
+/// more it does not.
 #[test]
 fn an_unpin_overtaken_by_a_new_pin_of_the_same_bucket() {
     for (peers, pinned_at_once) in [(1, 1), (2, 2)] {
@@ -59,8 +60,8 @@ fn two_operations_that_move_the_same_firehose_at_once() {
     }
 }
 
-/// Ranks 1 and 2 want the same four pages of rank 0 from opposite ends, which lets both together have two. Each holds
-/// what the other needs next; at their own ends each has room for half of what it moves, too.
+/// Ranks 1 and 2 want the same four pages of rank 0 from opposite ends, which lets both together have two.
+/// Each holds what the other needs next; at their own ends each has room for half of what it moves, too.
 #[test]
 fn two_initiators_that_each_hold_half_of_what_the_other_needs() {
     let (mut hits, mut bounced) = (0, 0);
@@ -97,8 +98,8 @@ fn two_initiators_that_each_hold_half_of_what_the_other_needs() {
     assert!(hits > 0 && bounced > 0, "{hits} pieces found room, {bounced} did not");
 }
 
-/// Rank 1 holds a run of eight pages, which is all that there is, and goes on using the first of them; rank 2 wants
-/// eight others. The run stays as long as its one page is hot, and goes whole as soon as it is not.
+/// Rank 1 holds a run of eight pages, which is all that there is, and goes on using the first of them; rank 2
+/// wants eight others. The run stays as long as its one page is hot, and goes whole as soon as it is not.
 #[test]
 fn a_run_held_by_one_hot_bucket() {
     const RUN: u64 = 8 * PAGE;
@@ -146,8 +147,9 @@ fn a_run_held_by_one_hot_bucket() {
     assert_eq!(race.counters(0).table.rescues, rescues, "the run went first, and whole");
 }
 
-/// Rank 0's memory is replaced while rank 2 holds the right to it and uses it. Rank 0 tells rank 1, which tells rank 2,
-/// which at once puts to the new memory: by a right to the old one it would write where nobody looks.
+/// Rank 0's memory is replaced while rank 2 holds the right to it and uses it. Rank 0 tells rank 1, which
+/// tells rank 2, which at once puts to the new memory: by a right to the old one it would write where nobody
+/// looks.
 #[test]
 fn who_hears_of_new_memory_from_another_has_lost_the_key_to_the_old() {
     let mut crossed = 0;
@@ -190,8 +192,8 @@ fn who_hears_of_new_memory_from_another_has_lost_the_key_to_the_old() {
     assert_eq!(crossed, 200, "there was a right to revoke each time");
 }
 
-/// Rank 1 holds all that it may of rank 0's memory, and computes for ever. Returns what it holds, and where it puts it
-/// from.
+/// Rank 1 holds all that it may of rank 0's memory, and computes for ever. Returns what it holds, and where
+/// it puts it from.
 fn held_for_ever(race: &mut Race) -> (Place, Place) {
     let (remote, local) = (race.pages(0, 8, 3), race.pages(1, 8, 4));
     let held = race.start(1, 0, Direction::Put, &[(remote, local, 8 * PAGE)]);
@@ -201,8 +203,8 @@ fn held_for_ever(race: &mut Race) -> (Place, Place) {
     (remote, local)
 }
 
-/// Rank 2 wants some of what rank 1 holds and does not use. It does without as long as rank 1 may take to answer; then
-/// rank 1 is lost, and there is room for the next who asks.
+/// Rank 2 wants some of what rank 1 holds and does not use. It does without as long as rank 1 may take to
+/// answer; then rank 1 is lost, and there is room for the next who asks.
 #[test]
 fn a_recall_for_others_whose_holder_computes_for_ever() {
     let within = settings(8, 8).recall_within;
@@ -228,8 +230,8 @@ fn a_recall_for_others_whose_holder_computes_for_ever() {
     assert_eq!((race.counters(2).bounced, race.counters(2).hits), (3, 1));
 }
 
-/// Rank 0 has given rank 1 up, which has not heard, and puts by a right that it had: to memory that is registered still,
-/// under the same key.
+/// Rank 0 has given rank 1 up, which has not heard, and puts by a right that it had: to memory that is
+/// registered still, under the same key.
 #[test]
 fn who_was_given_up_and_still_runs_is_let_in_no_more() {
     let mut race = Race::new(3, settings(8, 8), "", 0);

@@ -49,8 +49,8 @@ fn assert_rights_agree(race: &mut Race, other: Rank) {
     }
 }
 
-/// Rank 1 has puts and a count on their way to rank 0, by key and without, when that restarts. The new process has the
-/// same page registered, under the same key, when they arrive.
+/// Rank 1 has puts and a count on their way to rank 0, by key and without, when that restarts. The new
+/// process has the same page registered, under the same key, when they arrive.
 #[test]
 fn an_old_put_in_flight_arrives_after_the_restart() {
     for seed in 0..200 {
@@ -114,8 +114,8 @@ fn a_grant_that_the_restart_overtakes() {
     assert!(overtaken > 50, "{overtaken} of 200");
 }
 
-/// Rank 0 gets from rank 1, and restarts. The new process's first operation has the name of the old one's, and ends when
-/// it has its own bytes.
+/// Rank 0 gets from rank 1, and restarts. The new process's first operation has the name of the old one's,
+/// and ends when it has its own bytes.
 #[test]
 fn an_end_that_was_for_the_old_process() {
     for seed in 0..200 {
@@ -135,8 +135,8 @@ fn an_end_that_was_for_the_old_process() {
     }
 }
 
-/// Rank 0 and rank 1 hold all that they may of each other's memory. Rank 0 restarts, and asks at once for as much again:
-/// rank 1 has not heard yet. It uses what it held until then.
+/// Rank 0 and rank 1 hold all that they may of each other's memory. Rank 0 restarts, and asks at once for as
+/// much again: rank 1 has not heard yet. It uses what it held until then.
 #[test]
 fn the_new_process_asks_while_the_other_holds_rights_to_the_old() {
     for seed in 0..100 {
@@ -170,8 +170,8 @@ fn the_new_process_asks_while_the_other_holds_rights_to_the_old() {
     }
 }
 
-/// Rank 1 frees what rank 0 holds and uses, and wants to tell rank 2. Rank 0 restarts and never answers: the new process
-/// has nothing to give back, and rank 1 waits for it no more.
+/// Rank 1 frees what rank 0 holds and uses, and wants to tell rank 2. Rank 0 restarts and never answers: the
+/// new process has nothing to give back, and rank 1 waits for it no more.
 #[test]
 fn a_restart_of_the_holder_during_a_recall() {
     for seed in 0..100 {
@@ -202,8 +202,8 @@ fn a_restart_of_the_holder_during_a_recall() {
     }
 }
 
-/// Rank 0 frees what rank 1 holds and uses, and restarts before rank 1 has given it back. The new process knows of no
-/// such right; it gives rank 1 another under the same name.
+/// Rank 0 frees what rank 1 holds and uses, and restarts before rank 1 has given it back. The new process
+/// knows of no such right; it gives rank 1 another under the same name.
 #[test]
 fn a_restart_of_the_owner_during_a_recall() {
     for seed in 0..100 {
@@ -298,8 +298,8 @@ fn two_restarts_in_a_row() {
     assert!(unheard > 20, "{unheard} of 200");
 }
 
-/// Ranks 1 and 2 wait at a barrier when rank 0, whose card counts, or rank 2 restarts. If all had arrived the others pass;
-/// otherwise they do not, and the new process has no part in it, or in any other.
+/// Ranks 1 and 2 wait at a barrier when rank 0, whose card counts, or rank 2 restarts. If all had arrived the
+/// others pass; otherwise they do not, and the new process has no part in it, or in any other.
 #[test]
 fn a_barrier_begun_with_the_old_process() {
     for seed in 0..60 {

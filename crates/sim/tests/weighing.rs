@@ -46,7 +46,8 @@ impl Pair {
         Pair { cluster, dice: ChaCha8Rng::seed_from_u64(7), here, there }
     }
 
-    /// Puts of 8 bytes to pages at random, one after the other: the mean time of one, and how many found their page held.
+    /// Puts of 8 bytes to pages at random, one after the other: the mean time of one, and how many found
+    /// their page held.
     fn puts(&mut self, pages: std::ops::Range<u64>, count: u64) -> (Nanos, u64) {
         let held = self.cluster.view(0).registration_counters().hits;
         let begun = self.cluster.now();
@@ -102,8 +103,8 @@ fn what_a_program_turns_to_is_held_after_a_while() {
     for costs in machines() {
         let mut pair = Pair::new(Strategy::Firehose, &costs, 4096);
         pair.puts(0..4096, 2000);
-        // Each page in its turn, after five times as long by message; and some pages that are not wanted any more go
-        // after others that are.
+        // Each page in its turn, after five times as long by message; and some pages that are not wanted any
+        // more go after others that are.
         let exchange = costs.register_ns(PAGE) + costs.deregister_ns(PAGE) + 100_000;
         let (begun, within) = (pair.cluster.now(), 3 * 32 * 6 * exchange);
         loop {

@@ -54,15 +54,15 @@ const WORKS: &str = "works";
 const DENIED: &str = "denied";
 const FAILED: &str = "failed";
 
-/// The hidden subcommand: says where a secret number is in this process, then, for each line "process address number"
-/// on standard input, whether that process has that number there. Ends with its input.
+/// The hidden subcommand: says where a secret number is in this process, then, for each line "process address
+/// number" on standard input, whether that process has that number there. Ends with its input.
 ///
 /// # Errors
 /// If the process that started it is gone, or says something else.
 pub(crate) fn run() -> Result<ExitCode> {
     let nonce = Box::new(RandomState::new().hash_one("nonce"));
-    // As a rank permits its launcher and what descends from it. Without Yama there is nothing to permit, and the call
-    // says so; what matters is what the attempt then shows.
+    // As a rank permits its launcher and what descends from it. Without Yama there is nothing to permit, and
+    // the call says so; what matters is what the attempt then shows.
     let _ = allow_tracer(std::os::unix::process::parent_id());
     let mut out = io::stdout();
     writeln!(out, "{} {nonce}", (&raw const *nonce).expose_provenance())?;

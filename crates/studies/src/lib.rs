@@ -1,5 +1,5 @@
-//! What is measured with Standpipe: `perf`, `tune`, the papers' figures and programs, and their reports. The command starts
-//! these and shows what comes of them.
+//! What is measured with Standpipe: `perf`, `tune`, the papers' figures and programs, and their reports. The
+//! command starts these and shows what comes of them.
 
 pub mod attach;
 pub mod kernels;

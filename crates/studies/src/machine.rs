@@ -69,8 +69,9 @@ pub(crate) fn load_average() -> Option<f64> {
 /// The load before this command added its own.
 static LOAD_BEFORE: OnceLock<Option<f64>> = OnceLock::new();
 
-/// Looks at the load before this command adds its own, and warns on standard error where other programs keep the machine busy:
-/// each command that measures does so before it begins. The machine's [`facts`] name it from then on.
+/// Looks at the load before this command adds its own, and warns on standard error where other programs keep
+/// the machine busy: each command that measures does so before it begins. The machine's [`facts`] name it
+/// from then on.
 pub(crate) fn mind_load() {
     let load = *LOAD_BEFORE.get_or_init(load_average);
     if let Some(warning) = noise(load, host::cores()) {
@@ -78,7 +79,8 @@ pub(crate) fn mind_load() {
     }
 }
 
-/// The load before this command added its own; `None` where it was not looked at, or the system does not tell.
+/// The load before this command added its own; `None` where it was not looked at, or the system does not
+/// tell.
 #[must_use]
 pub(crate) fn load_before() -> Option<f64> {
     LOAD_BEFORE.get().copied().flatten()

@@ -2,8 +2,8 @@
 
 use standpipe::{Config, ConfigError, Exposure};
 
-/// The configuration by which each of them opens its node. It has the user's settings, except that it always exposes all memory:
-/// the command owns that memory, and its peers use it.
+/// The configuration by which each of them opens its node. It has the user's settings, except that it always
+/// exposes all memory: the command owns that memory, and its peers use it.
 ///
 /// # Errors
 /// Where a setting cannot be used.

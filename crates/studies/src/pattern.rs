@@ -1,8 +1,9 @@
-//! What is in a block: a keyed function of (hash id, layer, place), so that whoever holds a block's id can check
-//! every byte of it without having a second copy, and a byte from any other block, layer or place is found.
+//! What is in a block: a keyed function of (hash id, layer, place), so that whoever holds a block's id can
+//! check every byte of it without having a second copy, and a byte from any other block, layer or place is
+//! found.
 //!
-//! Eight bytes are made from one 64-bit counter by splitmix64's finaliser (Steele, Lea, Flood, OOPSLA 2014): two
-//! multiplications for eight bytes, so that checking runs near the speed of memory.
+//! Eight bytes are made from one 64-bit counter by splitmix64's finaliser (Steele, Lea, Flood, OOPSLA 2014):
+//! two multiplications for eight bytes, so that checking runs near the speed of memory.
 
 /// Fills `piece` with what layer `layer` of block `id` holds.
 pub(crate) fn fill(id: u64, layer: u32, piece: &mut [u8]) {
@@ -54,7 +55,8 @@ fn word_at(key: u64, index: u64) -> [u8; WORD_BYTES] {
     value_at(key, index).to_le_bytes()
 }
 
-/// splitmix64's finaliser: a permutation of 64 bits in which each bit of the input moves half of the output's.
+/// splitmix64's finaliser: a permutation of 64 bits in which each bit of the input moves half of the
+/// output's.
 #[inline]
 pub(crate) fn mix(mut value: u64) -> u64 {
     value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,4 +1,5 @@
-//! How far something has come, on standard error: as a bar where that is a terminal, as a line now and then elsewhere.
+//! How far something has come, on standard error: as a bar where that is a terminal, as a line now and then
+//! elsewhere.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
@@ -89,8 +90,8 @@ impl Lines {
     }
 }
 
-/// The words of a bar with their values put in; those that a bar alone can show are left out with what stands before
-/// them: `"{pos}/{len} seeds · {per_sec}"` is `"3/10 seeds"`.
+/// The words of a bar with their values put in; those that a bar alone can show are left out with what stands
+/// before them: `"{pos}/{len} seeds · {per_sec}"` is `"3/10 seeds"`.
 fn in_words(said: &str, numbers: &[(&str, u64)], message: &str) -> String {
     let mut text = said.replace("{msg}", message);
     for (name, value) in numbers {

@@ -4,8 +4,9 @@ use std::fmt::Display;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Arguments, a file or folder that they name, or settings in the environment cannot be used. Nothing was run, and the
-/// command's exit status is [`STATUS`](Refused::STATUS), as it is for what the command line's own parser refuses.
+/// Arguments, a file or folder that they name, or settings in the environment cannot be used. Nothing was
+/// run, and the command's exit status is [`STATUS`](Refused::STATUS), as it is for what the command line's
+/// own parser refuses.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{0}")]
 pub struct Refused(String);
@@ -25,8 +26,9 @@ impl Refused {
         Refused(lines.collect::<Vec<String>>().join("\n"))
     }
 
-    /// Because a file cannot be made in that folder, or at that path; `doing` says what for, and names it as the user
-    /// did. An error of a temporary file names that file, which nobody has heard of: its name is left out.
+    /// Because a file cannot be made in that folder, or at that path; `doing` says what for, and names it as
+    /// the user did. An error of a temporary file names that file, which nobody has heard of: its name is
+    /// left out.
     #[must_use]
     pub(crate) fn file(doing: &str, error: &io::Error) -> Refused {
         let error = error.to_string();
@@ -34,7 +36,8 @@ impl Refused {
         Refused(format!("{doing}: {cause}"))
     }
 
-    /// Where to write a file of this name that is there whole or not at all: what a link leads to, so that the link stays.
+    /// Where to write a file of this name that is there whole or not at all: what a link leads to, so that
+    /// the link stays.
     ///
     /// # Errors
     /// If something else than a file is there: a folder, a device, a pipe. Its place is not taken.

@@ -6,8 +6,8 @@ use std::os::unix::fs::PermissionsExt;
 use anyhow::{Context, Result};
 use tempfile::{Builder, TempDir, env::temp_dir};
 
-/// A new folder in `TMPDIR` that no other user can look into: workers leave addresses there, and who has one can be a peer. Dropped,
-/// it goes with all that is in it.
+/// A new folder in `TMPDIR` that no other user can look into: workers leave addresses there, and who has one
+/// can be a peer. Dropped, it goes with all that is in it.
 ///
 /// # Errors
 /// If there can be none there.

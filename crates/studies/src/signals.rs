@@ -1,10 +1,10 @@
 //! What ends a command before it is done: Ctrl-C, `kill`, a terminal that goes away.
 //!
-//! One thread waits for these signals and ends the whole process in order, whatever its other threads are at: it kills
-//! what the command has started, removes what the command would have removed, says so in one line and exits with 128
-//! and the signal's number, as shells expect. A second signal, later, ends the process at once. So a command needs to do little
-//! about signals: ask `ending` before it complains of processes that were killed, and do `undisturbed` what must not
-//! be half done.
+//! One thread waits for these signals and ends the whole process in order, whatever its other threads are at:
+//! it kills what the command has started, removes what the command would have removed, says so in one line
+//! and exits with 128 and the signal's number, as shells expect. A second signal, later, ends the process at
+//! once. So a command needs to do little about signals: ask `ending` before it complains of processes that
+//! were killed, and do `undisturbed` what must not be half done.
 
 use std::fmt::Display;
 use std::fs;
@@ -28,10 +28,12 @@ use crate::{progress, scratch};
 /// How long killed processes may take to be gone.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A signal that comes this soon after the first is the first again: `timeout` sends one to a process, and then to its group.
+/// A signal that comes this soon after the first is the first again: `timeout` sends one to a process, and
+/// then to its group.
 const SAME: Duration = Duration::from_millis(200);
 
-/// Whether a signal has come that ends this process. What other processes say or come to no longer matters then.
+/// Whether a signal has come that ends this process. What other processes say or come to no longer matters
+/// then.
 static ENDING: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| Arc::new(AtomicBool::new(false)));
 /// Whether somebody ends this process already: the command, which is done, or the thread that heard a signal.
 static TAKEN: AtomicBool = AtomicBool::new(false);
@@ -59,8 +61,8 @@ pub fn complain(line: impl Display) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
-/// Does what a signal must not come amidst: starting a process, which would be left behind, or writing a report. The
-/// signal waits meanwhile, so it is to be short. Does not return if this process is being ended.
+/// Does what a signal must not come amidst: starting a process, which would be left behind, or writing a
+/// report. The signal waits meanwhile, so it is to be short. Does not return if this process is being ended.
 pub(crate) fn undisturbed<R>(act: impl FnOnce() -> R) -> R {
     let guard = UNDISTURBED.lock().unwrap_or_else(PoisonError::into_inner);
     if ending() {
@@ -129,7 +131,8 @@ pub struct Attended {
 }
 
 impl Attended {
-    /// From now on a signal ends this process as the [module](self) says; `without` tells what there will not be.
+    /// From now on a signal ends this process as the [module](self) says; `without` tells what there will not
+    /// be.
     ///
     /// # Errors
     /// When the system refuses a handler or a thread.
@@ -146,13 +149,14 @@ impl Attended {
         }
         let signals = Signals::new(&heard)?;
         let listener = thread::Builder::new().name("signals".to_owned());
-        // While libfabric is loaded, its libraries' handlers are there for some moments, and the main thread takes no signal.
+        // While libfabric is loaded, its libraries' handlers are there for some moments, and the main thread
+        // takes no signal.
         without_signals(|| listener.spawn(move || listen(signals, without, !ours)))?;
         Ok(Attended::default())
     }
 
-    /// From now on temporary files go to a folder of their own, so that it can be removed with all of them; and `out`,
-    /// where results are to go, goes again if it is not there yet.
+    /// From now on temporary files go to a folder of their own, so that it can be removed with all of them;
+    /// and `out`, where results are to go, goes again if it is not there yet.
     #[must_use]
     pub fn keep_tidy(self, out: &Path) -> Attended {
         for folder in missing(out) {
@@ -170,7 +174,8 @@ impl Attended {
 
     /// The command is done: a signal is too late. Does not return if one was not.
     pub fn finish(self) {
-        // What a signal did to other processes may have ended the command before the thread that ends this one woke.
+        // What a signal did to other processes may have ended the command before the thread that ends this
+        // one woke.
         if ending() || TAKEN.swap(true, Ordering::SeqCst) {
             stay();
         }
@@ -218,8 +223,8 @@ pub(crate) fn missing(folder: &Path) -> impl Iterator<Item = &Path> {
     folder.ancestors().take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists())
 }
 
-/// Kills the processes that this one has started and stays until they are gone. Those that have children of their own
-/// have these killed with them.
+/// Kills the processes that this one has started and stays until they are gone. Those that have children of
+/// their own have these killed with them.
 fn kill_children() {
     let give_up = Instant::now() + PATIENCE;
     while children().into_iter().filter(|child| kill(*child)).count() > 0 && Instant::now() < give_up {
@@ -237,8 +242,8 @@ fn children() -> Vec<Pid> {
     lists.flat_map(pids).collect()
 }
 
-/// Kills a child; false if it is dead already. Another thread may have collected it, and its number may be another
-/// process's by now: so it is asked who it is only once that can no longer change.
+/// Kills a child; false if it is dead already. Another thread may have collected it, and its number may be
+/// another process's by now: so it is asked who it is only once that can no longer change.
 fn kill(child: Pid) -> bool {
     let Ok(handle) = pidfd_open(child, PidfdFlags::empty()) else { return false };
     let stat = fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
@@ -254,7 +259,8 @@ fn is_living_child(stat: &str, parent: Pid) -> bool {
     !matches!(state, None | Some("Z" | "X")) && its_parent == Some(&parent.to_string())
 }
 
-/// Whether the process that started this one runs the same program: `standpipe` starts itself for parts of its work.
+/// Whether the process that started this one runs the same program: `standpipe` starts itself for parts of
+/// its work.
 fn is_started_by_this_program() -> bool {
     let Some(parent) = getppid() else { return false };
     let program = |of: &str| fs::read_link(format!("/proc/{of}/exe")).ok();

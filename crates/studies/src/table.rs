@@ -1,4 +1,5 @@
-//! How tables look in a terminal: a line under the header and nothing else, and no number parted from its unit.
+//! How tables look in a terminal: a line under the header and nothing else, and no number parted from its
+//! unit.
 
 use std::io::{self, IsTerminal};
 use std::ops::{Deref, DerefMut};
@@ -72,8 +73,9 @@ pub fn wrapped(text: &str, layout: Layout) -> String {
 const STYLE: TableStyle =
     presets::NOTHING.header_separator(comfy_table::LineStyle::none().fill('─').junction('─'));
 
-/// A table whose lines break between words only, and not between a number and its unit. Columns for which there is no room stand in a
-/// second table below it, beside the first column again. Only where two columns' words are wider than the layout, so is the table.
+/// A table whose lines break between words only, and not between a number and its unit. Columns for which
+/// there is no room stand in a second table below it, beside the first column again. Only where two columns'
+/// words are wider than the layout, so is the table.
 #[derive(Debug, Clone)]
 pub struct Table(comfy_table::Table);
 
@@ -137,7 +139,8 @@ impl Table {
 /// Between one column and the next.
 const GAP: u16 = 1;
 
-/// Which columns stand beside each other so that these widths fit into so many: all, or the first and some of the others, in turn.
+/// Which columns stand beside each other so that these widths fit into so many: all, or the first and some of
+/// the others, in turn.
 fn parts(widths: &[u16], columns: u16) -> Vec<Vec<usize>> {
     let first = widths.first().copied().unwrap_or(0);
     let mut parts = vec![vec![0]];

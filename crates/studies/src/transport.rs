@@ -1,4 +1,5 @@
-//! Which transport a command's processes use, and what they register: options, and the settings that tell ranks of them.
+//! Which transport a command's processes use, and what they register: options, and the settings that tell
+//! ranks of them.
 
 use anyhow::{Result, anyhow};
 use clap::Args;
@@ -29,8 +30,8 @@ pub(crate) fn chosen(option: Option<&Transport>) -> Result<Transport> {
     option.map_or_else(|| from_env(variable(TRANSPORT).as_deref()), |transport| Ok(transport.clone()))
 }
 
-/// Refuses a transport that is not there. To be asked once the arguments are known to fit together: what is wrong with
-/// them is said whatever is installed.
+/// Refuses a transport that is not there. To be asked once the arguments are known to fit together: what is
+/// wrong with them is said whatever is installed.
 ///
 /// # Errors
 /// If there is no libfabric, or it has no such provider.
@@ -49,11 +50,12 @@ fn from_env(name: Option<&str>) -> Result<Transport> {
 /// How ranks of a study reach each other, as a user says it.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct TransportArgs {
-    /// How the processes reach each other: shm, ofi or ofi:PROVIDER, such as ofi:tcp. Without it, as STANDPIPE_TRANSPORT says
+    /// How the processes reach each other: shm, ofi or ofi:PROVIDER, such as ofi:tcp. Without it, as
+    /// STANDPIPE_TRANSPORT says
     #[arg(long, value_name = "NAME", value_parser = parse)]
     transport: Option<Transport>,
-    /// Over ofi, how private memory is registered: bounce (never), firehose, pin-down, rendezvous-unpin, rendezvous-no-unpin
-    /// or pin-everything. Without it, as STANDPIPE_STRATEGY says, or else bounce
+    /// Over ofi, how private memory is registered: bounce (never), firehose, pin-down, rendezvous-unpin,
+    /// rendezvous-no-unpin or pin-everything. Without it, as STANDPIPE_STRATEGY says, or else bounce
     #[arg(long, value_name = "NAME", value_parser = parse_strategy)]
     strategy: Option<Strategy>,
 }
@@ -77,8 +79,8 @@ impl TransportArgs {
     /// What these options and the environment choose.
     ///
     /// # Errors
-    /// If they name what cannot be, or a strategy where nothing is ever registered. Whether the transport is there says
-    /// [`look_for`].
+    /// If they name what cannot be, or a strategy where nothing is ever registered. Whether the transport is
+    /// there says [`look_for`].
     pub(crate) fn choose(&self) -> Result<Chosen, Refused> {
         let transport = chosen(self.transport.as_ref()).map_err(Refused::new)?;
         if transport == Transport::Shm {

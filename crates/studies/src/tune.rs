@@ -1,5 +1,5 @@
-//! `standpipe tune`: what each way to move bytes costs on this machine, where one becomes cheaper than another, and whether the
-//! library's choice agrees.
+//! `standpipe tune`: what each way to move bytes costs on this machine, where one becomes cheaper than
+//! another, and whether the library's choice agrees.
 
 use std::process::ExitCode;
 
@@ -29,7 +29,8 @@ pub struct TuneArgs {
     output: OutputArgs,
 }
 
-/// A way to move bytes: how processes reach each other, which memory, and the settings that leave this way only.
+/// A way to move bytes: how processes reach each other, which memory, and the settings that leave this way
+/// only.
 struct Way {
     name: &'static str,
     network: &'static str,
@@ -79,8 +80,8 @@ const WAYS: [Way; 8] = [
     way("tcp: private, registered", TCP, Memory::Private, FIREHOSE, Sizes::All),
 ];
 
-/// Two ways to private memory that is reached like this, of which the library may take the first for less than so many bytes, and then
-/// the second.
+/// Two ways to private memory that is reached like this, of which the library may take the first for less
+/// than so many bytes, and then the second.
 struct Choice {
     first: &'static str,
     then: &'static str,
@@ -274,8 +275,8 @@ impl Line {
         self.fixed_ns + self.ns_per_byte * bytes
     }
 
-    /// For how many bytes another line is lower: from so many on, and up to so many, if not for all that are more. `None`: for
-    /// none.
+    /// For how many bytes another line is lower: from so many on, and up to so many, if not for all that are
+    /// more. `None`: for none.
     fn undercut_by(&self, other: &Line) -> Option<(u64, Option<u64>)> {
         let (fixed, each) = (other.fixed_ns - self.fixed_ns, self.ns_per_byte - other.ns_per_byte);
         match (fixed, each) {
@@ -287,7 +288,8 @@ impl Line {
     }
 }
 
-/// How far the place where a choice changes may be from where the lines cross, as a factor: there both cost nearly the same.
+/// How far the place where a choice changes may be from where the lines cross, as a factor: there both cost
+/// nearly the same.
 const NEAR: f64 = 2.0;
 
 /// No transfer is so long that it would matter.

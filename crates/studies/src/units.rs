@@ -4,8 +4,8 @@ use std::fmt::Display;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Reads a number of bytes: digits, then nothing, `K`, `M`, `G` or `T` (powers of 1024, in either case), then perhaps
-/// `iB` or `B`.
+/// Reads a number of bytes: digits, then nothing, `K`, `M`, `G` or `T` (powers of 1024, in either case), then
+/// perhaps `iB` or `B`.
 ///
 /// # Errors
 /// What is wrong with the text, in words.

@@ -1,5 +1,5 @@
-//! Studies inside an emulated machine whose kernel has real RDMA devices in software (soft-RoCE): `tools/rdma-vm` of the
-//! sources boots it, with this machine's files, and this very program runs there.
+//! Studies inside an emulated machine whose kernel has real RDMA devices in software (soft-RoCE):
+//! `tools/rdma-vm` of the sources boots it, with this machine's files, and this very program runs there.
 
 use std::env;
 use std::ffi::OsString;
@@ -15,12 +15,13 @@ use crate::report::output::{Output, OutputArgs};
 /// Where a study runs.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct VmArgs {
-    /// Run inside an emulated machine that has soft-RoCE devices (by tools/rdma-vm of Standpipe's sources, as root), over
-    /// ofi:verbs;ofi_rxm unless --transport says otherwise; the report comes out here. Slow: everything is emulated
+    /// Run inside an emulated machine that has soft-RoCE devices (by tools/rdma-vm of Standpipe's sources, as
+    /// root), over ofi:verbs;ofi_rxm unless --transport says otherwise; the report comes out here. Slow:
+    /// everything is emulated
     #[arg(long)]
     vm: bool,
-    /// With --vm: the program that makes the machine; also STANDPIPE_RDMA_VM. Without it, tools/rdma-vm above this program's
-    /// folder or this one
+    /// With --vm: the program that makes the machine; also STANDPIPE_RDMA_VM. Without it, tools/rdma-vm above
+    /// this program's folder or this one
     #[arg(long, value_name = "FILE", requires = "vm")]
     rdma_vm: Option<PathBuf>,
 }
@@ -72,8 +73,8 @@ const INSIDE: &str = "STANDPIPE_INSIDE_RDMA_VM";
 const LIMIT_S: u32 = 7200;
 /// Memory of the machine.
 const MEMORY: &str = "3G";
-/// How long waits poll before they sleep, there: ten times as long as elsewhere, since all takes some ten times as long. Else what
-/// is measured is how processors that have nothing to do are woken by the emulator.
+/// How long waits poll before they sleep, there: ten times as long as elsewhere, since all takes some ten
+/// times as long. Else what is measured is how processors that have nothing to do are woken by the emulator.
 const SPIN: (&str, &str) = ("STANDPIPE_SPIN_US", "500");
 /// The provider over soft-RoCE.
 const TRANSPORT: [&str; 2] = ["--transport", "ofi:verbs;ofi_rxm"];
@@ -117,7 +118,8 @@ impl VmArgs {
         if env::var_os(SPIN.0).is_none() {
             machine.env(SPIN.0, SPIN.1);
         }
-        // What it leaves when a signal ends this process goes with this process's own, and so do its children.
+        // What it leaves when a signal ends this process goes with this process's own, and so do its
+        // children.
         machine.env("TMPDIR", tempfile::env::temp_dir()).env(INSIDE, "1").stdin(Stdio::null());
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
         let status =

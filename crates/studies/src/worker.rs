@@ -1,4 +1,5 @@
-//! Processes that this library starts for parts of its work: the same program, with subcommands that nobody else knows.
+//! Processes that this library starts for parts of its work: the same program, with subcommands that nobody
+//! else knows.
 
 use std::env;
 use std::process::ExitCode;
@@ -16,8 +17,8 @@ use crate::study::{
 };
 use crate::{attach, perf};
 
-/// The part of a study, a kernel or a measurement that this process was started for. A program that uses this library runs
-/// it before it looks at its own command line.
+/// The part of a study, a kernel or a measurement that this process was started for. A program that uses this
+/// library runs it before it looks at its own command line.
 #[derive(Debug)]
 pub struct Worker(Part);
 

@@ -9,8 +9,8 @@ pub const SKIPS: &str = "STANDPIPE_TEST_SKIPS";
 
 /// Says that the test which calls this skips, or a part of it, and why.
 ///
-/// The harness shows what a test prints only when it fails: so this writes past it, to the process's standard error. The
-/// same line is added to the file that [`SKIPS`] names, for whoever runs the tests to judge.
+/// The harness shows what a test prints only when it fails: so this writes past it, to the process's standard
+/// error. The same line is added to the file that [`SKIPS`] names, for whoever runs the tests to judge.
 pub fn skip(why: impl Display) {
     let skip = Skip { program: program(), test: test(), why: why.to_string() };
     // With standard error closed there is nowhere to say it.

@@ -63,20 +63,21 @@ impl Terminal {
         Ok(opened)
     }
 
-    /// Runs a program whose three streams are this terminal, in a session that the terminal belongs to, as from a shell,
-    /// and hands on what it writes. Environment and folder are those of `command`, which must not clear its environment;
-    /// `TERM` is `xterm` unless it says otherwise.
+    /// Runs a program whose three streams are this terminal, in a session that the terminal belongs to, as
+    /// from a shell, and hands on what it writes. Environment and folder are those of `command`, which must
+    /// not clear its environment; `TERM` is `xterm` unless it says otherwise.
     ///
     /// # Errors
-    /// If it cannot be started (this takes `setsid` of util-linux), or runs longer than it may: then this kills it. However
-    /// it ends, this kills the rest of its process group.
+    /// If it cannot be started (this takes `setsid` of util-linux), or runs longer than it may: then this
+    /// kills it. However it ends, this kills the rest of its process group.
     pub fn run(&self, command: &Command, mut hear: impl FnMut(&[u8])) -> io::Result<ExitStatus> {
         let Opened { mut near, far } = self.open()?;
         let open = || File::options().read(true).write(true).open(&far);
         let mut child = in_session(command).stdin(open()?).stdout(open()?).stderr(open()?).spawn()?;
         let end = Instant::now() + self.limit;
         let ended = hear_until_ended(&mut near, &child, end, &mut hear);
-        // The program may have left processes behind. Until somebody waits for it, nobody else gets the group's number.
+        // The program may have left processes behind. Until somebody waits for it, nobody else gets the
+        // group's number.
         let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
         let status = match ended {
             Ok(true) => return child.wait(),
@@ -101,7 +102,8 @@ impl Terminal {
 /// `setsid --ctty` before the same command, which begins as from a shell.
 fn in_session(command: &Command) -> Command {
     let mut session = Command::new("setsid");
-    // A shell's children hear of every signal, whatever the process that stands in for one here has been told to ignore.
+    // A shell's children hear of every signal, whatever the process that stands in for one here has been told
+    // to ignore.
     session.args(["--ctty", "env", "--default-signal"]);
     session.arg(command.get_program()).args(command.get_args()).env("TERM", "xterm");
     for (name, value) in command.get_envs() {
@@ -119,8 +121,8 @@ fn in_session(command: &Command) -> Command {
 /// How often to look whether a program has ended whose terminal others keep open.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Hands on all that comes until `child` has ended, which is still to be waited for, and nothing more is to be read. Whether it
-/// has ended in time.
+/// Hands on all that comes until `child` has ended, which is still to be waited for, and nothing more is to
+/// be read. Whether it has ended in time.
 fn hear_until_ended(
     near: &mut File,
     child: &Child,

@@ -1,6 +1,6 @@
-//! What it costs to lock and unlock when nobody competes: the biased lock for its owner and after the bias was revoked,
-//! a spin lock, and the standard library's mutex.
-//! `cargo run --release -p standpipe-vm --example locks`
+//! What it costs to lock and unlock when nobody competes: the biased lock for its owner and after the bias
+//! was revoked, a spin lock, and the standard library's mutex. `cargo run --release -p standpipe-vm --example
+//! locks`
 //!
 //! Printed are the best and the median of short batches, in nanoseconds for one lock and unlock.
 

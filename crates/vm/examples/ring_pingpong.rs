@@ -1,10 +1,10 @@
-//! Bounces a cache line between two cores, and a message through two rings and through a link, in turns: what each
-//! adds to the least that the machine allows.
-//! `cargo run --release -p standpipe-vm --example ring_pingpong`
+//! Bounces a cache line between two cores, and a message through two rings and through a link, in turns: what
+//! each adds to the least that the machine allows. `cargo run --release -p standpipe-vm --example
+//! ring_pingpong`
 //!
-//! Two threads, bound to different cores, over shared memory as two processes would use it. Each figure is the mean
-//! of a batch of round trips; printed are the best and the median batch. Batches are short, so that on a busy machine
-//! some of them run undisturbed.
+//! Two threads, bound to different cores, over shared memory as two processes would use it. Each figure is
+//! the mean of a batch of round trips; printed are the best and the median batch. Batches are short, so that
+//! on a busy machine some of them run undisturbed.
 
 #[cfg(not(loom))]
 mod bench {
@@ -139,8 +139,8 @@ mod bench {
         })
     }
 
-    /// As `link`, with `work` ns of computing between taking a message and answering it, on both sides; `kept`: the line
-    /// is not handed over.
+    /// As `link`, with `work` ns of computing between taking a message and answering it, on both sides;
+    /// `kept`: the line is not handed over.
     fn slow_link(work: u32, kept: bool) -> f64 {
         let (there, at_there) = ring(FenceMode::Asymmetric);
         let (back, at_back) = ring(FenceMode::Asymmetric);

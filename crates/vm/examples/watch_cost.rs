@@ -1,7 +1,7 @@
 //! What watching memory costs: page faults, calls that unmap, and lookups while changes rain.
 //!
-//! `cargo run --release -p standpipe-vm --example watch_cost [ROUNDS]`. Watched and not watched take turns; the figures are
-//! medians, and worth nothing on a machine that does other things.
+//! `cargo run --release -p standpipe-vm --example watch_cost [ROUNDS]`. Watched and not watched take turns;
+//! the figures are medians, and worth nothing on a machine that does other things.
 
 fn main() {
     let rounds = std::env::args().nth(1).map_or(2001, |rounds| rounds.parse().expect("a number of rounds"));

@@ -1,7 +1,7 @@
 //! What the machine does with nothing of ours in between: the limits that benchmarks measure against.
 //!
-//! Every function does its operation a number of times and returns how long that took, so that what surrounds it is
-//! measured like what surrounds ours.
+//! Every function does its operation a number of times and returns how long that took, so that what surrounds
+//! it is measured like what surrounds ours.
 
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,8 +38,8 @@ impl Mapped {
         let memcpy: unsafe extern "C" fn(*mut _, *const _, usize) -> *mut _ = black_box(libc::memcpy);
         let start = Instant::now();
         for _ in 0..times {
-            // SAFETY: the target's `len` bytes were found inside the mapping, which the handle keeps alive; the
-            // source is a slice of as many, which cannot lie in a mapping.
+            // SAFETY: the target's `len` bytes were found inside the mapping, which the handle keeps alive;
+            // the source is a slice of as many, which cannot lie in a mapping.
             unsafe { memcpy(black_box(self.at()), black_box(from.as_ptr()).cast(), black_box(self.len)) };
         }
         start.elapsed()
@@ -51,15 +51,15 @@ impl Mapped {
         let memcpy: unsafe extern "C" fn(*mut _, *const _, usize) -> *mut _ = black_box(libc::memcpy);
         let start = Instant::now();
         for _ in 0..times {
-            // SAFETY: as in `put`, with source and target exchanged. Where the slice lies in a mapping, whoever made it of a
-            // pointer has promised that it is borrowed alone, and so apart from the run.
+            // SAFETY: as in `put`, with source and target exchanged. Where the slice lies in a mapping,
+            // whoever made it of a pointer has promised that it is borrowed alone, and so apart from the run.
             unsafe { memcpy(black_box(into.as_mut_ptr()).cast(), black_box(self.at()), black_box(self.len)) };
         }
         start.elapsed()
     }
 
-    /// Copies blocks of `from` to the mapping, as a program does that knows where both lie: a loop, with a length that the
-    /// compiler knows where that is 64 bytes, and else with calls of memcpy.
+    /// Copies blocks of `from` to the mapping, as a program does that knows where both lie: a loop, with a
+    /// length that the compiler knows where that is 64 bytes, and else with calls of memcpy.
     ///
     /// # Panics
     /// Where the blocks do not lie inside both.
@@ -74,8 +74,8 @@ impl Mapped {
         for _ in 0..times {
             let (to, from) = (black_box(self.at()).cast::<u8>(), black_box(from.as_ptr()));
             for i in 0..black_box(count) {
-                // SAFETY: block `i` lies within both ends (checked above), which are a mapping that the handle keeps alive and a
-                // slice, and so apart.
+                // SAFETY: block `i` lies within both ends (checked above), which are a mapping that the
+                // handle keeps alive and a slice, and so apart.
                 unsafe {
                     let (to, from) = (to.add(i * there), from.add(i * here));
                     match block {
@@ -93,12 +93,12 @@ impl Mapped {
     }
 }
 
-/// Pages of this process that are there, to be locked and unlocked: what comes nearest to pinning them for a card
-/// where there is no card.
+/// Pages of this process that are there, to be locked and unlocked: what comes nearest to pinning them for a
+/// card where there is no card.
 #[derive(Debug)]
 pub struct LockablePages {
-    /// Of the mapping, whose first and last page nobody may touch: so it is never one with its neighbours, and locking
-    /// splits nothing.
+    /// Of the mapping, whose first and last page nobody may touch: so it is never one with its neighbours,
+    /// and locking splits nothing.
     base: *mut libc::c_void,
     /// Of the pages between those two.
     bytes: usize,
@@ -130,7 +130,8 @@ impl LockablePages {
     pub fn lock_and_unlock(&self) -> Result<(Duration, Duration), Errno> {
         let start = self.base.wrapping_byte_add(crate::host::page_bytes());
         let begun = Instant::now();
-        // SAFETY: the pages lie inside the mapping, which lives as long as the handle; locking changes no byte.
+        // SAFETY: the pages lie inside the mapping, which lives as long as the handle; locking changes no
+        // byte.
         unsafe { rustix::mm::mlock(start, self.bytes) }?;
         let locked = Instant::now();
         // SAFETY: as for locking; nobody else knows these pages, and so nobody wants them locked.
@@ -148,19 +149,20 @@ impl Drop for LockablePages {
     }
 }
 
-/// Calls process_vm_writev with one list from `local` to `remote` of process `pid`. `None` if a call fails or falls
-/// short.
+/// Calls process_vm_writev with one list from `local` to `remote` of process `pid`. `None` if a call fails or
+/// falls short.
 ///
 /// # Safety
-/// The local pieces must be readable memory of this process; the remote ones, memory of the other process that its
-/// program lets us change.
+/// The local pieces must be readable memory of this process; the remote ones, memory of the other process
+/// that its program lets us change.
 pub unsafe fn attach_write(pid: u32, remote: &[Iov], local: &[Iov], times: u32) -> Option<Duration> {
     let wanted: u64 = local.iter().map(|iov| iov.len).sum();
     let (there, here) = (remote.as_ptr().cast(), local.as_ptr().cast());
     let (pid, there_len, here_len) = (pid as i32, remote.len() as u64, local.len() as u64);
     let start = Instant::now();
     for _ in 0..times {
-        // SAFETY: `Iov` has the layout of iovec, which `cma` asserts; the caller promises what the lists name.
+        // SAFETY: `Iov` has the layout of iovec, which `cma` asserts; the caller promises what the lists
+        // name.
         let done = unsafe { libc::process_vm_writev(pid, here, here_len, there, there_len, 0) };
         if done != wanted as isize {
             return None;
@@ -169,8 +171,8 @@ pub unsafe fn attach_write(pid: u32, remote: &[Iov], local: &[Iov], times: u32) 
     Some(start.elapsed())
 }
 
-/// Calls process_vm_readv with one list from `remote` of process `pid` to `local`. `None` if a call fails or falls
-/// short.
+/// Calls process_vm_readv with one list from `remote` of process `pid` to `local`. `None` if a call fails or
+/// falls short.
 ///
 /// # Safety
 /// The local pieces must be memory of this process that may be written and that nothing refers to meanwhile.
@@ -180,7 +182,8 @@ pub unsafe fn attach_read(pid: u32, remote: &[Iov], local: &[Iov], times: u32) -
     let (pid, there_len, here_len) = (pid as i32, remote.len() as u64, local.len() as u64);
     let start = Instant::now();
     for _ in 0..times {
-        // SAFETY: `Iov` has the layout of iovec, which `cma` asserts; the caller promises what the lists name.
+        // SAFETY: `Iov` has the layout of iovec, which `cma` asserts; the caller promises what the lists
+        // name.
         let done = unsafe { libc::process_vm_readv(pid, here, here_len, there, there_len, 0) };
         if done != wanted as isize {
             return None;
@@ -189,8 +192,9 @@ pub unsafe fn attach_read(pid: u32, remote: &[Iov], local: &[Iov], times: u32) -
     Some(start.elapsed())
 }
 
-/// Bounces a cache line with another process `times` times there and back; both call it with the same word, which
-/// must hold `start`, and exactly one of them is `first`. Returns at once with the time so far if `stop` says so.
+/// Bounces a cache line with another process `times` times there and back; both call it with the same word,
+/// which must hold `start`, and exactly one of them is `first`. Returns at once with the time so far if
+/// `stop` says so.
 pub fn bounce(word: &AtomicU64, first: bool, start: u64, times: u32, stop: impl Fn() -> bool) -> Duration {
     let begun = Instant::now();
     let parity = u64::from(!first);
@@ -215,8 +219,9 @@ pub fn bounce(word: &AtomicU64, first: bool, start: u64, times: u32, stop: impl 
     begun.elapsed()
 }
 
-/// Passes a turn with another process `times` times there and back, each sleeping on a futex while it is not its
-/// turn. Both call it with the same two words (`mine` of one is `theirs` of the other), which both must hold `start`.
+/// Passes a turn with another process `times` times there and back, each sleeping on a futex while it is not
+/// its turn. Both call it with the same two words (`mine` of one is `theirs` of the other), which both must
+/// hold `start`.
 pub fn futex_ping_pong(
     mine: &AtomicU64,
     theirs: &AtomicU64,
@@ -252,8 +257,8 @@ fn await_turn(word: &AtomicU64, value: u64) {
     }
 }
 
-/// A barrier of nothing but a counter and a futex: `arrived` counts, `round` holds the number of rounds done. Every
-/// one of `size` processes calls it as often.
+/// A barrier of nothing but a counter and a futex: `arrived` counts, `round` holds the number of rounds done.
+/// Every one of `size` processes calls it as often.
 pub fn futex_barrier(arrived: &AtomicU64, round: &AtomicU64, size: u64, times: u32) -> Duration {
     let begun = Instant::now();
     for _ in 0..times {

@@ -1,7 +1,8 @@
 //! A process's doorbell: who rang is a bitmap, and a futex wakes whoever sleeps.
 //!
-//! It lies in memory that every peer writes. A hostile one can therefore wake the owner for nothing or clear what
-//! others rang; it can never do worse, and since a sleep has a limit, what was cleared is found when it ends.
+//! It lies in memory that every peer writes. A hostile one can therefore wake the owner for nothing or clear
+//! what others rang; it can never do worse, and since a sleep has a limit, what was cleared is found when it
+//! ends.
 
 use std::ops::Deref;
 use std::time::Duration;
@@ -22,7 +23,8 @@ pub const fn bell_words(peers: usize) -> usize {
     PENDING + peers.div_ceil(64)
 }
 
-/// One end of a doorbell: the owner's, who sleeps on it, or a peer's, who rings it. Any thread may use either.
+/// One end of a doorbell: the owner's, who sleeps on it, or a peer's, who rings it. Any thread may use
+/// either.
 #[derive(Debug)]
 pub struct Bell<M> {
     words: M,
@@ -30,16 +32,17 @@ pub struct Bell<M> {
 }
 
 impl<M: Deref<Target = [AtomicU64]>> Bell<M> {
-    /// The bell for `peers` peers that lies in `words`; `None` if there are fewer words than [`bell_words`] says.
+    /// The bell for `peers` peers that lies in `words`; `None` if there are fewer words than [`bell_words`]
+    /// says.
     pub fn new(words: M, peers: usize) -> Option<Bell<M>> {
         (words.len() >= bell_words(peers)).then_some(Bell { words, peers })
     }
 
-    /// Says that peer `from` has something for the owner, and wakes it if it sleeps. What was written before is
-    /// visible to whoever finds the bit.
+    /// Says that peer `from` has something for the owner, and wakes it if it sleeps. What was written before
+    /// is visible to whoever finds the bit.
     ///
-    /// A bit that is set already makes this one atomic operation: whoever set it does the waking. A number that the
-    /// bell has no bit for rings without saying who.
+    /// A bit that is set already makes this one atomic operation: whoever set it does the waking. A number
+    /// that the bell has no bit for rings without saying who.
     pub fn ring(&self, from: usize) {
         if from >= self.peers {
             return self.poke();
@@ -51,8 +54,8 @@ impl<M: Deref<Target = [AtomicU64]>> Bell<M> {
         }
     }
 
-    /// Wakes the owner's sleepers, if there are any, without saying who. Whatever they should see must be written
-    /// before.
+    /// Wakes the owner's sleepers, if there are any, without saying who. Whatever they should see must be
+    /// written before.
     pub fn poke(&self) {
         // Against the fence in `announce`: either we see the sleeper here, or it sees what we wrote.
         fence(Ordering::SeqCst);
@@ -61,11 +64,12 @@ impl<M: Deref<Target = [AtomicU64]>> Bell<M> {
         }
     }
 
-    /// As [`poke`](Bell::poke), without its fence: for who has just changed what sleepers look at by an atomic
-    /// read-modify-write that is sequentially consistent.
+    /// As [`poke`](Bell::poke), without its fence: for who has just changed what sleepers look at by an
+    /// atomic read-modify-write that is sequentially consistent.
     pub fn poke_after_change(&self) {
-        // In the one order of all that is sequentially consistent, the change is before this load. A sleeper that is not
-        // seen here has its fence in `announce` after this load, so that it sees the change when it looks again.
+        // In the one order of all that is sequentially consistent, the change is before this load. A sleeper
+        // that is not seen here has its fence in `announce` after this load, so that it sees the change when
+        // it looks again.
         if self.words[SLEEPERS].load(Ordering::SeqCst) != 0 {
             self.wake();
         }
@@ -100,8 +104,8 @@ impl<M: Deref<Target = [AtomicU64]>> Bell<M> {
         }
     }
 
-    /// Announces that this thread is about to sleep. **Afterwards** look again at everything that it waits for, and
-    /// only then [`sleep`](Ticket::sleep): whatever is rung from here on ends that sleep.
+    /// Announces that this thread is about to sleep. **Afterwards** look again at everything that it waits
+    /// for, and only then [`sleep`](Ticket::sleep): whatever is rung from here on ends that sleep.
     pub fn announce(&self) -> Ticket<'_, M> {
         self.words[SLEEPERS].fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -133,8 +137,8 @@ impl<M: Deref<Target = [AtomicU64]>> Ticket<'_, M> {
         self.sequence
     }
 
-    /// Whether the bell has been rung since the announcement: a sleep would end at once. For who sleeps on something
-    /// else besides.
+    /// Whether the bell has been rung since the announcement: a sleep would end at once. For who sleeps on
+    /// something else besides.
     pub fn is_rung(&self) -> bool {
         self.bell.words[SEQUENCE].load(Ordering::Acquire) as u32 != self.sequence
     }
@@ -283,7 +287,8 @@ mod loom_tests {
         (Bell::new(words, peers).expect("enough words"), other)
     }
 
-    /// Sleeps without a limit until peers were taken `wanted` times: a lost wake-up is a deadlock, which loom finds.
+    /// Sleeps without a limit until peers were taken `wanted` times: a lost wake-up is a deadlock, which loom
+    /// finds.
     fn collect(bell: &LoomBell, wanted: usize) {
         let mut got = 0;
         loop {

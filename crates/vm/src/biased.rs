@@ -1,12 +1,12 @@
 //! A lock that costs its usual holder no atomic read-modify-write.
 //!
-//! Most locks here guard what one thread of the process uses nearly always, and any other may use. A compare-exchange
-//! for each of its turns would cost that thread more than what it does in between. So the first thread to lock becomes
-//! the *owner*, and enters by saying so in a word that only it writes, and then looking whether it is still the owner.
-//! Any other thread that comes ends that for good: it takes the ownership away, has
-//! [`membarrier`] put a fence between the owner's two steps, wherever the owner is, waits until the
-//! owner is out, and from then on all threads compete by compare-exchange. It is Dekker's handshake with the whole price
-//! on one side, which pays it once.
+//! Most locks here guard what one thread of the process uses nearly always, and any other may use. A
+//! compare-exchange for each of its turns would cost that thread more than what it does in between. So the
+//! first thread to lock becomes the *owner*, and enters by saying so in a word that only it writes, and then
+//! looking whether it is still the owner. Any other thread that comes ends that for good: it takes the
+//! ownership away, has [`membarrier`] put a fence between the owner's two steps, wherever the owner is, waits
+//! until the owner is out, and from then on all threads compete by compare-exchange. It is Dekker's handshake
+//! with the whole price on one side, which pays it once.
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -21,8 +21,8 @@ const NOBODYS: u64 = u64::MAX;
 const REVOKING: u64 = u64::MAX - 1;
 const SHARED: u64 = u64::MAX - 2;
 
-/// How long the owner's store may take to be seen where the kernel, which granted `membarrier` when the lock was made,
-/// refuses it later.
+/// How long the owner's store may take to be seen where the kernel, which granted `membarrier` when the lock
+/// was made, refuses it later.
 const UNFENCED: std::time::Duration = std::time::Duration::from_millis(10);
 
 /// In `biased` and `shared`, beside a thread's token: it is in, or tries to be. Tokens are even.
@@ -31,30 +31,31 @@ const IN: u64 = 1;
 /// In `biased` and `shared`: no thread's token, and nobody is in.
 const FREE: u64 = u64::MAX - 1;
 
-/// A mutual exclusion lock around a `T`: next to nothing for the first thread that locks it as long as no other does,
-/// a spin lock that yields the processor from then on.
+/// A mutual exclusion lock around a `T`: next to nothing for the first thread that locks it as long as no
+/// other does, a spin lock that yields the processor from then on.
 ///
-/// Any thread may call. It is not fair, does not sleep, and is not poisoned: a guard dropped by a panic releases it.
-/// When the owner has exited, the next thread finds it gone, since no other thread ever bears its token.
+/// Any thread may call. It is not fair, does not sleep, and is not poisoned: a guard dropped by a panic
+/// releases it. When the owner has exited, the next thread finds it gone, since no other thread ever bears
+/// its token.
 pub struct BiasedLock<T> {
     /// [`NOBODYS`], then the owner's token, then [`REVOKING`], then [`SHARED`]; never back. Written
     /// only by who is in `shared`.
     bias: AtomicU64,
-    /// The owner's token, with [`IN`] while it is in, or tries to be, by its bias: one look tells a thread both that it
-    /// is the owner and that it is not in already. [`FREE`] before there is an owner, and once it has found that it is
-    /// none any more. Written only by the owner.
+    /// The owner's token, with [`IN`] while it is in, or tries to be, by its bias: one look tells a thread
+    /// both that it is the owner and that it is not in already. [`FREE`] before there is an owner, and once
+    /// it has found that it is none any more. Written only by the owner.
     biased: AtomicU64,
-    /// The token of the thread that is in by compare-exchange, whether it holds the lock or still settles whose it is,
-    /// with [`IN`]; without it, or [`FREE`], when nobody is.
+    /// The token of the thread that is in by compare-exchange, whether it holds the lock or still settles
+    /// whose it is, with [`IN`]; without it, or [`FREE`], when nobody is.
     shared: AtomicU64,
     /// The [generation](crate::forks::generation) that made it.
     generation: u32,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: threads that share the lock reach the value one at a time, each with all that was done to it before in sight
-// (argued at `enter_biased` and `settle`), so it passes from thread to thread, which `T: Send` allows. No two threads
-// ever hold a reference at once, so `T: Sync` is not needed.
+// SAFETY: threads that share the lock reach the value one at a time, each with all that was done to it before
+// in sight (argued at `enter_biased` and `settle`), so it passes from thread to thread, which `T: Send`
+// allows. No two threads ever hold a reference at once, so `T: Sync` is not needed.
 unsafe impl<T: Send> Sync for BiasedLock<T> {}
 
 /// The value of a [`BiasedLock`], for as long as this lives. It stays in the thread that locked.
@@ -68,8 +69,8 @@ pub struct BiasedGuard<'a, T> {
 }
 
 impl<T> BiasedLock<T> {
-    /// A free lock without an owner yet. Where the kernel has no private expedited `membarrier` (before Linux 4.14, or
-    /// filtered), it will have none, and is an ordinary spin lock.
+    /// A free lock without an owner yet. Where the kernel has no private expedited `membarrier` (before Linux
+    /// 4.14, or filtered), it will have none, and is an ordinary spin lock.
     ///
     /// The first call in a process registers it with the kernel; later ones make no system call.
     pub fn new(value: T) -> BiasedLock<T> {
@@ -86,11 +87,12 @@ impl<T> BiasedLock<T> {
         }
     }
 
-    /// Waits until no other thread holds the lock, spinning at first and then yielding the processor, and takes it.
+    /// Waits until no other thread holds the lock, spinning at first and then yielding the processor, and
+    /// takes it.
     ///
     /// # Panics
-    /// If this thread holds it already, in every build: it would wait for itself for ever. If this process is a child made by
-    /// `fork`, and the lock its parent's: who holds it is not there to let go.
+    /// If this thread holds it already, in every build: it would wait for itself for ever. If this process is
+    /// a child made by `fork`, and the lock its parent's: who holds it is not there to let go.
     #[inline(always)]
     pub fn lock(&self) -> BiasedGuard<'_, T> {
         match self.enter_biased() {
@@ -99,18 +101,18 @@ impl<T> BiasedLock<T> {
         }
     }
 
-    /// Takes the lock unless this thread or another holds it, or is just about to take or leave it. A child made by `fork` never
-    /// gets its parent's. A
-    /// thread that is not the owner ends the owner's privilege by trying, too.
+    /// Takes the lock unless this thread or another holds it, or is just about to take or leave it. A child
+    /// made by `fork` never gets its parent's. A thread that is not the owner ends the owner's privilege by
+    /// trying, too.
     #[inline(always)]
     pub fn try_lock(&self) -> Option<BiasedGuard<'_, T>> {
         self.enter_biased().or_else(|| self.try_lock_slowly())
     }
 
-    /// The owner's way in. It writes, and then looks; who revokes the bias writes `bias`, fences both threads, and
-    /// then looks. So for each turn of the owner: either its write comes before the fence, and the revoker sees the
-    /// owner in and waits until it is out; or its look comes after the fence, and the owner sees that it is not the
-    /// owner any more. They cannot both go on.
+    /// The owner's way in. It writes, and then looks; who revokes the bias writes `bias`, fences both
+    /// threads, and then looks. So for each turn of the owner: either its write comes before the fence, and
+    /// the revoker sees the owner in and waits until it is out; or its look comes after the fence, and the
+    /// owner sees that it is not the owner any more. They cannot both go on.
     #[inline(always)]
     fn enter_biased(&self) -> Option<BiasedGuard<'_, T>> {
         let me = own_token();
@@ -168,13 +170,14 @@ impl<T> BiasedLock<T> {
         guard
     }
 
-    /// Whether this process has made it. In a child no thread bears the owner's token, so that each comes by here.
+    /// Whether this process has made it. In a child no thread bears the owner's token, so that each comes by
+    /// here.
     fn is_own(&self) -> bool {
         self.generation == forks::known_generation()
     }
 
-    /// Only this thread ever writes its token, and takes it away before any other gets in, so what it reads here of
-    /// itself is never out of date.
+    /// Only this thread ever writes its token, and takes it away before any other gets in, so what it reads
+    /// here of itself is never out of date.
     fn is_held_by(&self, me: u64) -> bool {
         [&self.biased, &self.shared].iter().any(|word| word.load(Ordering::Relaxed) == me | IN)
     }
@@ -190,9 +193,9 @@ impl<T> BiasedLock<T> {
         self.shared.store(FREE, Ordering::Release);
     }
 
-    /// The lock, for the thread that is in `shared` and therefore alone here; nothing while the owner is still in by
-    /// its bias. A bias once found `SHARED` stays so, and the owner is out for good: being in `shared` is holding the
-    /// lock.
+    /// The lock, for the thread that is in `shared` and therefore alone here; nothing while the owner is
+    /// still in by its bias. A bias once found `SHARED` stays so, and the owner is out for good: being in
+    /// `shared` is holding the lock.
     fn settle(&self, me: u64) -> Option<BiasedGuard<'_, T>> {
         match self.bias.load(Ordering::Relaxed) {
             SHARED => return Some(self.guard(&self.shared)),
@@ -200,8 +203,8 @@ impl<T> BiasedLock<T> {
             owner if owner == NOBODYS || owner == me => return Some(self.claim(me)),
             _ => self.revoke(),
         }
-        // Acquire: what the owner did before it left. It has not come in again since: its turns before the fence are
-        // in sight of this look, and those after it end without having entered.
+        // Acquire: what the owner did before it left. It has not come in again since: its turns before the
+        // fence are in sight of this look, and those after it end without having entered.
         if self.biased.load(Ordering::Acquire) & IN != 0 {
             return None;
         }
@@ -221,9 +224,10 @@ impl<T> BiasedLock<T> {
     fn revoke(&self) {
         self.bias.store(REVOKING, Ordering::Relaxed);
         if !membarrier::private_fence() {
-            // A system call filter came between. What the fence would bring about at once happens by itself: stores
-            // leave a processor's buffer within some hundred cycles, and this is some ten million. No manual gives a
-            // bound, so this is the one place that rests on how processors are built; the other way is to panic.
+            // A system call filter came between. What the fence would bring about at once happens by itself:
+            // stores leave a processor's buffer within some hundred cycles, and this is some ten million. No
+            // manual gives a bound, so this is the one place that rests on how processors are built; the
+            // other way is to panic.
             std::thread::sleep(UNFENCED);
         }
     }
@@ -243,10 +247,10 @@ impl<T> Deref for BiasedGuard<'_, T> {
 
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: the value lives in the lock, which the guard borrows, and is initialised and aligned as any field.
-        // A guard exists only while its thread is the one in the lock (argued at `enter_biased` and `settle`), and is
-        // the only one there is: a thread that is in is refused a second. So no `&mut` to the value exists but by way
-        // of this guard, which is borrowed for as long as the reference lives.
+        // SAFETY: the value lives in the lock, which the guard borrows, and is initialised and aligned as any
+        // field. A guard exists only while its thread is the one in the lock (argued at `enter_biased` and
+        // `settle`), and is the only one there is: a thread that is in is refused a second. So no `&mut` to
+        // the value exists but by way of this guard, which is borrowed for as long as the reference lives.
         unsafe { &*self.lock.value.get() }
     }
 }
@@ -254,7 +258,8 @@ impl<T> Deref for BiasedGuard<'_, T> {
 impl<T> DerefMut for BiasedGuard<'_, T> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as in `deref`; the guard is borrowed for writing, so there is no other reference by way of it.
+        // SAFETY: as in `deref`; the guard is borrowed for writing, so there is no other reference by way of
+        // it.
         unsafe { &mut *self.lock.value.get() }
     }
 }

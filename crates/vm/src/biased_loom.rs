@@ -14,8 +14,8 @@ fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
 }
 
 fn add_to(guard: &BiasedGuard<'_, Watched<u64>>) {
-    // SAFETY: the pointer is to the cell's number, which lives in the lock that the guard borrows; that no other thread
-    // reaches it meanwhile is what the model checks, and loom stops it where that is not so.
+    // SAFETY: the pointer is to the cell's number, which lives in the lock that the guard borrows; that no
+    // other thread reaches it meanwhile is what the model checks, and loom stops it where that is not so.
     guard.with_mut(|value| unsafe { *value += 1 });
 }
 
@@ -54,8 +54,8 @@ fn loom_biased_one_revoker() {
     owner_against(4, 2, 1);
 }
 
-/// One turn: with more, the owner and a revoker can both wait for the other revoker, and loom goes on to try how often
-/// two threads that only wait may be run before the third, to which there is no end.
+/// One turn: with more, the owner and a revoker can both wait for the other revoker, and loom goes on to try
+/// how often two threads that only wait may be run before the third, to which there is no end.
 #[test]
 fn loom_biased_two_revokers() {
     owner_against(2, 1, 2);

@@ -196,8 +196,8 @@ fn no_increment_is_lost_among_many_threads() {
     }
 }
 
-/// The moment that matters comes once in the life of a lock, so this takes many of them: the owner goes in and out
-/// without a pause, and others come at some moment of that.
+/// The moment that matters comes once in the life of a lock, so this takes many of them: the owner goes in
+/// and out without a pause, and others come at some moment of that.
 #[test]
 fn no_increment_is_lost_at_the_revocation() {
     let (locks, turns) = if cfg!(miri) { (5, 10) } else { (300, 400) };

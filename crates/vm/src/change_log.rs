@@ -1,12 +1,12 @@
 //! What changed, from the one thread that reads it to all who must know before they go on.
 //!
-//! The kernel lets go whoever changed memory as soon as the news of it is *read*, which is before anybody can act on
-//! it. So the reader makes the sequence word odd, reads, writes down what changed, and makes the word even. Whoever
-//! starts something later compares the word with what it was: the same, and nothing has changed; odd, and there may
-//! be something that is read and not written down, so it waits.
+//! The kernel lets go whoever changed memory as soon as the news of it is *read*, which is before anybody can
+//! act on it. So the reader makes the sequence word odd, reads, writes down what changed, and makes the word
+//! even. Whoever starts something later compares the word with what it was: the same, and nothing has
+//! changed; odd, and there may be something that is read and not written down, so it waits.
 //!
-//! What is written down is a ring that the reader never waits for. Whoever is so late that part of it is overwritten
-//! takes everything to have changed.
+//! What is written down is a ring that the reader never waits for. Whoever is so late that part of it is
+//! overwritten takes everything to have changed.
 
 use crate::futex;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
@@ -64,11 +64,13 @@ impl ChangeLog {
         }
     }
 
-    /// To be called before something is read: makes others wait. Only by the thread that reads, as the next two.
+    /// To be called before something is read: makes others wait. Only by the thread that reads, as the next
+    /// two.
     pub(crate) fn open(&self) {
         let sequence = self.sequence.load(Ordering::Relaxed);
         debug_assert!(sequence.is_multiple_of(2), "begun twice");
-        // The kernel wakes who changed memory under a lock that it takes after this and that the woken takes, too.
+        // The kernel wakes who changed memory under a lock that it takes after this and that the woken takes,
+        // too.
         self.sequence.store(sequence + 1, Ordering::Relaxed);
     }
 
@@ -100,13 +102,15 @@ impl ChangeLog {
         Cursor { sequence, written: self.written.load(Ordering::Acquire) }
     }
 
-    /// Whether nothing has changed since `mark`. What is read after a `false`, and before another look, may be torn.
+    /// Whether nothing has changed since `mark`. What is read after a `false`, and before another look, may
+    /// be torn.
     #[inline]
     pub(crate) fn is_current(&self, mark: &Cursor) -> bool {
         self.sequence.load(Ordering::Acquire) == mark.sequence
     }
 
-    /// Waits until all that was read by now is written down, and tells what of it is new since `mark`, which moves on.
+    /// Waits until all that was read by now is written down, and tells what of it is new since `mark`, which
+    /// moves on.
     pub(crate) fn catch_up(&self, mark: &mut Cursor, mut changed: impl FnMut(Changed)) {
         mark.sequence = self.settled();
         let written = self.written.load(Ordering::Acquire);

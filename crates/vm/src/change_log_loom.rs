@@ -3,8 +3,8 @@ use crate::sync::{AtomicU64, Ordering};
 use loom::thread;
 use std::sync::Arc;
 
-/// The kernel lets the changer go at the moment of the read, which is a flag here. Whoever has seen that and then looks is
-/// told, be it waiting for the word to get even, or finding it so.
+/// The kernel lets the changer go at the moment of the read, which is a flag here. Whoever has seen that and
+/// then looks is told, be it waiting for the word to get even, or finding it so.
 #[test]
 fn loom_what_was_read_before_a_look_is_told_by_it() {
     let mut builder = loom::model::Builder::new();

@@ -1,8 +1,8 @@
 //! Cross-memory attach: the kernel copies between this process and another one, which takes no part in it.
 //!
-//! What the kernel promises is little: a call that could not go on returns the bytes it has copied, or an error if
-//! there are none, and neither says whose address was bad. So a call that fell short is continued at the next byte;
-//! when not even that can be copied, it is found out which side's address it is.
+//! What the kernel promises is little: a call that could not go on returns the bytes it has copied, or an
+//! error if there are none, and neither says whose address was bad. So a call that fell short is continued at
+//! the next byte; when not even that can be copied, it is found out which side's address it is.
 
 use libc::pid_t;
 use rustix::io::Errno;
@@ -83,41 +83,43 @@ enum Direction {
     Write,
 }
 
-/// Reads the `remote` pieces of process `pid` into the `local` pieces of this one, in order; the pieces on the two
-/// sides need not have the same lengths, but as many bytes in all. One system call if neither list is longer than
-/// [`IOV_MAX`] and the whole below 2 GiB; no allocation.
+/// Reads the `remote` pieces of process `pid` into the `local` pieces of this one, in order; the pieces on
+/// the two sides need not have the same lengths, but as many bytes in all. One system call if neither list is
+/// longer than [`IOV_MAX`] and the whole below 2 GiB; no allocation.
 ///
 /// # Errors
 /// [`CmaError`]; the local pieces then hold anything.
 ///
 /// # Safety
-/// The local pieces must be memory of this process that the caller may write for the whole of the call: nothing else
-/// in this process reads or writes it meanwhile, and no Rust value other than plain bytes lives there. Addresses
-/// where nothing is mapped are allowed, and give [`CmaError::LocalFault`].
+/// The local pieces must be memory of this process that the caller may write for the whole of the call:
+/// nothing else in this process reads or writes it meanwhile, and no Rust value other than plain bytes lives
+/// there. Addresses where nothing is mapped are allowed, and give [`CmaError::LocalFault`].
 #[inline]
 pub unsafe fn read_from(pid: u32, remote: &[Iov], local: &[Iov]) -> Result<(), CmaError> {
-    // SAFETY: the caller vouches for the local pieces, for as long as this call takes; that is all a read asks.
+    // SAFETY: the caller vouches for the local pieces, for as long as this call takes; that is all a read
+    // asks.
     unsafe { transfer(Direction::Read, pid, remote, local) }
 }
 
-/// Writes the `local` pieces of this process to the `remote` pieces of process `pid`, in order; for the rest like
-/// [`read_from`].
+/// Writes the `local` pieces of this process to the `remote` pieces of process `pid`, in order; for the rest
+/// like [`read_from`].
 ///
 /// # Errors
 /// [`CmaError`]; the remote pieces then hold anything.
 ///
 /// # Safety
-/// No part of the local pieces may be written by this process during the call. If `pid` is this process, the remote
-/// pieces are under the contract of [`read_from`]. Another process must expect the write: what lies there is its
-/// program's affair, as it is for any memory that this program may alter through a debugger's rights.
+/// No part of the local pieces may be written by this process during the call. If `pid` is this process, the
+/// remote pieces are under the contract of [`read_from`]. Another process must expect the write: what lies
+/// there is its program's affair, as it is for any memory that this program may alter through a debugger's
+/// rights.
 #[inline]
 pub unsafe fn write_to(pid: u32, remote: &[Iov], local: &[Iov]) -> Result<(), CmaError> {
     // SAFETY: the caller vouches for the pieces on both sides, for as long as this call takes.
     unsafe { transfer(Direction::Write, pid, remote, local) }
 }
 
-/// Finds out whether this process may use cross-memory attach with `pid`, and whether that is the process meant:
-/// whether it has the number `nonce` at `addr_of_nonce`, as it said by other means.
+/// Finds out whether this process may use cross-memory attach with `pid`, and whether that is the process
+/// meant: whether it has the number `nonce` at `addr_of_nonce`, as it said by other means.
 ///
 /// # Errors
 /// [`CmaError::Stranger`] if the number differs; others as for [`read_from`].
@@ -143,7 +145,8 @@ unsafe fn transfer(direction: Direction, pid: u32, remote: &[Iov], local: &[Iov]
     }
     let mut done = 0;
     if remote.len() <= IOV_MAX && local.len() <= IOV_MAX {
-        // SAFETY: these are the caller's own lists, whole and in its own direction, so its contract covers them.
+        // SAFETY: these are the caller's own lists, whole and in its own direction, so its contract covers
+        // them.
         match unsafe { call(direction, pid, remote, local) } {
             Ok(copied) if copied == total => return Ok(()),
             Ok(copied) => done = copied,
@@ -153,7 +156,8 @@ unsafe fn transfer(direction: Direction, pid: u32, remote: &[Iov], local: &[Iov]
     }
     let rest =
         Rest { direction, pid, remote: Cursor::new(remote, done), local: Cursor::new(local, done), done };
-    // SAFETY: the cursors only walk the caller's lists, in its own direction, so its contract covers what is left.
+    // SAFETY: the cursors only walk the caller's lists, in its own direction, so its contract covers what is
+    // left.
     unsafe { rest.finish() }
 }
 
@@ -172,8 +176,9 @@ unsafe fn call(direction: Direction, pid: u32, remote: &[Iov], local: &[Iov]) ->
     let pid = pid as pid_t;
     let (there, here) = (remote.as_ptr().cast(), local.as_ptr().cast());
     let (pieces_there, pieces_here) = (remote.len() as libc::c_ulong, local.len() as libc::c_ulong);
-    // SAFETY: the two lists are borrowed slices of what is an iovec by layout (asserted above), of the lengths given.
-    // What they point to is vouched for by the caller, or is the other process's; the kernel checks every address.
+    // SAFETY: the two lists are borrowed slices of what is an iovec by layout (asserted above), of the
+    // lengths given. What they point to is vouched for by the caller, or is the other process's; the kernel
+    // checks every address.
     let copied = unsafe {
         match direction {
             Direction::Read => libc::process_vm_readv(pid, here, pieces_here, there, pieces_there, 0),
@@ -223,7 +228,8 @@ impl Rest<'_> {
                 }
                 // The bad address may be anywhere in the list, so go on by single pieces, up to it.
                 Ok(_) | Err(Errno::FAULT) if batch > 1 => batch = 1,
-                // SAFETY: `fault` asks for the contract under which we were called; the lists are still the same.
+                // SAFETY: `fault` asks for the contract under which we were called; the lists are still the
+                // same.
                 Ok(_) | Err(Errno::FAULT) => return Err(unsafe { self.fault() }),
                 Err(errno) => return Err(refused(errno)),
             }
@@ -231,8 +237,8 @@ impl Rest<'_> {
         Ok(())
     }
 
-    /// Whose address the next byte's is that could not be copied: the side that can be read by itself is not to
-    /// blame. Nothing is written to find out.
+    /// Whose address the next byte's is that could not be copied: the side that can be read by itself is not
+    /// to blame. Nothing is written to find out.
     ///
     /// # Safety
     /// As for [`read_from`] or [`write_to`], by direction.

@@ -1,18 +1,20 @@
 //! Both directions between two processes: a ring each way, and a line of memory that the two write in turn.
 //!
-//! A message through a ring costs two transfers of a cache line: the consumer polls the slot, so it has a copy, which
-//! the producer must first take away to write, and the consumer then fetches the line again. A line that both sides
-//! write in turn costs one: whoever has just read it from the other's cache is the next to write it, and the other's
-//! poll is already on its way. Asking and answering over such a line takes half the time.
+//! A message through a ring costs two transfers of a cache line: the consumer polls the slot, so it has a
+//! copy, which the producer must first take away to write, and the consumer then fetches the line again. A
+//! line that both sides write in turn costs one: whoever has just read it from the other's cache is the next
+//! to write it, and the other's poll is already on its way. Asking and answering over such a line takes half
+//! the time.
 //!
-//! So there is one, the *baton*: the side that received the last message in it may put the next one there, if it
-//! is small and there is one to send. Everything else goes through the rings. Messages are numbered by direction over
-//! both ways, and come out in the order they were put in.
+//! So there is one, the *baton*: the side that received the last message in it may put the next one there, if
+//! it is small and there is one to send. Everything else goes through the rings. Messages are numbered by
+//! direction over both ways, and come out in the order they were put in.
 //!
-//! It stays one transfer only while the answer comes within some 20 ns. Later, the asker has looked in between, which
-//! leaves a copy with it that the answerer must first have taken away: with 40 ns of software on each side a round trip
-//! of two 60-ns transfers takes 330 ns and more, not 200 (`examples/ring_pingpong.rs` shows it). So whoever has written
-//! the baton hands it over to the cache that both share, from where the reader takes it without leaving a copy behind.
+//! It stays one transfer only while the answer comes within some 20 ns. Later, the asker has looked in
+//! between, which leaves a copy with it that the answerer must first have taken away: with 40 ns of software
+//! on each side a round trip of two 60-ns transfers takes 330 ns and more, not 200
+//! (`examples/ring_pingpong.rs` shows it). So whoever has written the baton hands it over to the cache that
+//! both share, from where the reader takes it without leaving a copy behind.
 
 use std::ops::Deref;
 
@@ -22,19 +24,20 @@ use crate::ring::{
 };
 use crate::sync::{AtomicU64, Ordering, hand_over};
 
-/// The longest payload that goes with a baton, in bytes: beyond, a ring's copying costs more than its extra transfer.
+/// The longest payload that goes with a baton, in bytes: beyond, a ring's copying costs more than its extra
+/// transfer.
 pub const BATON_PAYLOAD_BYTES: usize = 448;
 
-/// Words of a baton: a cache line for the message, those of its payload, and an even number of lines in all, since
-/// processors fetch them in pairs. They must be zero at the start, and should begin a pair.
+/// Words of a baton: a cache line for the message, those of its payload, and an even number of lines in all,
+/// since processors fetch them in pairs. They must be zero at the start, and should begin a pair.
 pub const BATON_WORDS: usize = 8 + BATON_PAYLOAD_BYTES / 8;
 const _: () = assert!(BATON_WORDS.is_multiple_of(16));
 
 /// Where the payload starts.
 const PAYLOAD: usize = 8;
 
-/// Bits of a baton's first word that say who wrote it; above them is the payload's length, in the high half the
-/// message's number.
+/// Bits of a baton's first word that say who wrote it; above them is the payload's length, in the high half
+/// the message's number.
 const MARK_BITS: u32 = 2;
 const MARK: u64 = (1 << MARK_BITS) - 1;
 
@@ -73,8 +76,9 @@ pub struct Duplex<M> {
     baton: M,
     outward: Producer<M>,
     inward: Consumer<M>,
-    /// The first word of our next message, and of the other side's, if it goes by the baton and has no payload: number
-    /// and mark. Nothing else needs to be known of such a word, and one comparison says all of it.
+    /// The first word of our next message, and of the other side's, if it goes by the baton and has no
+    /// payload: number and mark. Nothing else needs to be known of such a word, and one comparison says all
+    /// of it.
     sends: u64,
     expects: u64,
     /// The baton is ours to write: what the other side put there is taken out.
@@ -84,8 +88,8 @@ pub struct Duplex<M> {
 }
 
 impl<M: Deref<Target = [AtomicU64]>> Duplex<M> {
-    /// Joins two fresh rings and a fresh baton; `None` if it has fewer than [`BATON_WORDS`]. The other process joins
-    /// the other ends of the same.
+    /// Joins two fresh rings and a fresh baton; `None` if it has fewer than [`BATON_WORDS`]. The other
+    /// process joins the other ends of the same.
     pub fn new(side: Side, baton: M, outward: Producer<M>, inward: Consumer<M>) -> Option<Duplex<M>> {
         let ours = side == Side::First;
         (baton.len() >= BATON_WORDS).then_some(Duplex {
@@ -136,7 +140,8 @@ impl<M: Deref<Target = [AtomicU64]>> Duplex<M> {
         Some(Pushed { doorbell: self.outward.wants_doorbell() })
     }
 
-    /// Sends a message by the ring, as [`push`](Duplex::push) does where [`push_in_baton`](Duplex::push_in_baton) cannot.
+    /// Sends a message by the ring, as [`push`](Duplex::push) does where
+    /// [`push_in_baton`](Duplex::push_in_baton) cannot.
     ///
     /// # Errors
     /// As for [`push`](Duplex::push).
@@ -162,8 +167,8 @@ impl<M: Deref<Target = [AtomicU64]>> Duplex<M> {
 
     /// Takes the next message out, as [`Consumer::pop`] does.
     ///
-    /// A caller that polls should pause between two calls ([`std::hint::spin_loop`], once): polling without one
-    /// takes the line away from the other side while it writes.
+    /// A caller that polls should pause between two calls ([`std::hint::spin_loop`], once): polling without
+    /// one takes the line away from the other side while it writes.
     ///
     /// # Errors
     /// [`Corrupt`] if the other side broke the protocol; the same again if called again.
@@ -175,7 +180,8 @@ impl<M: Deref<Target = [AtomicU64]>> Duplex<M> {
         }
         match self.baton() {
             None if !self.inward.ready() => {
-                // Not by asking the ring to pop: a message that came just now may have one before it in the baton.
+                // Not by asking the ring to pop: a message that came just now may have one before it in the
+                // baton.
                 self.inward.note_idle();
                 Ok(false)
             }
@@ -183,8 +189,8 @@ impl<M: Deref<Target = [AtomicU64]>> Duplex<M> {
         }
     }
 
-    /// Takes the next message out if it is in the baton and has no payload, as most are that somebody waits for. `false`
-    /// says nothing: [`pop`](Duplex::pop) finds what else there may be.
+    /// Takes the next message out if it is in the baton and has no payload, as most are that somebody waits
+    /// for. `false` says nothing: [`pop`](Duplex::pop) finds what else there may be.
     #[inline(always)]
     pub fn pop_short(&mut self, body: &mut [u64; 7]) -> bool {
         let line = self.line();
@@ -196,8 +202,8 @@ impl<M: Deref<Target = [AtomicU64]>> Duplex<M> {
         true
     }
 
-    /// Takes the next message out if it came through the ring, has no payload and begins like this, and returns the rest of it.
-    /// `None` says nothing: [`pop`](Duplex::pop) finds what else there may be.
+    /// Takes the next message out if it came through the ring, has no payload and begins like this, and
+    /// returns the rest of it. `None` says nothing: [`pop`](Duplex::pop) finds what else there may be.
     #[inline]
     pub fn pop_like(&mut self, head: &[u64; HEAD_WORDS]) -> Option<[u64; 7 - HEAD_WORDS]> {
         // In this order: what was sent before the ring's message came to sight before that.
@@ -209,12 +215,13 @@ impl<M: Deref<Target = [AtomicU64]>> Duplex<M> {
         Some(rest)
     }
 
-    /// Takes the next message out where one is there: one with a payload, or one through the ring, or of several by both
-    /// ways the first. Out of line, as is all that has to do with payloads and rings, so that what surrounds a baton's
-    /// message stays small.
+    /// Takes the next message out where one is there: one with a payload, or one through the ring, or of
+    /// several by both ways the first. Out of line, as is all that has to do with payloads and rings, so that
+    /// what surrounds a baton's message stays small.
     #[inline(never)]
     fn pop_in_order(&mut self, body: &mut [u64; 7], payload: &mut Vec<u8>) -> Result<bool, Corrupt> {
-        // Also where there was nothing a moment ago: what was sent before the ring's message came to sight before that.
+        // Also where there was nothing a moment ago: what was sent before the ring's message came to sight
+        // before that.
         if let Some(word) = self.baton() {
             let (number, expected) = ((word >> 32) as u32, (self.expects >> 32) as u32);
             if number == expected {
@@ -235,7 +242,8 @@ impl<M: Deref<Target = [AtomicU64]>> Duplex<M> {
         Ok(popped)
     }
 
-    /// Tells the other side about every slot of its ring that is free again, as [`Consumer::flush_credits`] does.
+    /// Tells the other side about every slot of its ring that is free again, as [`Consumer::flush_credits`]
+    /// does.
     pub fn flush_credits(&mut self) -> bool {
         self.inward.flush_credits()
     }
@@ -245,8 +253,8 @@ impl<M: Deref<Target = [AtomicU64]>> Duplex<M> {
         self.inward.set_attention(attention);
     }
 
-    /// The first word of what the baton holds that we have not taken out yet. While it is ours nothing there counts: the
-    /// other side has no business there.
+    /// The first word of what the baton holds that we have not taken out yet. While it is ours nothing there
+    /// counts: the other side has no business there.
     #[inline(always)]
     fn baton(&self) -> Option<u64> {
         if self.ours {

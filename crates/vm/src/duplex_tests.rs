@@ -50,8 +50,8 @@ mod plain {
         pop(end).expect("an honest peer").map(|(body, _)| body[3])
     }
 
-    /// By its head a message is taken out only where it is the next of all, came through the ring and has no payload; otherwise it
-    /// stays.
+    /// By its head a message is taken out only where it is the next of all, came through the ring and has no
+    /// payload; otherwise it stays.
     #[test]
     fn a_message_is_known_by_its_head() {
         let (mut first, mut second, _) = link(8, 256);

@@ -1,7 +1,8 @@
-//! Access to this process's own memory at addresses that a peer names: an error where there is nothing, not a signal.
+//! Access to this process's own memory at addresses that a peer names: an error where there is nothing, not a
+//! signal.
 //!
-//! When cross-memory attach is forbidden, a peer asks us by message to read or write for it. Touching such an address
-//! ourselves could kill us; instead the kernel copies between it and a scratch file, and says EFAULT.
+//! When cross-memory attach is forbidden, a peer asks us by message to read or write for it. Touching such an
+//! address ourselves could kill us; instead the kernel copies between it and a scratch file, and says EFAULT.
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -10,7 +11,8 @@ use rustix::fs::{FallocateFlags, MemfdFlags};
 use rustix::io::Errno;
 use rustix::mm::Advice;
 
-/// How much goes through the scratch file at a time: two copies, of which the second finds the bytes in the cache.
+/// How much goes through the scratch file at a time: two copies, of which the second finds the bytes in the
+/// cache.
 const SCRATCH_BYTES: usize = 128 << 10;
 
 /// Copies to and from raw addresses of this process. Any thread may use it; they take turns.
@@ -56,7 +58,8 @@ impl CheckedCopy {
             let left = bytes.len() - done;
             let from = addr.wrapping_add(done as u64);
             let chunk = left.min(SCRATCH_BYTES);
-            // SAFETY: the kernel checks the address and reads what is readable there, without any access by our code.
+            // SAFETY: the kernel checks the address and reads what is readable there, without any access by
+            // our code.
             let copied = unsafe { libc::pwrite(scratch.as_raw_fd(), from as *const libc::c_void, chunk, 0) };
             let copied = progress(copied, from, left)?;
             rustix::io::pread(&*scratch, &mut bytes[done..done + copied], 0).map_err(|errno| LocalFault {
@@ -75,9 +78,9 @@ impl CheckedCopy {
     /// [`LocalFault`]; then some of them may have been written.
     ///
     /// # Safety
-    /// Whatever is mapped in the range must be memory that the caller may write: no Rust reference to it is alive
-    /// that assumes otherwise, and no Rust value other than plain bytes lives there. Addresses where nothing is
-    /// mapped, or nothing writable, are allowed.
+    /// Whatever is mapped in the range must be memory that the caller may write: no Rust reference to it is
+    /// alive that assumes otherwise, and no Rust value other than plain bytes lives there. Addresses where
+    /// nothing is mapped, or nothing writable, are allowed.
     pub unsafe fn write(&self, addr: u64, bytes: &[u8]) -> Result<(), LocalFault> {
         let scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
         let mut done = 0;
@@ -90,8 +93,8 @@ impl CheckedCopy {
                 len: left as u64,
                 errno,
             })?;
-            // SAFETY: the kernel checks the address and writes what is writable there; the caller vouches that this
-            // memory may be written.
+            // SAFETY: the kernel checks the address and writes what is writable there; the caller vouches
+            // that this memory may be written.
             let copied = unsafe { libc::pread(scratch.as_raw_fd(), to as *mut libc::c_void, staged, 0) };
             done += progress(copied, to, left)?;
         }
@@ -99,7 +102,8 @@ impl CheckedCopy {
     }
 }
 
-/// Copies `len` bytes from address `addr` of this process to offset `at` of a file, which has room for them. Any thread.
+/// Copies `len` bytes from address `addr` of this process to offset `at` of a file, which has room for them.
+/// Any thread.
 ///
 /// # Errors
 /// [`LocalFault`]; then some of them may have been copied.
@@ -107,7 +111,8 @@ pub fn copy_to(file: BorrowedFd<'_>, at: u64, addr: u64, len: u64) -> Result<(),
     let mut done = 0;
     while done < len {
         let (from, left) = (addr.wrapping_add(done), (len - done) as usize);
-        // SAFETY: the kernel checks the address and reads what is readable there, without any access by our code.
+        // SAFETY: the kernel checks the address and reads what is readable there, without any access by our
+        // code.
         let copied = unsafe {
             libc::pwrite(file.as_raw_fd(), from as *const libc::c_void, left, (at + done) as libc::off_t)
         };
@@ -127,8 +132,8 @@ pub unsafe fn copy_from(file: BorrowedFd<'_>, at: u64, addr: u64, len: u64) -> R
     let mut done = 0;
     while done < len {
         let (to, left) = (addr.wrapping_add(done), (len - done) as usize);
-        // SAFETY: the kernel checks the address and writes what is writable there; the caller vouches that this memory
-        // may be written.
+        // SAFETY: the kernel checks the address and writes what is writable there; the caller vouches that
+        // this memory may be written.
         let copied = unsafe {
             libc::pread(file.as_raw_fd(), to as *mut libc::c_void, left, (at + done) as libc::off_t)
         };
@@ -137,27 +142,28 @@ pub unsafe fn copy_from(file: BorrowedFd<'_>, at: u64, addr: u64, len: u64) -> R
     Ok(())
 }
 
-/// Makes sure that `len` bytes from `addr` on can be read and written, as pinning them would: pages that nobody has
-/// touched yet are there afterwards. No byte changes. Any thread.
+/// Makes sure that `len` bytes from `addr` on can be read and written, as pinning them would: pages that
+/// nobody has touched yet are there afterwards. No byte changes. Any thread.
 ///
 /// # Errors
-/// [`LocalFault`] for the whole range, if part of it is not mapped or may not be written, or the kernel cannot tell
-/// (before Linux 5.14).
+/// [`LocalFault`] for the whole range, if part of it is not mapped or may not be written, or the kernel
+/// cannot tell (before Linux 5.14).
 pub fn make_present(addr: u64, len: u64) -> Result<(), LocalFault> {
     let page = crate::host::page_bytes() as u64;
     let start = addr - addr % page;
     let end = addr.checked_add(len).and_then(|end| end.checked_next_multiple_of(page));
     let fault = |errno| LocalFault { addr, len, errno };
     let bytes = usize::try_from(end.ok_or(fault(Errno::FAULT))? - start).map_err(|_| fault(Errno::FAULT))?;
-    // SAFETY: this advice changes no byte and removes no page: the kernel checks the range and does to its pages what
-    // a write would that stores what is there already.
+    // SAFETY: this advice changes no byte and removes no page: the kernel checks the range and does to its
+    // pages what a write would that stores what is there already.
     let made = unsafe { rustix::mm::madvise(start as *mut _, bytes, Advice::LinuxPopulateWrite) };
     made.map_err(fault)
 }
 
-/// Whether `len` bytes from `addr` on can be read, or written if they are to be, so far as the kernel tells: pages that nobody has touched
-/// yet are there afterwards, and no byte changes. Before Linux 5.14 it cannot tell, and the answer is yes. Memory of devices is
-/// not there: cross-memory attach does not reach it, either. Any thread.
+/// Whether `len` bytes from `addr` on can be read, or written if they are to be, so far as the kernel tells:
+/// pages that nobody has touched yet are there afterwards, and no byte changes. Before Linux 5.14 it cannot
+/// tell, and the answer is yes. Memory of devices is not there: cross-memory attach does not reach it,
+/// either. Any thread.
 pub fn is_there(addr: u64, len: u64, written: bool) -> bool {
     let page = crate::host::page_bytes() as u64;
     let start = addr - addr % page;
@@ -165,8 +171,8 @@ pub fn is_there(addr: u64, len: u64, written: bool) -> bool {
         return false;
     };
     let advice = if written { Advice::LinuxPopulateWrite } else { Advice::LinuxPopulateRead };
-    // SAFETY: this advice changes no byte and removes no page: the kernel checks the range and does to its pages what an
-    // access would.
+    // SAFETY: this advice changes no byte and removes no page: the kernel checks the range and does to its
+    // pages what an access would.
     let populated = unsafe { rustix::mm::madvise(start as *mut _, (end - start) as usize, advice) };
     match populated {
         Ok(()) => true,
@@ -232,7 +238,8 @@ mod tests {
     fn what_is_written_is_read_back() {
         let pages = Pages::new(100);
         let bytes: Vec<u8> = (0..300_000).map(|i| (i * 7 % 251) as u8).collect();
-        // SAFETY: the range lies within `pages`, which are mapped and writable to the test's end, and nothing borrows.
+        // SAFETY: the range lies within `pages`, which are mapped and writable to the test's end, and nothing
+        // borrows.
         unsafe { copier().write(pages.addr(0) + 5, &bytes) }.unwrap();
         let mut back = vec![0; bytes.len()];
         copier().read(pages.addr(0) + 5, &mut back).unwrap();
@@ -262,7 +269,8 @@ mod tests {
         let mut bytes = [0; 16];
         copier().read(pages.addr(0), &mut bytes).unwrap();
         assert_eq!(bytes, [9; 16]);
-        // SAFETY: the page is read-only until the test's end, so there is no object that the call could alter.
+        // SAFETY: the page is read-only until the test's end, so there is no object that the call could
+        // alter.
         let result = unsafe { copier().write(pages.addr(0), &[1; 16]) };
         assert_eq!(result, Err(LocalFault { addr: pages.addr(0), len: 16, errno: Errno::FAULT }));
     }

@@ -1,8 +1,9 @@
 //! A child made by `fork` has all memory and all descriptors of its parent, and none of its threads.
 //!
-//! None of it is the child's to use: rings and locks know one process, and descriptors that stay open in the child keep a dead
-//! parent's ports taken and its connections up. So each child is told apart by its [`generation`], and [`Alone`] keeps descriptors
-//! from it. Children that the system's library does not make, as by a raw `clone`, are not noticed.
+//! None of it is the child's to use: rings and locks know one process, and descriptors that stay open in the
+//! child keep a dead parent's ports taken and its connections up. So each child is told apart by its
+//! [`generation`], and [`Alone`] keeps descriptors from it. Children that the system's library does not make,
+//! as by a raw `clone`, are not noticed.
 
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -21,8 +22,8 @@ const NOBODYS: i32 = -1;
 /// A function that each child calls, too; null if nobody has given one.
 static HOOK: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Which process this is in its line of forks: 0 for one that began with a program, and one more than its parent's for a child.
-/// Memory that was made in another generation is a copy of the parent's. Any thread.
+/// Which process this is in its line of forks: 0 for one that began with a program, and one more than its
+/// parent's for a child. Memory that was made in another generation is a copy of the parent's. Any thread.
 pub fn generation() -> u32 {
     watch();
     GENERATION.load(Ordering::Relaxed)
@@ -34,7 +35,8 @@ pub(crate) fn known_generation() -> u32 {
     GENERATION.load(Ordering::Relaxed)
 }
 
-/// Has a function called in each child, by the thread that forks. It may do only what a signal handler may. One such is kept.
+/// Has a function called in each child, by the thread that forks. It may do only what a signal handler may.
+/// One such is kept.
 pub fn call_in_children(hook: fn()) {
     watch();
     HOOK.store(hook as *mut (), Ordering::Release);
@@ -48,7 +50,8 @@ fn watch() {
         use std::sync::atomic::AtomicBool;
         static WATCHED: AtomicBool = AtomicBool::new(false);
         if !WATCHED.load(Ordering::Relaxed) && !WATCHED.swap(true, Ordering::Relaxed) {
-            // SAFETY: the handler is a function for the program's whole life, and calls only what a forked child may.
+            // SAFETY: the handler is a function for the program's whole life, and calls only what a forked
+            // child may.
             let refused = unsafe { libc::pthread_atfork(None, None, Some(in_child)) } != 0;
             // For want of memory: perhaps the next call finds some.
             WATCHED.store(!refused, Ordering::Relaxed);
@@ -75,8 +78,8 @@ unsafe extern "C" fn in_child() {
         return;
     };
     for fd in ALONE.iter().map(|place| place.swap(NOBODYS, Ordering::Relaxed)).filter(|fd| *fd != NOBODYS) {
-        // The number stays taken: whoever believes to own it closes no stranger's.
-        // SAFETY: dup3 makes an open descriptor mean another file; it is the parent's, which nothing in this child may use.
+        // The number stays taken: whoever believes to own it closes no stranger's. SAFETY: dup3 makes an open
+        // descriptor mean another file; it is the parent's, which nothing in this child may use.
         unsafe { libc::dup3(null.as_raw_fd(), fd, libc::O_CLOEXEC) };
     }
 }
@@ -90,7 +93,8 @@ pub struct Alone<F: AsFd> {
 }
 
 impl<F: AsFd> Alone<F> {
-    /// Keeps a descriptor from children that are made from now on. Where thousands are kept already, this one is shared.
+    /// Keeps a descriptor from children that are made from now on. Where thousands are kept already, this one
+    /// is shared.
     pub fn new(fd: F) -> Alone<F> {
         watch();
         let number = fd.as_fd().as_raw_fd();

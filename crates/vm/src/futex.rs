@@ -28,8 +28,8 @@ mod real {
 
     /// The half of the word that the kernel looks at.
     fn low_half(word: &AtomicU64) -> &AtomicU32 {
-        // SAFETY: the first four bytes of eight valid ones, aligned to eight, for as long as the word is borrowed.
-        // Only the kernel reads through it, with its own atomic access.
+        // SAFETY: the first four bytes of eight valid ones, aligned to eight, for as long as the word is
+        // borrowed. Only the kernel reads through it, with its own atomic access.
         unsafe { AtomicU32::from_ptr(word.as_ptr().cast()) }
     }
 
@@ -53,8 +53,8 @@ mod real {
     }
 }
 
-/// What the kernel promises, in loom's terms: comparing and falling asleep is one step with regard to waking. One
-/// queue serves all words, so a model sees wakings that were meant for others, as a real sleeper may.
+/// What the kernel promises, in loom's terms: comparing and falling asleep is one step with regard to waking.
+/// One queue serves all words, so a model sees wakings that were meant for others, as a real sleeper may.
 #[cfg(loom)]
 mod model {
     use super::{AtomicU64, Duration, Wake};

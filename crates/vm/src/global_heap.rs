@@ -14,16 +14,17 @@ use crate::segment::{Segment, SegmentError};
 
 /// An allocator for the whole program, whose memory peers map: set it by `#[global_allocator]`.
 ///
-/// All that the program allocates lies in one memory file, which the first [`Segment`] [adopts](adopt). What does not fit
-/// there, and everything where the system gives no such file, comes from the system as usual.
+/// All that the program allocates lies in one memory file, which the first [`Segment`] [adopts](adopt). What
+/// does not fit there, and everything where the system gives no such file, comes from the system as usual.
 ///
-/// The memory is [mimalloc](https://github.com/microsoft/mimalloc)'s to divide: threads allocate without a lock between them,
-/// and pages that nobody uses are given back to the system.
+/// The memory is [mimalloc](https://github.com/microsoft/mimalloc)'s to divide: threads allocate without a
+/// lock between them, and pages that nobody uses are given back to the system.
 ///
-/// A process made by a plain `fork` would share the heap with its parent, and both would write into it. It ends at once, with
-/// a message; what starts a program by `posix_spawn` or `vfork` works as ever. [`std::process::Command`] does so, unless it is
-/// told to call something in the child, to change its user or groups, or to find a program named without a slash by
-/// another `PATH` than this process's (which clearing the environment is, too).
+/// A process made by a plain `fork` would share the heap with its parent, and both would write into it. It
+/// ends at once, with a message; what starts a program by `posix_spawn` or `vfork` works as ever.
+/// [`std::process::Command`] does so, unless it is told to call something in the child, to change its user or
+/// groups, or to find a program named without a slash by another `PATH` than this process's (which clearing
+/// the environment is, too).
 #[derive(Debug)]
 pub struct GlobalHeap(());
 
@@ -31,17 +32,17 @@ impl GlobalHeap {
     /// The allocator. It takes memory once something is allocated.
     ///
     /// # Safety
-    /// Peers may write anywhere in the heap, and so to every value of the program that uses this. None of them may change a
-    /// byte that the program assumes not to change, nor make a value invalid for its type. A job's processes promise it to each
-    /// other; it must not be used where a peer is not trusted.
+    /// Peers may write anywhere in the heap, and so to every value of the program that uses this. None of
+    /// them may change a byte that the program assumes not to change, nor make a value invalid for its type.
+    /// A job's processes promise it to each other; it must not be used where a peer is not trusted.
     #[allow(clippy::new_without_default)]
     pub const unsafe fn new() -> GlobalHeap {
         GlobalHeap(())
     }
 }
 
-// SAFETY: mimalloc keeps the contract of an allocator for any size and alignment that a `Layout` can have; the region that
-// it was given is memory that nothing else in this process uses.
+// SAFETY: mimalloc keeps the contract of an allocator for any size and alignment that a `Layout` can have;
+// the region that it was given is memory that nothing else in this process uses.
 unsafe impl GlobalAlloc for GlobalHeap {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -85,7 +86,8 @@ static REGION: OnceLock<Option<Region>> = OnceLock::new();
 /// Regions are of whole pieces of this size, as mimalloc divides them.
 const REGION_STEP: usize = 32 << 20;
 
-/// Bytes of all regions of a job, at most: each of its processes must have room to map all of them, and as much again.
+/// Bytes of all regions of a job, at most: each of its processes must have room to map all of them, and as
+/// much again.
 const REGIONS_MAX: usize = 32 << 40;
 
 /// Where the processes of a job find how many they are.
@@ -93,8 +95,8 @@ const JOB_SIZE: &CStr = c"STANDPIPE_SIZE";
 
 /// How many processes the job has; 1 if nobody says.
 fn job_size() -> usize {
-    // SAFETY: the name ends with a zero byte. This is before the program's first allocation has returned, so that nothing can
-    // have begun to change the environment.
+    // SAFETY: the name ends with a zero byte. This is before the program's first allocation has returned, so
+    // that nothing can have begun to change the environment.
     let value = unsafe { libc::getenv(JOB_SIZE.as_ptr()) };
     if value.is_null() {
         return 1;
@@ -123,13 +125,15 @@ impl Region {
         rustix::fs::ftruncate(&fd, len as u64).ok()?;
         let (protection, flags) =
             (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::NORESERVE);
-        // SAFETY: without MAP_FIXED the kernel chooses a range that nothing else uses, so no memory of ours changes.
+        // SAFETY: without MAP_FIXED the kernel chooses a range that nothing else uses, so no memory of ours
+        // changes.
         let start = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, protection, flags, &fd, 0) }.ok()?;
         // SAFETY: the range was mapped just now, and the advice leaves its contents as they are.
         let unshared = unsafe { rustix::mm::madvise(start, len, Advice::LinuxDontFork) };
         // SAFETY: as above. A kernel without huge pages does not know of them.
         let _ = unsafe { rustix::mm::madvise(start, len, Advice::LinuxHugepage) };
-        // SAFETY: the handler is a function for the program's whole life, and calls only what a forked child may.
+        // SAFETY: the handler is a function for the program's whole life, and calls only what a forked child
+        // may.
         let told = unsafe { libc::pthread_atfork(None, None, Some(end_forked_child)) };
         if unshared.is_err() || told != 0 {
             return None;
@@ -173,8 +177,8 @@ pub fn is_used() -> bool {
     REGION.get().is_some_and(Option::is_some)
 }
 
-/// Makes a segment of what the program's allocator divides, followed by `more` bytes. `None` where the program has no
-/// [`GlobalHeap`], and once a segment has been made.
+/// Makes a segment of what the program's allocator divides, followed by `more` bytes. `None` where the
+/// program has no [`GlobalHeap`], and once a segment has been made.
 ///
 /// # Errors
 /// As for [`Segment::create`].
@@ -194,8 +198,8 @@ pub fn adopt(more: u64) -> Result<Option<(Segment, Adopted)>, SegmentError> {
     Ok(Some((segment?, adopted)))
 }
 
-/// From now on no page of the program's allocations is given back to the system: who has registered them must find those that
-/// are mapped.
+/// From now on no page of the program's allocations is given back to the system: who has registered them must
+/// find those that are mapped.
 pub fn keep_pages() {
     if let Some(region) = REGION.get().and_then(Option::as_ref) {
         region.kept.store(true, Ordering::SeqCst);
@@ -204,8 +208,8 @@ pub fn keep_pages() {
 
 type Commit = unsafe extern "C" fn(bool, *mut c_void, usize, *mut bool, *mut c_void) -> bool;
 
-// SAFETY: a function of the library that `libmimalloc-sys` contains and does not declare; the signature is that of the
-// library's own header.
+// SAFETY: a function of the library that `libmimalloc-sys` contains and does not declare; the signature is
+// that of the library's own header.
 unsafe extern "C" {
     fn mi_manage_memory(
         start: *mut c_void,
@@ -221,8 +225,8 @@ unsafe extern "C" {
     ) -> bool;
 }
 
-/// What mimalloc calls before it uses pages, and when it has no use for them: then they are given back to the system. It must
-/// not allocate.
+/// What mimalloc calls before it uses pages, and when it has no use for them: then they are given back to the
+/// system. It must not allocate.
 ///
 /// # Safety
 /// Only mimalloc calls it, with pages of the region, and a place for its answer or none.
@@ -247,8 +251,8 @@ unsafe extern "C" fn commit(
     rustix::io::retry_on_intr(|| rustix::fs::fallocate(&region.fd, flags, at, len as u64)).is_ok()
 }
 
-/// Ends a process made by a plain `fork`, in which the heap is not mapped: whatever it touched next would kill it without a
-/// word.
+/// Ends a process made by a plain `fork`, in which the heap is not mapped: whatever it touched next would
+/// kill it without a word.
 ///
 /// # Safety
 /// Only the system's library calls it, in a child that has just been forked.

@@ -1,14 +1,15 @@
 //! Which bytes of a heap segment are in use, and which of its pages nobody needs.
 //!
-//! The bookkeeping lies in ordinary memory, out of the peers' reach. Blocks are runs of 64-byte granules, so that two
-//! never share a cache line; the smallest free range that fits is taken, the lowest of equals. Adjacent free ranges
-//! are always one.
+//! The bookkeeping lies in ordinary memory, out of the peers' reach. Blocks are runs of 64-byte granules, so
+//! that two never share a cache line; the smallest free range that fits is taken, the lowest of equals.
+//! Adjacent free ranges are always one.
 //!
-//! Existing allocators of offsets did not fit: they count in 32 bits, know no alignment, reserve bookkeeping for as
-//! many blocks as there may ever be, or refuse a request that would fit because sizes are rounded to classes.
+//! Existing allocators of offsets did not fit: they count in 32 bits, know no alignment, reserve bookkeeping
+//! for as many blocks as there may ever be, or refuse a request that would fit because sizes are rounded to
+//! classes.
 //!
-//! To know the pages that a freed block leaves empty, only the pages that some block covers in part are counted: a
-//! block has at most two of them, and every other page it touches is its own.
+//! To know the pages that a freed block leaves empty, only the pages that some block covers in part are
+//! counted: a block has at most two of them, and every other page it touches is its own.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -80,8 +81,8 @@ impl HeapAllocator {
         heap
     }
 
-    /// Takes a block of `len` bytes at a multiple of `align` (a power of two) and gives its offset. An empty block
-    /// takes a granule, so that no two blocks have the same offset.
+    /// Takes a block of `len` bytes at a multiple of `align` (a power of two) and gives its offset. An empty
+    /// block takes a granule, so that no two blocks have the same offset.
     ///
     /// # Errors
     /// [`HeapFull`] if no free range can hold it, or `align` is no power of two.
@@ -100,9 +101,9 @@ impl HeapAllocator {
         Ok(offset)
     }
 
-    /// Gives the block at `offset` back, and says which pages hold no block any more because of it: theirs is the
-    /// memory to [`punch`](crate::Segment::punch) out. Whoever does so must allow no [`alloc`](HeapAllocator::alloc)
-    /// in between.
+    /// Gives the block at `offset` back, and says which pages hold no block any more because of it: theirs is
+    /// the memory to [`punch`](crate::Segment::punch) out. Whoever does so must allow no
+    /// [`alloc`](HeapAllocator::alloc) in between.
     ///
     /// # Errors
     /// [`BadFree`] if no block in use starts there; then nothing has changed.

@@ -1,6 +1,7 @@
 //! What this machine and its administrator allow this process: facts, read afresh by every call.
 //!
-//! A fact that cannot be found out is `None`. Any thread may call; the few functions that change something say so.
+//! A fact that cannot be found out is `None`. Any thread may call; the few functions that change something
+//! say so.
 
 use std::collections::HashMap;
 use std::ffi::CStr;
@@ -81,15 +82,16 @@ pub fn cores() -> usize {
     affinity().iter().map(|word| word.count_ones() as usize).sum::<usize>().max(1)
 }
 
-/// The processors that this process may run on, by number, in rising order; none where the system does not tell.
+/// The processors that this process may run on, by number, in rising order; none where the system does not
+/// tell.
 pub fn core_numbers() -> Vec<usize> {
     let mask = affinity();
     let is_set = |core: &usize| mask[core / WORD_BITS] >> (core % WORD_BITS) & 1 == 1;
     (0..mask.len() * WORD_BITS).filter(is_set).collect()
 }
 
-/// The mask of the processors that the calling thread may run on. The kernel wants room for as many as the host could have, which
-/// may be more than libc's fixed set has.
+/// The mask of the processors that the calling thread may run on. The kernel wants room for as many as the
+/// host could have, which may be more than libc's fixed set has.
 fn affinity() -> Vec<u64> {
     let mut words = MASK_WORDS;
     loop {
@@ -132,7 +134,8 @@ pub fn memlock() -> Limit {
     limit_of(Resource::Memlock)
 }
 
-/// How many bytes of addresses this process may use (`ulimit -v`, in KiB there). Every heap that it maps counts whole.
+/// How many bytes of addresses this process may use (`ulimit -v`, in KiB there). Every heap that it maps
+/// counts whole.
 pub fn address_space() -> Limit {
     limit_of(Resource::As)
 }
@@ -177,8 +180,9 @@ pub fn locks_anything() -> Option<bool> {
     has_capability(CAP_IPC_LOCK)
 }
 
-/// Bytes that process `pid` has pinned for devices (verbs, io_uring, VFIO), whichever of its libraries did: a provider's queues and
-/// buffers as well as registered memory. `None` where the kernel does not say, or there is no such process.
+/// Bytes that process `pid` has pinned for devices (verbs, io_uring, VFIO), whichever of its libraries did: a
+/// provider's queues and buffers as well as registered memory. `None` where the kernel does not say, or there
+/// is no such process.
 pub fn pinned_by(pid: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let kib: u64 = status_field(&status, "VmPin")?.strip_suffix("kB")?.trim().parse().ok()?;
@@ -234,7 +238,8 @@ pub fn shmem_huge_pages() -> Option<ShmemHugePages> {
     }
 }
 
-/// The size of `/dev/shm` in bytes; `None` where there is none. Segments do not live there, other libraries' do.
+/// The size of `/dev/shm` in bytes; `None` where there is none. Segments do not live there, other libraries'
+/// do.
 pub fn dev_shm_bytes() -> Option<u64> {
     let stat = rustix::fs::statvfs("/dev/shm").ok()?;
     stat.f_blocks.checked_mul(stat.f_frsize)
@@ -255,8 +260,8 @@ pub fn try_watch() -> Result<(), Errno> {
     rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty()).map(drop)
 }
 
-/// Whether the system gives no more memory than it has (`vm.overcommit_memory=2`): what is not reserved may be missing when it is
-/// touched.
+/// Whether the system gives no more memory than it has (`vm.overcommit_memory=2`): what is not reserved may
+/// be missing when it is touched.
 pub fn is_strict_about_memory() -> bool {
     fs::read_to_string("/proc/sys/vm/overcommit_memory").is_ok_and(|mode| mode.trim() == "2")
 }
@@ -281,8 +286,8 @@ pub fn kernel_release() -> String {
     rustix::system::uname().release().to_string_lossy().into_owned()
 }
 
-/// The size of a page in bytes. Libc's answer: rustix's reads the kernel's table, and what that names is not mapped where Valgrind
-/// runs the program.
+/// The size of a page in bytes. Libc's answer: rustix's reads the kernel's table, and what that names is not
+/// mapped where Valgrind runs the program.
 pub fn page_bytes() -> usize {
     // SAFETY: the call takes a number and gives a number, and every system has this one.
     usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) })
@@ -294,23 +299,28 @@ pub fn addresses() -> Vec<IpAddr> {
     interfaces().into_iter().map(|(_, ip)| ip).collect()
 }
 
-/// The addresses of this network namespace's interfaces that are up, each with the interface's name. Addresses at links to others come
-/// first, then extra ones (`/32`, `/128`), then those of `lo`, and loopback last. IPv6 addresses that mean something on one link only
-/// are left out. Empty where the system does not tell.
+/// The addresses of this network namespace's interfaces that are up, each with the interface's name.
+/// Addresses at links to others come first, then extra ones (`/32`, `/128`), then those of `lo`, and loopback
+/// last. IPv6 addresses that mean something on one link only are left out. Empty where the system does not
+/// tell.
 pub fn interfaces() -> Vec<(String, IpAddr)> {
     let mut list: *mut libc::ifaddrs = std::ptr::null_mut();
-    // SAFETY: the pointer is valid for a write; what it is set to is given back below, and not used after that.
+    // SAFETY: the pointer is valid for a write; what it is set to is given back below, and not used after
+    // that.
     if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
         return Vec::new();
     }
     let (mut found, mut at) = (Vec::new(), list);
-    // SAFETY: each entry of the list, and what it points to, stays until the list is given back, and nobody changes it.
+    // SAFETY: each entry of the list, and what it points to, stays until the list is given back, and nobody
+    // changes it.
     while let Some(entry) = unsafe { at.as_ref() } {
         at = entry.ifa_next;
         if entry.ifa_flags & libc::IFF_UP as u32 != 0 {
-            // SAFETY: an interface's address is null or a socket address as long as its family says, for the list's life.
+            // SAFETY: an interface's address is null or a socket address as long as its family says, for the
+            // list's life.
             let ip = unsafe { ip_of(entry.ifa_addr) };
-            // SAFETY: an interface's mask is null or a socket address as long as its family says, for the list's life.
+            // SAFETY: an interface's mask is null or a socket address as long as its family says, for the
+            // list's life.
             let mask = unsafe { ip_of(entry.ifa_netmask) };
             // SAFETY: every entry of the list has a name, a C string that stays until the list is given back.
             let name = || unsafe { CStr::from_ptr(entry.ifa_name) }.to_string_lossy().into_owned();
@@ -328,7 +338,8 @@ pub fn interfaces() -> Vec<(String, IpAddr)> {
 enum Place {
     /// At a link to others.
     Link,
-    /// At a link, for itself alone (`/32` or `/128`): one of the extra addresses that load balancers add by the dozen.
+    /// At a link, for itself alone (`/32` or `/128`): one of the extra addresses that load balancers add by
+    /// the dozen.
     Extra,
     /// At `lo`, and not of loopback: a service address, which may be the same on many hosts.
     Service,
@@ -353,8 +364,8 @@ impl Place {
     }
 }
 
-/// By place. Of one place the first address of each interface and family comes before any second one, so that no interface crowds out
-/// another where a list is cut.
+/// By place. Of one place the first address of each interface and family comes before any second one, so that
+/// no interface crowds out another where a list is cut.
 fn in_order(found: Vec<(Place, String, IpAddr)>) -> Vec<(String, IpAddr)> {
     let mut seen: HashMap<(Place, String, bool), u32> = HashMap::new();
     let count = |(place, name, ip): (Place, String, IpAddr)| {
@@ -389,7 +400,8 @@ unsafe fn ip_of(addr: *const libc::sockaddr) -> Option<IpAddr> {
     }
 }
 
-/// Lets process `pid` trace this one, where Yama would restrict that to ancestors; an earlier permission ends.
+/// Lets process `pid` trace this one, where Yama would restrict that to ancestors; an earlier permission
+/// ends.
 ///
 /// # Errors
 /// EINVAL where there is no Yama (nobody needs the permission then), or no such process.
@@ -405,8 +417,8 @@ pub fn allow_any_tracer() -> Result<(), Errno> {
     rustix::process::set_ptracer(PTracer::Any)
 }
 
-/// Has the kernel send this process the signal with this number when the thread that started it ends. If the parent
-/// is gone already, nothing comes: compare the parent's number afterwards.
+/// Has the kernel send this process the signal with this number when the thread that started it ends. If the
+/// parent is gone already, nothing comes: compare the parent's number afterwards.
 ///
 /// # Errors
 /// EINVAL if there is no such signal.
@@ -473,7 +485,8 @@ mod tests {
             Err(why) => return testbed::skip(format_args!("nothing can be pinned: io_uring: {why}")),
         };
         let buffer = libc::iovec { iov_base: pages.as_ptr().cast_mut().cast(), iov_len: pages.len() };
-        // SAFETY: The ring, made after the pages, is dropped before them, and reads or writes none of them meanwhile.
+        // SAFETY: The ring, made after the pages, is dropped before them, and reads or writes none of them
+        // meanwhile.
         let pinned = unsafe { ring.submitter().register_buffers(&[buffer]) };
         if let Err(why) = pinned {
             return testbed::skip(format_args!("nothing can be pinned: io_uring: {why}"));

@@ -1,12 +1,13 @@
 //! Standpipe's operating-system layer: shared segments, rings, sleeping, cross-memory attach.
 //!
-//! This crate is the first of the project's two fences: the places where `unsafe` may stand. What it hands out is
-//! safe to use however a peer behaves, except for the few functions that take raw addresses from the caller and say
-//! so by being `unsafe`.
+//! This crate is the first of the project's two fences: the places where `unsafe` may stand. What it hands
+//! out is safe to use however a peer behaves, except for the few functions that take raw addresses from the
+//! caller and say so by being `unsafe`.
 //!
-//! **Peers are hostile input.** Every process that maps a segment may write any bytes anywhere in it at any time. So
-//! no `&` or `&mut` to plain data ever points into shared memory: it is reached through bounds-checked copies
-//! ([`SharedMemory`]) or through atomics ([`Words`]), and whatever comes out of it is checked before it is believed.
+//! **Peers are hostile input.** Every process that maps a segment may write any bytes anywhere in it at any
+//! time. So no `&` or `&mut` to plain data ever points into shared memory: it is reached through
+//! bounds-checked copies ([`SharedMemory`]) or through atomics ([`Words`]), and whatever comes out of it is
+//! checked before it is believed.
 //!
 //! | module | what it does | unsafe |
 //! |---|---|---|
@@ -31,8 +32,8 @@
 //! | [`membarrier`] | the fence that lets senders go without one | yes |
 //! | [`spawn`] | children that die with their parent; who is at the other end of a socket | yes |
 //!
-//! `ring`, `duplex` and `bell` know their memory only as a slice of atomics, so the same code runs on a segment, under Miri and
-//! under loom (`--cfg loom`).
+//! `ring`, `duplex` and `bell` know their memory only as a slice of atomics, so the same code runs on a
+//! segment, under Miri and under loom (`--cfg loom`).
 
 #[cfg(not(target_endian = "little"))]
 compile_error!("the futex word is the low half of a 64-bit word: little-endian machines only");

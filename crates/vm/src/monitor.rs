@@ -1,27 +1,29 @@
 //! Watching this process's memory for changes, so that what was registered of it is never used after them.
 //!
-//! [`Monitor::watch`] has the kernel tell when private anonymous mappings are unmapped, mapped over or moved, and when
-//! their pages are removed (userfaultfd, for these events only: no page ever faults for it). The law that a cache of
-//! registrations can then hold: **no operation that starts after a change has returned uses a registration from before
-//! it.** A cache keeps a [`Follower`] and does three things:
+//! [`Monitor::watch`] has the kernel tell when private anonymous mappings are unmapped, mapped over or moved,
+//! and when their pages are removed (userfaultfd, for these events only: no page ever faults for it). The law
+//! that a cache of registrations can then hold: **no operation that starts after a change has returned uses a
+//! registration from before it.** A cache keeps a [`Follower`] and does three things:
 //!
 //! 1. Before it looks anything up, it [catches up](Follower::catch_up), and gives up what it is told.
 //! 2. What it is to keep, it has watched *before* it registers it. What cannot be watched it does not keep.
 //! 3. A registration that was being made when step 1 told of its range counts as told.
 //!
-//! Why this is enough. A change of watched memory returns only when the monitor's thread has read of it, and that
-//! thread makes a sequence word odd before it reads: so whoever starts after the return sees an odd word, and waits, or
-//! one that has moved on, and is told. A change that happened before the memory was watched happened before it was
-//! registered. A removal of pages (`MADV_DONTNEED`) alone is announced before it is done. So its range cannot be watched
-//! anew ([`NotWatchable::Removing`]) until each thread has been seen in another call, where only its return can bring the
-//! thread that removes.
+//! Why this is enough. A change of watched memory returns only when the monitor's thread has read of it, and
+//! that thread makes a sequence word odd before it reads: so whoever starts after the return sees an odd
+//! word, and waits, or one that has moved on, and is told. A change that happened before the memory was
+//! watched happened before it was registered. A removal of pages (`MADV_DONTNEED`) alone is announced before
+//! it is done. So its range cannot be watched anew ([`NotWatchable::Removing`]) until each thread has been
+//! seen in another call, where only its return can bring the thread that removes.
 //!
 //! **What is not seen**: a removal by a process that shares this memory and is no thread (`CLONE_VM` alone).
 //!
-//! **What is not told**: `MADV_GUARD_INSTALL`, `shmat` with `SHM_REMAP` and `mprotect` over watched memory. Mappings of
-//! files and shared memory can be changed by others, by truncation among other things, and are never watched.
+//! **What is not told**: `MADV_GUARD_INSTALL`, `shmat` with `SHM_REMAP` and `mprotect` over watched memory.
+//! Mappings of files and shared memory can be changed by others, by truncation among other things, and are
+//! never watched.
 //!
-//! After a `fork` the child is watched by nobody and harms nobody; in it, everything is [`NotWatchable::Forked`].
+//! After a `fork` the child is watched by nobody and harms nobody; in it, everything is
+//! [`NotWatchable::Forked`].
 
 mod maps;
 mod removals;
@@ -66,14 +68,14 @@ pub enum NotWatchable {
     /// This process is a child of the one that watches.
     #[error("the memory is that of a forked process")]
     Forked,
-    /// The kernel refuses: EBUSY where another userfaultfd of this process watches it, EINVAL where it is of a kind that
-    /// cannot be watched.
+    /// The kernel refuses: EBUSY where another userfaultfd of this process watches it, EINVAL where it is of
+    /// a kind that cannot be watched.
     #[error("the kernel does not watch the memory: {0}")]
     Refused(Errno),
 }
 
-/// Watches memory of this process; see the [module](self). It has a thread of its own, which ends with it, and nothing is
-/// watched any more then.
+/// Watches memory of this process; see the [module](self). It has a thread of its own, which ends with it,
+/// and nothing is watched any more then.
 pub struct Monitor {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -103,8 +105,8 @@ impl Monitor {
         Ok(Monitor { shared, thread: Some(thread), process: std::process::id() })
     }
 
-    /// Has changes of `len` bytes from `addr` on told from now on, and of all else in the same mappings. A few
-    /// microseconds; any thread.
+    /// Has changes of `len` bytes from `addr` on told from now on, and of all else in the same mappings. A
+    /// few microseconds; any thread.
     ///
     /// # Errors
     /// [`NotWatchable`]; then the memory is not to be kept registered.
@@ -145,8 +147,8 @@ impl Monitor {
         self.process != std::process::id()
     }
 
-    /// A child may still have the descriptor open, so that closing it here does not end the watching; and with nobody to
-    /// read, whoever then unmaps waits for ever.
+    /// A child may still have the descriptor open, so that closing it here does not end the watching; and
+    /// with nobody to read, whoever then unmaps waits for ever.
     fn watch_nothing(&self) {
         let private = Maps::all().into_iter().filter(|mapping| !mapping.shared && !mapping.file);
         for Mapping { start, end, .. } in private {
@@ -182,8 +184,9 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Tells `changed` what has changed since the last call: at least all changes of watched memory that have returned. In
-    /// nearly all cases nothing has, which is found out by one load. Otherwise it may wait, microseconds.
+    /// Tells `changed` what has changed since the last call: at least all changes of watched memory that have
+    /// returned. In nearly all cases nothing has, which is found out by one load. Otherwise it may wait,
+    /// microseconds.
     #[inline]
     pub fn catch_up(&mut self, changed: impl FnMut(Changed)) {
         if !self.is_current() {
@@ -196,7 +199,8 @@ impl Follower {
         self.monitor.shared.changes.catch_up(&mut self.mark, changed);
     }
 
-    /// Whether nothing has changed since the last call of [`Follower::catch_up`], which is what that finds out first.
+    /// Whether nothing has changed since the last call of [`Follower::catch_up`], which is what that finds
+    /// out first.
     #[inline]
     pub fn is_current(&self) -> bool {
         self.monitor.shared.changes.is_current(&self.mark)

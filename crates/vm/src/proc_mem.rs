@@ -1,11 +1,11 @@
 //! Another process's memory by a descriptor: `/proc/PID/mem`.
 //!
-//! A descriptor means the memory that it was opened for, and nothing else. When that process has ended, or executed another program,
-//! nothing can be written by it any more, whoever has the process's number by then. It costs more than cross-memory attach: the
-//! kernel copies each page twice.
+//! A descriptor means the memory that it was opened for, and nothing else. When that process has ended, or
+//! executed another program, nothing can be written by it any more, whoever has the process's number by then.
+//! It costs more than cross-memory attach: the kernel copies each page twice.
 //!
-//! The kernel lets a debugger write by this file to memory that its process may only read. So before each write the kernel is asked
-//! whether the process itself may write there, by `/proc/PID/maps`.
+//! The kernel lets a debugger write by this file to memory that its process may only read. So before each
+//! write the kernel is asked whether the process itself may write there, by `/proc/PID/maps`.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -42,19 +42,20 @@ pub struct ProcMem {
 }
 
 impl ProcMem {
-    /// Opens the memory of process `pid`, once it is known to be of the process meant: it has the number `nonce` at
-    /// `addr_of_nonce`, as that said by other means.
+    /// Opens the memory of process `pid`, once it is known to be of the process meant: it has the number
+    /// `nonce` at `addr_of_nonce`, as that said by other means.
     ///
     /// # Errors
-    /// [`CmaError::Stranger`] if the number differs; [`CmaError::Gone`], [`CmaError::Denied`], or [`CmaError::Os`] where there
-    /// are no file descriptors.
+    /// [`CmaError::Stranger`] if the number differs; [`CmaError::Gone`], [`CmaError::Denied`], or
+    /// [`CmaError::Os`] where there are no file descriptors.
     pub fn open(pid: u32, addr_of_nonce: u64, nonce: u64) -> Result<ProcMem, CmaError> {
         let open = |name: &str, flags| {
             let path = format!("/proc/{pid}/{name}");
             let file = rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty());
             file.map(File::from).map_err(refused)
         };
-        // In this order: where another program is executed between the two, its memory does not have the number.
+        // In this order: where another program is executed between the two, its memory does not have the
+        // number.
         let maps = open("maps", OFlags::RDONLY)?;
         let memory = open("mem", OFlags::RDWR)?;
         let mut found = [0; 8];
@@ -66,14 +67,16 @@ impl ProcMem {
         }
     }
 
-    /// Writes the `local` pieces of this process to the `remote` pieces of that one, as [`write_to`](crate::cma::write_to) does;
-    /// two system calls for each piece, or part of one, that has one length on both sides. No allocation, since Linux 6.11.
+    /// Writes the `local` pieces of this process to the `remote` pieces of that one, as
+    /// [`write_to`](crate::cma::write_to) does; two system calls for each piece, or part of one, that has one
+    /// length on both sides. No allocation, since Linux 6.11.
     ///
     /// # Errors
     /// As for [`write_to`](crate::cma::write_to).
     ///
     /// # Safety
-    /// No part of the local pieces may be written by this process during the call. The other process must expect the write.
+    /// No part of the local pieces may be written by this process during the call. The other process must
+    /// expect the write.
     pub unsafe fn write(&self, remote: &[Iov], local: &[Iov]) -> Result<(), CmaError> {
         let bytes = |pieces: &[Iov]| pieces.iter().fold(0_u64, |sum, piece| sum.saturating_add(piece.len));
         if bytes(remote) != bytes(local) {
@@ -125,7 +128,8 @@ impl ProcMem {
     fn writable(&self, part: Iov) -> Result<Option<u64>, CmaError> {
         let size = size_of::<Query>() as u64;
         let mut query = Query { size, flags: QUERY_WRITABLE, addr: part.addr, ..Query::default() };
-        // SAFETY: the kernel reads and writes the structure, whose size it is told, while it is borrowed here.
+        // SAFETY: the kernel reads and writes the structure, whose size it is told, while it is borrowed
+        // here.
         let rc = unsafe { libc::ioctl(self.maps.as_raw_fd(), QUERY, &raw mut query) };
         let end = match rc {
             0 => Some(query.end),
@@ -139,7 +143,8 @@ impl ProcMem {
         Ok(end.map(|end| part.len.min(end - part.addr)))
     }
 
-    /// The end of the mapping in which an address lies, if the process may write there: on kernels that have it in text only.
+    /// The end of the mapping in which an address lies, if the process may write there: on kernels that have
+    /// it in text only.
     #[cold]
     fn writable_by_text(&self, addr: u64) -> Result<Option<u64>, CmaError> {
         let (mut text, mut chunk) = (Vec::new(), [0; 16 << 10]);

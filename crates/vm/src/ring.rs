@@ -1,17 +1,18 @@
 //! A ring of messages from one producer to one consumer, in memory that both processes map.
 //!
-//! A message is seven words and a payload. Its *slot* is one cache line: word 0 holds the message's sequence number
-//! and the payload's length, words 1 to 7 the body. The consumer polls word 0 of the very slot that comes next, the
-//! producer writes it last, so a short message costs the transfer of one cache line and nothing else. Sequence
-//! numbers differ from lap to lap, so slots need no clearing. A payload goes into an area of its own, cut into cache
-//! lines and used round and round; where it starts, each side computes from the lengths so far.
+//! A message is seven words and a payload. Its *slot* is one cache line: word 0 holds the message's sequence
+//! number and the payload's length, words 1 to 7 the body. The consumer polls word 0 of the very slot that
+//! comes next, the producer writes it last, so a short message costs the transfer of one cache line and
+//! nothing else. Sequence numbers differ from lap to lap, so slots need no clearing. A payload goes into an
+//! area of its own, cut into cache lines and used round and round; where it starts, each side computes from
+//! the lengths so far.
 //!
-//! The consumer's own line tells the producer how many slots are free again, in batches of a quarter ring, and
-//! whether the producer should ring the doorbell ([`Attention`]). The rest of the line is never read, so in a steady
-//! exchange it rarely moves.
+//! The consumer's own line tells the producer how many slots are free again, in batches of a quarter ring,
+//! and whether the producer should ring the doorbell ([`Attention`]). The rest of the line is never read, so
+//! in a steady exchange it rarely moves.
 //!
-//! Neither side trusts the other: whatever is found in the ring gives a message (of the right size, saying anything),
-//! or [`Corrupt`], and never a panic, an endless loop or an access elsewhere.
+//! Neither side trusts the other: whatever is found in the ring gives a message (of the right size, saying
+//! anything), or [`Corrupt`], and never a panic, an endless loop or an access elsewhere.
 
 use std::ops::Deref;
 
@@ -26,7 +27,8 @@ const FREED: usize = 0;
 const ATTENTION: usize = 1;
 /// Two lines: processors fetch them in pairs, and the first slot is written by the other side.
 const HEADER_WORDS: usize = 2 * LINE_WORDS;
-/// Empty polls after which the consumer publishes what it has freed: it has the time, and the producer may wait.
+/// Empty polls after which the consumer publishes what it has freed: it has the time, and the producer may
+/// wait.
 const IDLE_POLLS: u32 = 1024;
 
 /// The sizes of a ring: what its two ends must agree on.
@@ -54,7 +56,8 @@ impl RingLayout {
     }
 
     fn check(&self, words: usize) -> Result<(), BadLayout> {
-        // With this the sizes below neither overflow nor outgrow the 32 bits of a length or a sequence number.
+        // With this the sizes below neither overflow nor outgrow the 32 bits of a length or a sequence
+        // number.
         let sane = self.slots.is_power_of_two() && self.slots <= 1 << 24 && self.payload_bytes <= 1 << 30;
         if !sane || words < self.words() {
             return Err(BadLayout { layout: *self, words });
@@ -76,7 +79,8 @@ pub struct BadLayout {
 /// What the consumer does about a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attention {
-    /// Cold: it looks when the doorbell rings. A new ring is cold, since its consumer need not know of it yet.
+    /// Cold: it looks when the doorbell rings. A new ring is cold, since its consumer need not know of it
+    /// yet.
     Doorbell,
     /// Hot: it polls, and the doorbell may stay still.
     Polled,
@@ -87,8 +91,8 @@ const POLLED: u64 = 1;
 /// How the producer keeps "publish, then look whether the consumer sleeps" in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FenceMode {
-    /// With nothing: the consumer calls [`heavy_fence`](crate::membarrier::heavy_fence) when it turns a ring cold.
-    /// Only between processes that have both [registered](crate::membarrier::register).
+    /// With nothing: the consumer calls [`heavy_fence`](crate::membarrier::heavy_fence) when it turns a ring
+    /// cold. Only between processes that have both [registered](crate::membarrier::register).
     Asymmetric,
     /// With a full fence for every message.
     Symmetric,
@@ -232,8 +236,8 @@ impl Places {
         &words[HEADER_WORDS + (position & self.slot_mask) as usize * LINE_WORDS]
     }
 
-    /// The words of a payload of `len` bytes that starts at line `line`, counted from the ring's first: the second
-    /// run is what goes on at the start of the area. `len` must have been checked against the area.
+    /// The words of a payload of `len` bytes that starts at line `line`, counted from the ring's first: the
+    /// second run is what goes on at the start of the area. `len` must have been checked against the area.
     #[inline(always)]
     fn payload<'a>(
         &self,
@@ -267,13 +271,15 @@ pub struct Producer<M> {
     words: M,
     places: Places,
     fence: FenceMode,
-    /// Messages put in, in all, and how many they can be before we look again how many the consumer has taken out.
+    /// Messages put in, in all, and how many they can be before we look again how many the consumer has taken
+    /// out.
     pushed: u64,
     pushed_max: u64,
     /// Payload lines put in, and how many they can be, likewise.
     line: u64,
     line_max: u64,
-    /// For every slot, `line` after its message: what is free again follows from `freed`, with nothing to trust.
+    /// For every slot, `line` after its message: what is free again follows from `freed`, with nothing to
+    /// trust.
     line_after: Box<[u64]>,
 }
 
@@ -355,8 +361,8 @@ impl<M: Deref<Target = [AtomicU64]>> Producer<M> {
         store_bytes(straight.iter().chain(wrapped), payload);
     }
 
-    /// After publishing. The fence is against the one between the consumer's turning cold and its last look: either
-    /// it sees the message, or we see that it wants the doorbell.
+    /// After publishing. The fence is against the one between the consumer's turning cold and its last look:
+    /// either it sees the message, or we see that it wants the doorbell.
     #[inline(always)]
     pub(crate) fn wants_doorbell(&self) -> bool {
         match self.fence {
@@ -402,8 +408,9 @@ impl<M: Deref<Target = [AtomicU64]>> Consumer<M> {
         (word >> 32) as u32 == (self.taken + 1) as u32
     }
 
-    /// Takes the next message out, or says `false` if there is none. `payload` becomes the payload; it allocates only
-    /// while it has not grown to the longest one yet. Without a message both are left as they are.
+    /// Takes the next message out, or says `false` if there is none. `payload` becomes the payload; it
+    /// allocates only while it has not grown to the longest one yet. Without a message both are left as they
+    /// are.
     ///
     /// # Errors
     /// [`Corrupt`] if the producer broke the protocol; the same again if called again.
@@ -415,8 +422,8 @@ impl<M: Deref<Target = [AtomicU64]>> Consumer<M> {
             self.note_idle();
             return Ok(false);
         }
-        // The whole slot, and the payload, were written before word 0. What a hostile producer writes after it only
-        // changes what the message says.
+        // The whole slot, and the payload, were written before word 0. What a hostile producer writes after
+        // it only changes what the message says.
         load_body(slot, body);
         let len = word as u32 as usize;
         if len == 0 {
@@ -435,8 +442,8 @@ impl<M: Deref<Target = [AtomicU64]>> Consumer<M> {
         Ok(true)
     }
 
-    /// Takes the next message out if it has no payload and its body begins like this, and returns the rest of it. `None` says
-    /// nothing else.
+    /// Takes the next message out if it has no payload and its body begins like this, and returns the rest of
+    /// it. `None` says nothing else.
     #[inline]
     pub(crate) fn pop_like(&mut self, head: &[u64; HEAD_WORDS]) -> Option<[u64; 7 - HEAD_WORDS]> {
         let slot = self.places.slot(&self.words, self.taken);
@@ -459,8 +466,8 @@ impl<M: Deref<Target = [AtomicU64]>> Consumer<M> {
     }
 
     /// Tells the producer about every slot that is free again. Needed before this end stops polling with
-    /// [`pop`](Consumer::pop), which does it by itself after a quarter ring or many polls that found nothing; turning
-    /// cold does it too. Says whether there was anything to tell.
+    /// [`pop`](Consumer::pop), which does it by itself after a quarter ring or many polls that found nothing;
+    /// turning cold does it too. Says whether there was anything to tell.
     pub fn flush_credits(&mut self) -> bool {
         let news = self.published != self.taken;
         if news {

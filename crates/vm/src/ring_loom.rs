@@ -17,8 +17,8 @@ fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     builder.check(model);
 }
 
-/// Three messages with payloads through two slots: what comes out is whole and in order, and a slot or a payload line
-/// is never written again before it was read.
+/// Three messages with payloads through two slots: what comes out is whole and in order, and a slot or a
+/// payload line is never written again before it was read.
 #[test]
 fn loom_messages_are_whole() {
     check(2, || {
@@ -46,8 +46,8 @@ fn loom_messages_are_whole() {
     });
 }
 
-/// A consumer that polls, turns cold and sleeps without a limit: a message that comes without a doorbell after its
-/// last look would leave it asleep, and loom calls that a deadlock.
+/// A consumer that polls, turns cold and sleeps without a limit: a message that comes without a doorbell
+/// after its last look would leave it asleep, and loom calls that a deadlock.
 fn hot_to_cold(fence: FenceMode) {
     check(3, move || {
         let layout = RingLayout { slots: 4, payload_bytes: 0 };

@@ -254,7 +254,8 @@ proptest! {
         }
     }
 
-    /// A peer that scribbles anywhere: whatever we then do ends, in an error or in a message of possible size.
+    /// A peer that scribbles anywhere: whatever we then do ends, in an error or in a message of possible
+    /// size.
     #[test]
     fn scribbling_never_panics(
         slots in 0..4_u32,

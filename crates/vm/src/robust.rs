@@ -1,19 +1,20 @@
 //! A word of shared memory that the kernel itself marks when this process ends: a robust futex.
 //!
-//! Cross-memory attach names a process by its number, which the kernel gives to another process once the first has ended
-//! and been reaped. News of the end may come later than that: whoever hears it may have been stopped. The mark never
-//! does. Each thread may tell the kernel of a list of words in which it has put its own number (`set_robust_list(2)`).
-//! The kernel walks that list when the thread ends, before it gives up the thread's memory, and so before the process
-//! can be reaped and its number be free. It does so however the thread ends: by `exit`, by a signal, or as the process
-//! executes another program, which ends its memory as well.
+//! Cross-memory attach names a process by its number, which the kernel gives to another process once the
+//! first has ended and been reaped. News of the end may come later than that: whoever hears it may have been
+//! stopped. The mark never does. Each thread may tell the kernel of a list of words in which it has put its
+//! own number (`set_robust_list(2)`). The kernel walks that list when the thread ends, before it gives up the
+//! thread's memory, and so before the process can be reaped and its number be free. It does so however the
+//! thread ends: by `exit`, by a signal, or as the process executes another program, which ends its memory as
+//! well.
 //!
-//! The C library has such a list for each thread, of the robust mutexes that the thread holds. So a thread of our own
-//! [holds](Held) the word: it does nothing else, and lives as long as the word is held, whichever thread asked for it.
-//! A child made by `fork` has no such thread and no list: its end marks nothing.
+//! The C library has such a list for each thread, of the robust mutexes that the thread holds. So a thread of
+//! our own [holds](Held) the word: it does nothing else, and lives as long as the word is held, whichever
+//! thread asked for it. A child made by `fork` has no such thread and no list: its end marks nothing.
 //!
-//! The list lies beside the word, in memory that is shared and not in this process's own: a process that is killed for
-//! want of memory loses its own memory before the kernel looks there. Peers may write both. The kernel then writes to
-//! nothing but words of the ending process that hold the number of the holding thread.
+//! The list lies beside the word, in memory that is shared and not in this process's own: a process that is
+//! killed for want of memory loses its own memory before the kernel looks there. Peers may write both. The
+//! kernel then writes to nothing but words of the ending process that hold the number of the holding thread.
 
 use std::io;
 use std::sync::Arc;
@@ -30,8 +31,8 @@ use crate::signals::without_signals;
 pub const WORDS: usize = 5;
 /// Where the entry is: the kernel's `struct robust_list`, one pointer.
 const ENTRY: usize = 1;
-/// Where the head is: the kernel's `struct robust_list_head`: the first entry, how far the words lie from their
-/// entries, and an entry that is about to come or go.
+/// Where the head is: the kernel's `struct robust_list_head`: the first entry, how far the words lie from
+/// their entries, and an entry that is about to come or go.
 const HEAD: usize = 2;
 const HEAD_BYTES: usize = 24;
 
@@ -69,7 +70,8 @@ impl EndWord {
 
     #[inline(always)]
     fn word(&self) -> u64 {
-        // SAFETY: `at` has made it of one word, which is compared with nothing here as this is read before each attach.
+        // SAFETY: `at` has made it of one word, which is compared with nothing here as this is read before
+        // each attach.
         unsafe { self.0.get_unchecked(0) }.load(Ordering::Acquire)
     }
 }
@@ -85,12 +87,12 @@ pub struct Held {
 }
 
 impl Held {
-    /// Has the kernel mark the word at `offset` of `memory`, a multiple of 8 with room for [`WORDS`] words, when this
-    /// process ends. Any thread may call, and may end.
+    /// Has the kernel mark the word at `offset` of `memory`, a multiple of 8 with room for [`WORDS`] words,
+    /// when this process ends. Any thread may call, and may end.
     ///
     /// # Errors
-    /// When there is no thread to be had, or the kernel (or a system call filter) has no robust futexes. The word does not tell of
-    /// this process then.
+    /// When there is no thread to be had, or the kernel (or a system call filter) has no robust futexes. The
+    /// word does not tell of this process then.
     ///
     /// # Panics
     /// When the words are not wholly inside `memory`.
@@ -143,7 +145,8 @@ fn hold(words: &Words, done: &AtomicBool, tell: &SyncSender<io::Result<()>>) {
     let _ = set_list(before);
 }
 
-/// Makes this thread the word's holder, as far as the kernel is concerned. Gives the list that the thread had before.
+/// Makes this thread the word's holder, as far as the kernel is concerned. Gives the list that the thread had
+/// before.
 fn list(words: &Words) -> io::Result<usize> {
     let before = own_list()?;
     let addr = |word: usize| (&raw const words[word]).expose_provenance() as u64;
@@ -167,8 +170,9 @@ fn own_list() -> io::Result<usize> {
 
 /// Tells the kernel the address of the head of this thread's list.
 fn set_list(head: usize) -> io::Result<()> {
-    // SAFETY: the kernel takes the address as a number, and looks there when this thread ends, expecting nothing: it
-    // checks each address that it follows. What it then changes are words that hold this very thread's number.
+    // SAFETY: the kernel takes the address as a number, and looks there when this thread ends, expecting
+    // nothing: it checks each address that it follows. What it then changes are words that hold this very
+    // thread's number.
     let rc = unsafe { libc::syscall(libc::SYS_set_robust_list, head, HEAD_BYTES) };
     if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
@@ -188,8 +192,9 @@ mod tests {
 
     /// Does something in a child made by `fork`, which ends by that, and waits for it.
     fn in_child(act: impl FnOnce()) -> i32 {
-        // SAFETY: the child calls only what the tests below give it, and leaves without running any other code of this
-        // process; of what other threads may have locked it uses the C library's allocator alone, which survives forks.
+        // SAFETY: the child calls only what the tests below give it, and leaves without running any other
+        // code of this process; of what other threads may have locked it uses the C library's allocator
+        // alone, which survives forks.
         let child = unsafe { libc::fork() };
         assert!(child >= 0, "a child");
         if child == 0 {

@@ -7,8 +7,8 @@ use rustix::io::Errno;
 
 use crate::shared::SharedMemory;
 
-/// What `fstatfs` calls the file system behind an ordinary memfd. One of huge pages has another number and raises
-/// SIGBUS when the pool of huge pages is empty, so it is refused from a peer.
+/// What `fstatfs` calls the file system behind an ordinary memfd. One of huge pages has another number and
+/// raises SIGBUS when the pool of huge pages is empty, so it is refused from a peer.
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 
 /// The size of a page: what [`Segment::punch`] gives back is whole pages.
@@ -16,8 +16,9 @@ pub const PAGE_BYTES: u64 = 4096;
 
 /// A sealed memfd of fixed size and its mapping in this process.
 ///
-/// It is sparse: a page exists once somebody touched it, and no longer when it was punched out. Nothing in the file
-/// system names it, so it goes with the last process that has it open or mapped, however that one ends.
+/// It is sparse: a page exists once somebody touched it, and no longer when it was punched out. Nothing in
+/// the file system names it, so it goes with the last process that has it open or mapped, however that one
+/// ends.
 #[derive(Debug)]
 pub struct Segment {
     fd: OwnedFd,
@@ -73,12 +74,12 @@ fn os(call: &'static str) -> impl Fn(Errno) -> SegmentError {
 }
 
 impl Segment {
-    /// Makes a segment of `len` bytes, all zero, none of them backed by memory yet. `name` is for people who look
-    /// into `/proc`.
+    /// Makes a segment of `len` bytes, all zero, none of them backed by memory yet. `name` is for people who
+    /// look into `/proc`.
     ///
     /// # Errors
-    /// [`SegmentError::BadLength`] if `len` is zero or no file can be so long; [`SegmentError::Os`] if the kernel
-    /// refuses.
+    /// [`SegmentError::BadLength`] if `len` is zero or no file can be so long; [`SegmentError::Os`] if the
+    /// kernel refuses.
     pub fn create(name: &str, len: u64) -> Result<Segment, SegmentError> {
         if len == 0 || i64::try_from(len).is_err() {
             return Err(SegmentError::BadLength { len });
@@ -88,7 +89,8 @@ impl Segment {
         Segment::sealed(fd, len)
     }
 
-    /// Makes a memory file of this process's that is not sealed yet a segment of `len` bytes, no fewer than it has.
+    /// Makes a memory file of this process's that is not sealed yet a segment of `len` bytes, no fewer than
+    /// it has.
     ///
     /// # Errors
     /// As for [`Segment::create`].
@@ -118,12 +120,12 @@ impl Segment {
         Ok(segment)
     }
 
-    /// Maps the segment behind a descriptor that a peer sent. Whatever the descriptor is, the result is a segment
-    /// that can be touched without danger, or an error.
+    /// Maps the segment behind a descriptor that a peer sent. Whatever the descriptor is, the result is a
+    /// segment that can be touched without danger, or an error.
     ///
     /// # Errors
-    /// [`SegmentError::NotMemfd`], [`SegmentError::Unsealed`], [`SegmentError::BadLength`] for a descriptor that is
-    /// not what [`Segment::create`] makes; [`SegmentError::Os`] if it cannot be mapped.
+    /// [`SegmentError::NotMemfd`], [`SegmentError::Unsealed`], [`SegmentError::BadLength`] for a descriptor
+    /// that is not what [`Segment::create`] makes; [`SegmentError::Os`] if it cannot be mapped.
     pub fn open(fd: OwnedFd) -> Result<Segment, SegmentError> {
         let seals = rustix::fs::fcntl_get_seals(&fd).map_err(|_| SegmentError::NotMemfd)?;
         let system = rustix::fs::fstatfs(&fd).map_err(os("fstatfs"))?;
@@ -141,8 +143,8 @@ impl Segment {
         }
     }
 
-    /// Asks for huge pages at this mapping, which the system gives where it is set to `advise`. Each is 2 MiB from when one byte of
-    /// it is touched.
+    /// Asks for huge pages at this mapping, which the system gives where it is set to `advise`. Each is 2 MiB
+    /// from when one byte of it is touched.
     pub fn prefer_huge_pages(&self) {
         self.memory.prefer_huge_pages();
     }
@@ -167,11 +169,12 @@ impl Segment {
         self.memory.is_empty()
     }
 
-    /// Gives the memory of a range of whole pages back to the system; it then reads as zeros, in every process.
+    /// Gives the memory of a range of whole pages back to the system; it then reads as zeros, in every
+    /// process.
     ///
     /// # Errors
-    /// [`SegmentError::NotPages`] if the range is not made of whole pages of the segment, [`SegmentError::Os`] if
-    /// the kernel refuses.
+    /// [`SegmentError::NotPages`] if the range is not made of whole pages of the segment,
+    /// [`SegmentError::Os`] if the kernel refuses.
     pub fn punch(&self, offset: u64, len: u64) -> Result<(), SegmentError> {
         let inside =
             offset.checked_add(len).is_some_and(|end| end <= self.len().next_multiple_of(PAGE_BYTES));
@@ -183,7 +186,8 @@ impl Segment {
             .map_err(os("fallocate"))
     }
 
-    /// Takes memory for a range of bytes now, so that no touch of it fails later. Pages that have some keep it.
+    /// Takes memory for a range of bytes now, so that no touch of it fails later. Pages that have some keep
+    /// it.
     ///
     /// # Errors
     /// [`SegmentError::Os`] where the system has no more, or the range is not of the segment.

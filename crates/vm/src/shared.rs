@@ -12,9 +12,10 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 /// A share of a mapping of a whole file, which is unmapped once the last share is dropped.
 ///
-/// Any thread may use it at any time, and so may any other process that maps the same file: values are copied in and
-/// out, one at a time or in bulk, and no reference to plain bytes is ever handed out. Accesses of 1, 2, 4 or 8 bytes
-/// at a multiple of their size are single relaxed atomic accesses; larger or unaligned ones may be seen in parts.
+/// Any thread may use it at any time, and so may any other process that maps the same file: values are copied
+/// in and out, one at a time or in bulk, and no reference to plain bytes is ever handed out. Accesses of 1,
+/// 2, 4 or 8 bytes at a multiple of their size are single relaxed atomic accesses; larger or unaligned ones
+/// may be seen in parts.
 #[derive(Clone)]
 pub struct SharedMemory {
     /// As in the mapping: who reaches memory often finds it here, one step nearer.
@@ -42,7 +43,8 @@ pub struct Outside {
     pub size: u64,
 }
 
-/// `count` blocks of `block` bytes each, their starts `there` bytes apart in a mapping and `here` bytes apart in a slice.
+/// `count` blocks of `block` bytes each, their starts `there` bytes apart in a mapping and `here` bytes apart
+/// in a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Blocks {
     /// Bytes of a block.
@@ -56,8 +58,8 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    /// Bytes from the first block's start to the last one's end there, once those here are known to be at most `len`; `None`
-    /// where there are no bytes to copy.
+    /// Bytes from the first block's start to the last one's end there, once those here are known to be at
+    /// most `len`; `None` where there are no bytes to copy.
     fn span(&self, offset: u64, len: usize) -> Result<Option<u64>, Outside> {
         if self.count == 0 || self.block == 0 {
             return Ok(None);
@@ -73,13 +75,15 @@ impl Blocks {
     }
 }
 
-/// Bytes that one call of memmove copies at most, where copies are cut. For longer ones C libraries go other ways, which are made for memory
-/// that nobody else is about to use. On a processor of 1 MiB of second cache (Zen 5, glibc 2.36), 2 MiB that another process had just written took 51 us
-/// in one call and 38 so, and 32 MiB copied in, most of which does not stay in any cache, 1,300 and 1,050.
+/// Bytes that one call of memmove copies at most, where copies are cut. For longer ones C libraries go other
+/// ways, which are made for memory that nobody else is about to use. On a processor of 1 MiB of second cache
+/// (Zen 5, glibc 2.36), 2 MiB that another process had just written took 51 us in one call and 38 so, and 32
+/// MiB copied in, most of which does not stay in any cache, 1,300 and 1,050.
 const AT_ONCE: usize = 256 << 10;
 
-/// Copies out of shared memory are cut if they are no longer: more bytes stay in no cache, and C libraries' way past the caches is faster. There,
-/// 48 MiB took 2.6 ms in one call and 3.0 in many, and 24 MiB 0.92 and 0.84; into shared memory many calls are faster at any length.
+/// Copies out of shared memory are cut if they are no longer: more bytes stay in no cache, and C libraries'
+/// way past the caches is faster. There, 48 MiB took 2.6 ms in one call and 3.0 in many, and 24 MiB 0.92 and
+/// 0.84; into shared memory many calls are faster at any length.
 const OUT_MAX: usize = 24 << 20;
 
 /// Copies bytes that may overlap; in several calls if they do not, and are no more than `cut_max`.
@@ -89,7 +93,7 @@ const OUT_MAX: usize = 24 << 20;
 #[inline]
 unsafe fn copy(from: *const u8, to: *mut u8, len: usize, cut_max: usize) {
     if len <= AT_ONCE || len > cut_max || from.addr().abs_diff(to.addr()) < len {
-        // SAFETY: the caller promises what this asks for: `len` readable bytes here, and as many writable ones there.
+        // SAFETY: the caller promises just that: `len` readable bytes here, and as many writable ones there.
         return unsafe { ptr::copy(from, to, len) };
     }
     for at in (0..len).step_by(AT_ONCE) {
@@ -133,11 +137,11 @@ unsafe fn copy_each(from: (*const u8, usize), to: (*mut u8, usize), count: usize
 impl SharedMemory {
     /// Maps the first `len` bytes of `fd`, readable, writable and shared, without reserving memory for them.
     ///
-    /// The caller vouches that the file cannot become shorter than `len`: otherwise a later access is a SIGBUS.
+    /// The caller vouches that the file stays as long as `len`: otherwise a later access is a SIGBUS.
     pub(crate) fn map(fd: BorrowedFd<'_>, len: usize) -> rustix::io::Result<SharedMemory> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::NORESERVE;
-        // SAFETY: without MAP_FIXED the kernel chooses a range that nothing else uses, so no memory of ours changes.
+        // SAFETY: without MAP_FIXED the kernel chooses an unused range, so no memory of ours changes.
         let base = unsafe { rustix::mm::mmap(ptr::null_mut(), len, protection, flags, fd, 0) }?;
         let base =
             NonNull::new(base.cast()).expect("the kernel maps nothing at address zero unless asked to");
@@ -179,10 +183,11 @@ impl SharedMemory {
     pub fn store<T: Pod>(&self, offset: u64, value: T) -> Result<(), Outside> {
         let at = self.at(offset, size_of::<T>() as u64)?;
         let bytes = bytemuck::bytes_of(&value);
-        // SAFETY: `at` starts `size_of::<T>()` bytes that are mapped writable for as long as `self` lives (checked
-        // above). The atomic types are used only at multiples of their size. `bytes` is a local value, so the copy's
-        // source and target are apart. Other processes may access these bytes at the same time: the hardware makes
-        // that an interleaving, and no reference to them exists that could assume otherwise.
+        // SAFETY: `at` starts `size_of::<T>()` bytes that are mapped writable for as long as `self` lives
+        // (checked above). The atomic types are used only at multiples of their size. `bytes` is a local
+        // value, so the copy's source and target are apart. Other processes may access these bytes at the
+        // same time: the hardware makes that an interleaving, and no reference to them exists that could
+        // assume otherwise.
         unsafe {
             match size_of::<T>() {
                 8 if at.addr() % 8 == 0 => {
@@ -213,8 +218,8 @@ impl SharedMemory {
         let at = self.at(offset, size_of::<T>() as u64)?;
         let mut value = T::zeroed();
         let bytes = bytemuck::bytes_of_mut(&mut value);
-        // SAFETY: as in `store`: the bytes are mapped readable while `self` lives, the atomics are aligned, the
-        // target is a local value, and any bytes at all are a valid `T`, whatever a peer writes meanwhile.
+        // SAFETY: as in `store`: the bytes are mapped readable while `self` lives, the atomics are aligned,
+        // the target is a local value, and any bytes are a valid `T`, whatever a peer writes meanwhile.
         unsafe {
             match size_of::<T>() {
                 8 if at.addr() % 8 == 0 => {
@@ -243,9 +248,9 @@ impl SharedMemory {
     #[inline]
     pub fn copy_in(&self, offset: u64, bytes: &[u8]) -> Result<(), Outside> {
         let at = self.at(offset, bytes.len() as u64)?;
-        // SAFETY: the target is `bytes.len()` mapped writable bytes (checked above, alive with `self`); the source is
-        // a borrowed slice, which may lie in this mapping where the heap's owner made it of a bare pointer: the two may
-        // overlap. Races with other processes only decide which bytes end there.
+        // SAFETY: the target is `bytes.len()` mapped writable bytes (checked above, alive with `self`); the
+        // source is a borrowed slice, which may lie in this mapping where the heap's owner made it of a bare
+        // pointer: the two may overlap. Races with other processes only decide which bytes end there.
         unsafe { copy(bytes.as_ptr(), at, bytes.len(), usize::MAX) };
         Ok(())
     }
@@ -257,9 +262,9 @@ impl SharedMemory {
     #[inline]
     pub fn copy_out(&self, offset: u64, bytes: &mut [u8]) -> Result<(), Outside> {
         let at = self.at(offset, bytes.len() as u64)?;
-        // SAFETY: the source is `bytes.len()` mapped readable bytes (checked above, alive with `self`); the target is
-        // a slice borrowed for writing, which the source may overlap for the reason given in `copy_in`. Whatever bytes a
-        // racing peer leaves are valid `u8`s.
+        // SAFETY: the source is `bytes.len()` mapped readable bytes (checked above, alive with `self`); the
+        // target is a slice borrowed for writing, which the source may overlap for the reason given in
+        // `copy_in`. Whatever bytes a racing peer leaves are valid `u8`s.
         unsafe { copy(at, bytes.as_mut_ptr(), bytes.len(), OUT_MAX) };
         Ok(())
     }
@@ -279,16 +284,17 @@ impl SharedMemory {
         Ok(at.cast_const().cast())
     }
 
-    /// Copies blocks of `bytes` to `offset` and on, where they lie `there` bytes apart. They may lie over one another there: then
-    /// the last has what both have.
+    /// Copies blocks of `bytes` to `offset` and on, where they lie `there` bytes apart. They may lie over one
+    /// another there: then the last has what both have.
     ///
     /// # Errors
-    /// [`Outside`] if the blocks do not lie inside the mapping, or not inside `bytes`; then nothing is written.
+    /// [`Outside`] if the blocks do not lie inside the mapping, or not inside `bytes`; then nothing is
+    /// written.
     pub fn copy_in_blocks(&self, offset: u64, bytes: &[u8], blocks: Blocks) -> Result<(), Outside> {
         let Some(there) = blocks.span(offset, bytes.len())? else { return Ok(()) };
         let at = self.at(offset, there)?;
-        // SAFETY: both spans lie within the mapping and within the slice (checked above), which are apart for the reason given
-        // in `copy_in`, and so does every block. No stride is longer than its span, and thus fits.
+        // SAFETY: both spans lie within the mapping and within the slice (checked above), which are apart for
+        // the reason given in `copy_in`, and so does every block. No stride is longer than its span: it fits.
         unsafe { copy_blocks((bytes.as_ptr(), blocks.here), (at, blocks.there as usize), blocks) };
         Ok(())
     }
@@ -305,12 +311,13 @@ impl SharedMemory {
         Ok(())
     }
 
-    /// Copies `len` bytes from `source_offset` of `source` to `offset` of this mapping, like memmove: the two may be
-    /// one mapping, or two of the same file, and if they overlap within one mapping the bytes arrive unmixed.
+    /// Copies `len` bytes from `source_offset` of `source` to `offset` of this mapping, like memmove: the two
+    /// may be one mapping, or two of the same file, and if they overlap within one mapping the bytes arrive
+    /// unmixed.
     ///
     /// # Errors
-    /// [`Outside`] naming the first of the two ranges, target before source, that is not inside its mapping; then
-    /// nothing is written.
+    /// [`Outside`] naming the first of the two ranges, target before source, that is not inside its mapping;
+    /// then nothing is written.
     #[inline]
     pub fn copy_within_from(
         &self,
@@ -386,8 +393,9 @@ impl SharedMemory {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: `map` made exactly this mapping and nothing else unmaps it; whatever reaches into it has a share of
-        // this, or borrows one, so nothing does any more. Failure (impossible for such a range) would only leak.
+        // SAFETY: `map` made exactly this mapping and nothing else unmaps it; whatever reaches into it has a
+        // share of this, or borrows one, so nothing does any more. Failure (impossible for such a range)
+        // would only leak.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
@@ -402,12 +410,14 @@ impl fmt::Debug for SharedMemory {
 unsafe impl Send for Mapping {}
 // SAFETY: a shared one gives nothing; only dropping the last share of it does anything.
 unsafe impl Sync for Mapping {}
-// SAFETY: a share of a mapping, which may be dropped on any thread, and its address, which is the same on all.
+// SAFETY: a share of a mapping, which any thread may drop, and its address, which is the same on all.
 unsafe impl Send for SharedMemory {}
-// SAFETY: every method works through copies or atomics that allow concurrent use, from other processes already.
+// SAFETY: every method works through copies or atomics that allow concurrent use, from other processes
+// already.
 unsafe impl Sync for SharedMemory {}
 
-/// A run of 64-bit words of a mapping, which lives as long as this handle: a slice of atomics that can be owned.
+/// A run of 64-bit words of a mapping, which lives as long as this handle: a slice of atomics that can be
+/// owned.
 #[derive(Clone, Debug)]
 pub struct Words {
     first: NonNull<AtomicU64>,
@@ -420,8 +430,9 @@ impl Deref for Words {
 
     #[inline(always)]
     fn deref(&self) -> &[AtomicU64] {
-        // SAFETY: `SharedMemory::words` checked that so many words lie inside the mapping and are aligned; the handle
-        // owns a share of the mapping, so they stay mapped while it is borrowed. Atomics may change under us.
+        // SAFETY: `SharedMemory::words` checked that so many words lie inside the mapping and are aligned;
+        // the handle owns a share of the mapping, so they stay mapped while it is borrowed. Atomics may
+        // change under us.
         unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.words) }
     }
 }

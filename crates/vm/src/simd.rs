@@ -4,20 +4,22 @@ use bytemuck::Pod;
 
 use crate::shared::{Outside, SharedMemory};
 
-/// Combines each of the first with that at the same place of the second, as far as both go: with the widest vectors that
-/// this processor has, if `combine` is something that the compiler makes vectors of.
+/// Combines each of the first with that at the same place of the second, as far as both go: with the widest
+/// vectors that this processor has, if `combine` is something that the compiler makes vectors of.
 #[inline]
 pub fn each<T: Copy>(into: &mut [T], from: &[T], combine: impl Fn(T, T) -> T) {
     let this = Each { into, from, combine };
     if this.into.len() < FEW { this.run() } else { by_widest(this) }
 }
 
-/// Combines each of `own` with those at the same place in all of `given`, one after the other, and with vectors like
+/// Combines each of `own` with those at the same place in all of `given`, one after the other, and with
+/// vectors like
 /// [`each`]: results go to `into`, which is what there is to be combined where there is no `own`. What is given lies in memory that
 /// others may write at any time: each is read once, whatever it is then.
 ///
 /// # Errors
-/// [`Outside`] if one of them has not so many bytes there, or the same bytes as `into`; then nothing is combined.
+/// [`Outside`] if one of them has not so many bytes there, or the same bytes as `into`; then nothing is
+/// combined.
 ///
 /// # Panics
 /// When `own` has not as many as `into`.
@@ -37,12 +39,12 @@ pub fn fold<T: Pod>(
 /// As many cost less than to ask what the processor has.
 const FEW: usize = 16;
 
-/// Operands of a [`fold`] that are read in one loop: so many streams of addresses every processor knows to read ahead, and the
-/// result is loaded and stored once for all of them.
+/// Operands of a [`fold`] that are read in one loop: so many streams of addresses every processor knows to
+/// read ahead, and the result is loaded and stored once for all of them.
 const TOGETHER: usize = 3;
 
-/// Bytes of a [`fold`] that are combined at a time, about: what they come to stays in the processor's first cache until all that is
-/// given for them is combined.
+/// Bytes of a [`fold`] that are combined at a time, about: what they come to stays in the processor's first
+/// cache until all that is given for them is combined.
 const CHUNK: usize = 4 << 10;
 
 /// A loop, to be compiled for several kinds of vectors.
@@ -113,9 +115,9 @@ impl<T: Pod, F: Fn(T, T) -> T> Loop for Fold<'_, T, F> {
             if let Some(own) = own {
                 into.copy_from_slice(&own[start..start + into.len()]);
             }
-            // SAFETY: each pointer begins as many values as there are in all chunks, which are mapped while the caller borrows the mappings,
-            // and are apart from them; `start + i` below is less. Any bytes are a `T`, and what others write there meanwhile only
-            // decides which they are.
+            // SAFETY: each pointer begins as many values as there are in all chunks, which are mapped while
+            // the caller borrows the mappings, and are apart from them; `start + i` below is less. Any bytes
+            // are a `T`, and what others write there meanwhile only decides which they are.
             let read = |from: *const T, i: usize| unsafe { from.add(start + i).read_unaligned() };
             for together in given.chunks(TOGETHER) {
                 match *together {

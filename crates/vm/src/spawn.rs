@@ -13,8 +13,8 @@ use rustix::process::{
 };
 
 /// Makes the process that `command` starts die by `SIGKILL` when the thread that starts it ends, however that
-/// happens. That thread must therefore live as long as the process is wanted. A process that the started one starts
-/// in turn is not covered.
+/// happens. That thread must therefore live as long as the process is wanted. A process that the started one
+/// starts in turn is not covered.
 pub fn die_with_parent(command: &mut Command) {
     let parent = getpid();
     let before_exec = move || {
@@ -22,17 +22,20 @@ pub fn die_with_parent(command: &mut Command) {
         // The parent may have died before the line above: then no signal comes any more.
         if getppid() == Some(parent) { Ok(()) } else { Err(rustix::io::Errno::SRCH.into()) }
     };
-    // SAFETY: `before_exec` runs between fork and exec in a process that may have had other threads, so it may only
-    // do what a signal handler may. It makes two system calls, and making an error of an error number does not
-    // allocate; it touches no memory but its copy of `parent`, which the command owns for as long as it can run.
+    // SAFETY: `before_exec` runs between fork and exec in a process that may have had other threads, so it
+    // may only do what a signal handler may. It makes two system calls, and making an error of an error
+    // number does not allocate; it touches no memory but its copy of `parent`, which the command owns for as
+    // long as it can run.
     unsafe {
         command.pre_exec(before_exec);
     }
 }
 
-/// Has the process that `command` starts block no signal: a blocked one is inherited, and would keep from it what is passed on.
+/// Has the process that `command` starts block no signal: a blocked one is inherited, and would keep from it
+/// what is passed on.
 pub fn unblock_signals_of(command: &mut Command) {
-    // SAFETY: `unblock` may be called where a signal handler may run: it makes one system call with memory of its own.
+    // SAFETY: `unblock` may be called where a signal handler may run: it makes one system call with memory of
+    // its own.
     unsafe {
         command.pre_exec(|| unblock(None));
     }
@@ -67,8 +70,8 @@ fn unblock(signals: Option<&[i32]>) -> io::Result<()> {
     if rc == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(rc)) }
 }
 
-/// While one lives, children of this process that have ended wait to be asked how. A process that ignores `SIGCHLD`, or was
-/// started so, is told of none otherwise. The last one dropped restores what was.
+/// While one lives, children of this process that have ended wait to be asked how. A process that ignores
+/// `SIGCHLD`, or was started so, is told of none otherwise. The last one dropped restores what was.
 #[derive(Debug)]
 pub struct ChildrenWait(());
 
@@ -115,16 +118,17 @@ impl Drop for ChildrenWait {
 fn disposition(new: Option<&libc::sigaction>) -> libc::sigaction {
     let mut before = MaybeUninit::<libc::sigaction>::zeroed();
     let new = new.map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: the kernel reads one structure, if any, and writes one, which live here; what is set is what was set before but for
-    // its flags, or the default, so any handler is one that this process has set itself.
+    // SAFETY: the kernel reads one structure, if any, and writes one, which live here; what is set is what
+    // was set before but for its flags, or the default, so any handler is one that this process has set
+    // itself.
     let rc = unsafe { libc::sigaction(libc::SIGCHLD, new, before.as_mut_ptr()) };
     assert_eq!(rc, 0, "the signal is one that can be handled");
     // SAFETY: it was zeroed, and any bytes are valid numbers and a valid address or none.
     unsafe { before.assume_init() }
 }
 
-/// A file descriptor of one's own for what whoever started this process left open under `number`, which stays open. Programs
-/// that this one starts do not get it.
+/// A file descriptor of one's own for what whoever started this process left open under `number`, which stays
+/// open. Programs that this one starts do not get it.
 ///
 /// # Errors
 /// Where nothing is open under that number.
@@ -152,11 +156,12 @@ pub struct PeerCredentials {
 /// # Errors
 /// When `socket` is not a connected Unix socket.
 pub fn peer_credentials(socket: BorrowedFd<'_>) -> io::Result<PeerCredentials> {
-    // rustix has this call, but its type for a process number cannot hold the zero that the kernel may return.
+    // rustix has this call, but its type for a process number cannot hold the zero that the kernel may
+    // return.
     let mut ucred = MaybeUninit::<libc::ucred>::uninit();
     let mut len = libc::socklen_t::try_from(size_of::<libc::ucred>()).expect("a dozen bytes");
-    // SAFETY: `ucred` and `len` are live locals for the length of the call, `len` holds the size of what the pointer
-    // points to, and the kernel writes no more than that. `socket` is borrowed, so it is open.
+    // SAFETY: `ucred` and `len` are live locals for the length of the call, `len` holds the size of what the
+    // pointer points to, and the kernel writes no more than that. `socket` is borrowed, so it is open.
     let rc = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -180,8 +185,9 @@ pub fn peer_credentials(socket: BorrowedFd<'_>) -> io::Result<PeerCredentials> {
 /// The kernel's `SO_PEERPIDFD`, since Linux 6.5; libc has no name for it.
 const SO_PEERPIDFD: libc::c_int = 77;
 
-/// A descriptor of the process at the other end of the connected Unix socket `socket`, whose number is `pid` here. Older kernels
-/// have one by the number only, which may have been given away since the process connected.
+/// A descriptor of the process at the other end of the connected Unix socket `socket`, whose number is `pid`
+/// here. Older kernels have one by the number only, which may have been given away since the process
+/// connected.
 ///
 /// # Errors
 /// When the process has no number here, is gone, or there are no descriptors.
@@ -189,8 +195,8 @@ pub fn peer_process(socket: BorrowedFd<'_>, pid: u32) -> io::Result<OwnedFd> {
     let known = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(Errno::SRCH)?;
     let mut process: libc::c_int = -1;
     let mut len = libc::socklen_t::try_from(size_of::<libc::c_int>()).expect("four bytes");
-    // SAFETY: two live locals for the length of the call, of which the kernel writes no more than `len` says; `socket` is
-    // borrowed, so it is open.
+    // SAFETY: two live locals for the length of the call, of which the kernel writes no more than `len` says;
+    // `socket` is borrowed, so it is open.
     let rc = unsafe {
         let to = (&raw mut process).cast();
         libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, SO_PEERPIDFD, to, &mut len)

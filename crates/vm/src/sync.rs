@@ -1,5 +1,5 @@
-//! The atomics of the lock-free parts, and what else they need of threads: the standard library's, or loom's when a
-//! model is checked.
+//! The atomics of the lock-free parts, and what else they need of threads: the standard library's, or loom's
+//! when a model is checked.
 
 use std::cell::Cell;
 
@@ -8,33 +8,34 @@ pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// The cheap half of an asymmetric fence: it only keeps the compiler from moving the accesses around it, because the
-/// other side's `membarrier` brings the processor's fence to us when it is needed.
+/// The cheap half of an asymmetric fence: it only keeps the compiler from moving the accesses around it,
+/// because the other side's `membarrier` brings the processor's fence to us when it is needed.
 #[cfg(not(any(loom, miri)))]
 #[inline(always)]
 pub(crate) fn light_fence() {
     std::sync::atomic::compiler_fence(Ordering::SeqCst);
 }
 
-/// loom and Miri do not know `membarrier`; what the pair of fences guarantees is what a pair of full fences guarantees.
+/// loom and Miri do not know `membarrier`; what the pair of fences guarantees is what a pair of full fences
+/// guarantees.
 #[cfg(any(loom, miri))]
 pub(crate) fn light_fence() {
     fence(Ordering::SeqCst);
 }
 
-/// Moves the lines of memory of `words`, just written, from this core's caches to the one that all cores share, where
-/// the processor can; another core gets them from there sooner, and as its own.
+/// Moves the lines of memory of `words`, just written, from this core's caches to the one that all cores
+/// share, where the processor can; another core gets them from there sooner, and as its own.
 ///
-/// The pause lets the writes reach the cache first; without it a line moves in some cases before they do, and comes
-/// back.
+/// The pause lets the writes reach the cache first; without it a line moves in some cases before they do, and
+/// comes back.
 #[inline(always)]
 pub(crate) fn hand_over(words: &[AtomicU64]) {
     #[cfg(all(target_arch = "x86_64", not(any(loom, miri))))]
     if demotes() {
         std::hint::spin_loop();
         for line in words.chunks(8) {
-            // SAFETY: cldemote is a hint: it changes no memory and no register, faults nowhere, and is defined to do
-            // nothing on processors that do not have it.
+            // SAFETY: cldemote is a hint: it changes no memory and no register, faults nowhere, and is
+            // defined to do nothing on processors that do not have it.
             unsafe {
                 std::arch::asm!("cldemote [{}]", in(reg) line.as_ptr(), options(nostack, preserves_flags))
             };
@@ -63,15 +64,15 @@ loom::thread_local! {
     static TOKEN: Cell<u64> = Cell::new(0);
 }
 
-/// A number that is this thread's alone, for the life of the process: 0 until [`assigned_token`] has been called in
-/// it.
+/// A number that is this thread's alone, for the life of the process: 0 until [`assigned_token`] has been
+/// called in it.
 #[inline(always)]
 pub(crate) fn own_token() -> u64 {
     TOKEN.with(Cell::get)
 }
 
-/// The number of [`own_token`], given out now if it was not before. They count up from 2 and are even, so that locks
-/// have a bit of each to themselves.
+/// The number of [`own_token`], given out now if it was not before. They count up from 2 and are even, so
+/// that locks have a bit of each to themselves.
 pub(crate) fn assigned_token() -> u64 {
     // The standard library's in loom's models, too: threads get different numbers however they are run.
     static LAST: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
@@ -89,9 +90,9 @@ pub(crate) fn forget_token() {
     TOKEN.set(0);
 }
 
-/// What to do while another thread has what we want: spin for about as long as it takes to do little with it, then
-/// let others have the processor, which the other thread may be waiting for. At last sleep: a thread of real-time priority
-/// gives the processor to no lower one by yielding.
+/// What to do while another thread has what we want: spin for about as long as it takes to do little with it,
+/// then let others have the processor, which the other thread may be waiting for. At last sleep: a thread of
+/// real-time priority gives the processor to no lower one by yielding.
 pub(crate) struct Backoff {
     #[cfg(not(loom))]
     turns: u32,

@@ -19,8 +19,8 @@ impl Pages {
     pub(crate) fn new(count: usize) -> Pages {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let bytes = count * PAGE as usize;
-        // Far below where the kernel puts mappings by itself, so that what a test unmaps stays unmapped whatever the
-        // threads of other tests do.
+        // Far below where the kernel puts mappings by itself, so that what a test unmaps stays unmapped
+        // whatever the threads of other tests do.
         let hint = NEXT.fetch_add(bytes.next_multiple_of(1 << 24), Ordering::Relaxed) as *mut _;
         // SAFETY: a fresh mapping; the address is only a hint, so nothing is replaced.
         let base = unsafe { rustix::mm::mmap_anonymous(hint, bytes, protection, MapFlags::PRIVATE) };

@@ -1,5 +1,6 @@
-//! What only two processes can show: a segment sent by descriptor, rings and bells across it, and cross-memory attach
-//! to memory that the other one says nothing about. The second process is this test binary again.
+//! What only two processes can show: a segment sent by descriptor, rings and bells across it, and
+//! cross-memory attach to memory that the other one says nothing about. The second process is this test
+//! binary again.
 #![cfg(not(any(loom, miri)))]
 
 use std::io::{BufRead, BufReader, Write};

@@ -1,4 +1,5 @@
-//! The programs of an older commit and of this one in the same jobs: whatever they say to each other must not have changed.
+//! The programs of an older commit and of this one in the same jobs: whatever they say to each other must not
+//! have changed.
 
 use crate::command::{Failure, root, run};
 use crate::outcome::Outcome;

@@ -7,8 +7,8 @@ use crate::outcome::Outcome;
 /// Seconds for everything, at most.
 const LIMIT_S: u64 = 6 * 3600;
 
-/// How the tests are built and started, and those that look at every row: over pins of the kernel's, by other allocators, and
-/// over libfabric's providers.
+/// How the tests are built and started, and those that look at every row: over pins of the kernel's, by other
+/// allocators, and over libfabric's providers.
 const TESTS: &str = "cargo test --release --package standpipe --lib --";
 const ROWS: &str = "mr_invalidation::tests ofi::tests::changes";
 

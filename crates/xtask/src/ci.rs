@@ -46,7 +46,8 @@ const TIMED: &[Named] = &[
     ("asan", || nightly::asan(Form::Short)),
 ];
 
-/// Runs this part of the checks, or all, also after one failed, and ends with the line `checks: N passed, N failed, N skipped`.
+/// Runs this part of the checks, or all, also after one failed, and ends with the line `checks: N passed, N
+/// failed, N skipped`.
 pub(crate) fn run(part: Option<Part>) -> ExitCode {
     let of =
         |wanted, checks: &'static [Named]| if part.is_none_or(|part| part == wanted) { checks } else { &[] };

@@ -42,10 +42,12 @@ pub(crate) fn run(line: &str) -> Run {
     Run { shown: vec![], words, dir: root().to_path_buf(), env: vec![], limit_s: LIMIT_S }
 }
 
-/// Processor time that ended commands have used so far, with all that they started; zero where the kernel hides it.
+/// Processor time that ended commands have used so far, with all that they started; zero where the kernel
+/// hides it.
 pub(crate) fn processor() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The name, in brackets, may hold spaces. Behind it fields 3 to 52 follow; 16 and 17 are what is asked for.
+    // The name, in brackets, may hold spaces. Behind it fields 3 to 52 follow; 16 and 17 are what is asked
+    // for.
     let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
     let ticks = fields.split(' ').skip(16 - 3).take(2).filter_map(|field| field.parse::<u64>().ok());
     Duration::from_millis(ticks.sum::<u64>() * TICK_MS)

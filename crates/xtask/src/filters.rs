@@ -1,9 +1,10 @@
-//! Filters of tests that must name some: otherwise a test that is given another name leaves a check that passes without it.
+//! Filters of tests that must name some: otherwise a test that is given another name leaves a check that
+//! passes without it.
 
 use crate::command::{Failure, Run};
 
-/// Makes sure that each filter among the arguments of a test program names a test of it, as `list` (that program, told to
-/// list what the filter which is added to it leaves) says.
+/// Makes sure that each filter among the arguments of a test program names a test of it, as `list` (that
+/// program, told to list what the filter which is added to it leaves) says.
 pub(crate) fn each_names_a_test(args: &str, list: impl Fn() -> Run) -> Result<(), Failure> {
     for filter in filters(args) {
         if !list().arg(filter).output()?.lines().any(|line| line.ends_with(": test")) {

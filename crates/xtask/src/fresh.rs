@@ -9,7 +9,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use testbed::Terminal;
 
-/// A newcomer's terminal, and for how long a command may run in it: a first build, on a slow and busy machine.
+/// A newcomer's terminal, and for how long a command may run in it: a first build, on a slow and busy
+/// machine.
 const TERMINAL: Terminal = Terminal { columns: 100, rows: 30, limit: Duration::from_secs(2 * 3600) };
 
 /// Only what the README says is needed, and what HTTPS needs.
@@ -72,8 +73,8 @@ pub(crate) fn in_debian(machine: &Path) -> Outcome {
     all().into()
 }
 
-/// Runs the README's commands in a terminal, each as `prepare` has it, and says what each has taken; `home` is the
-/// newcomer's.
+/// Runs the README's commands in a terminal, each as `prepare` has it, and says what each has taken; `home`
+/// is the newcomer's.
 fn try_all(home: &Path, prepare: impl Fn(&str) -> Command) -> Result<(), Failure> {
     let mut taken = Vec::new();
     let mut before = disk(home)?;

@@ -1,5 +1,5 @@
-//! Coverage-guided fuzzing of the targets in `fuzz/`, which is a workspace of its own: libFuzzer is C++, and who only
-//! builds or tests Standpipe needs no C++ compiler.
+//! Coverage-guided fuzzing of the targets in `fuzz/`, which is a workspace of its own: libFuzzer is C++, and
+//! who only builds or tests Standpipe needs no C++ compiler.
 
 use crate::command::{self, Failure, root};
 use crate::nightly;
@@ -16,7 +16,8 @@ const COVERAGE: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-saniti
 /// No peer sends more in one piece.
 const INPUT_BYTES_MAX: usize = 65_536;
 
-/// Runs each target, or only the one named, for so many seconds. What made one crash stays in `fuzz/artifacts`.
+/// Runs each target, or only the one named, for so many seconds. What made one crash stays in
+/// `fuzz/artifacts`.
 pub(crate) fn run(seconds: u64, only: Option<&str>) -> Outcome {
     if command::run("c++ --version").output().is_err() {
         return Outcome::Skipped("libFuzzer needs a C++ compiler (`c++`)".into());
@@ -82,7 +83,8 @@ fn fuzz(target: &str, seconds: u64) -> Result<(), Failure> {
     result
 }
 
-/// Inputs that are kept with the target, from which each run begins. What it finds besides goes to `fuzz/corpus`.
+/// Inputs that are kept with the target, from which each run begins. What it finds besides goes to
+/// `fuzz/corpus`.
 fn seeds(target: &str) -> PathBuf {
     root().join("fuzz/seeds").join(target)
 }

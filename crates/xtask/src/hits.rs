@@ -1,5 +1,5 @@
-//! What a hit costs: in the registration tables, instructions counted by valgrind, and bytes; and over libfabric
-//! ([`provider_hits`]).
+//! What a hit costs: in the registration tables, instructions counted by valgrind, and bytes; and over
+//! libfabric ([`provider_hits`]).
 //!
 //! The figures are compared with those that were committed last, and with what was promised.
 
@@ -23,8 +23,9 @@ const ORDERS: [&str; 3] = ["fifo", "lru", "sieve"];
 /// Instructions, at most, of an acquire and of a release.
 const INSTRUCTIONS_MAX: f64 = 100.0;
 
-/// Instructions, at most, that a whole put or get of a node adds to what the same calls take alone. The goal is 250: what is beyond
-/// finds out that the peer is far, and which of a node's two transports is asked first.
+/// Instructions, at most, that a whole put or get of a node adds to what the same calls take alone. The goal
+/// is 250: what is beyond finds out that the peer is far, and which of a node's two transports is asked
+/// first.
 const ADDED_MAX: f64 = 275.0;
 
 /// Bytes, at most. Tables grow by parts of what they are, so that a 64th of the holders' may be empty.
@@ -62,7 +63,8 @@ pub(crate) fn hits() -> Outcome {
 }
 
 fn measure() -> Result<Figures, Failure> {
-    // With the library, whose tests are built next, dependencies have the features that they need there, and are built once.
+    // With the library, whose tests are built next, dependencies have the features that they need there, and
+    // are built once.
     let packages = "--package standpipe-engine --package standpipe";
     run(&format!("cargo build --release {packages} --example {EXAMPLE}")).status()?;
     let mut figures = Figures::new();

@@ -1,4 +1,5 @@
-//! What finding a registration takes where there are many, beside UCX's cache of them and one random memory access.
+//! What finding a registration takes where there are many, beside UCX's cache of them and one random memory
+//! access.
 
 use std::collections::BTreeMap;
 

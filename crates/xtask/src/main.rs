@@ -52,12 +52,14 @@ enum Check {
         #[arg(long)]
         target: Option<String>,
     },
-    /// Count what a hit costs, in the registration tables and over libfabric, and compare with the last committed figures
-    /// (valgrind).
+    /// Count what a hit costs, in the registration tables and over libfabric, and compare with the last
+    /// committed figures (valgrind).
     Hits,
-    /// Time finding a registration among 100,000, beside UCX's cache and one random memory access (libucx-dev for the former).
+    /// Time finding a registration among 100,000, beside UCX's cache and one random memory access (libucx-dev
+    /// for the former).
     Lookups,
-    /// Break rules of registration on purpose, one at a time, and show that the simulator's storms notice each.
+    /// Break rules of registration on purpose, one at a time, and show that the simulator's storms notice
+    /// each.
     Mutate,
     /// Let the simulator's storms loose on ever new seeds, on one core.
     Storms {
@@ -68,8 +70,8 @@ enum Check {
         #[arg(long, default_value_t = 0)]
         seed: u64,
     },
-    /// Let storms of real processes loose on ever new seeds: all that there is to call, while processes are killed, leave and
-    /// join.
+    /// Let storms of real processes loose on ever new seeds: all that there is to call, while processes are
+    /// killed, leave and join.
     RealStorms {
         /// For how long.
         #[arg(long, default_value_t = 60)]
@@ -78,19 +80,21 @@ enum Check {
         #[arg(long, default_value_t = 0)]
         seed: u64,
     },
-    /// Let storms loose on processes of which every second one is another commit's: what goes between them must not have changed.
+    /// Let storms loose on processes of which every second one is another commit's: what goes between them
+    /// must not have changed.
     Beside {
         /// The other commit, whose storm is built in a clone of its own under `target/`.
         commit: String,
     },
-    /// Burst beyond each limit of places: each operation and size, by one thread and by many, over links that are there, and that
-    /// are not, by each route.
+    /// Burst beyond each limit of places: each operation and size, by one thread and by many, over links that
+    /// are there, and that are not, by each route.
     Bursts {
         /// Over verbs alone, in the virtual machine of `verbs`.
         #[arg(long)]
         verbs: bool,
     },
-    /// Change memory in every way at both ends of transfers, over pins of the kernel's and over libfabric's providers.
+    /// Change memory in every way at both ends of transfers, over pins of the kernel's and over libfabric's
+    /// providers.
     Changes {
         /// How often in each way, over each.
         #[arg(long, default_value_t = 20_000)]
@@ -100,7 +104,8 @@ enum Check {
     Terminals,
     /// Run the tests of the command and of launching in a terminal where there is no libfabric (needs root).
     Bare,
-    /// Run tests over real verbs, in a virtual machine with soft-RoCE devices (QEMU, which it installs if it may).
+    /// Run tests over real verbs, in a virtual machine with soft-RoCE devices (QEMU, which it installs if it
+    /// may).
     Verbs {
         /// Only one thing of each kind, in four minutes.
         #[arg(long)]
@@ -112,9 +117,11 @@ enum Check {
         #[arg(long)]
         part: Option<ci::Part>,
     },
-    /// Clone HEAD, and run the README's first commands there as a newcomer would, with nothing in Cargo's cache.
+    /// Clone HEAD, and run the README's first commands there as a newcomer would, with nothing in Cargo's
+    /// cache.
     Fresh {
-        /// Do it inside a minimal Debian in this folder, made by debootstrap if it is not there yet (needs root).
+        /// Do it inside a minimal Debian in this folder, made by debootstrap if it is not there yet (needs
+        /// root).
         #[arg(long)]
         debootstrap: Option<PathBuf>,
     },

@@ -1,7 +1,8 @@
 //! Rules broken on purpose, one at a time in a copy of the tree: the storm must notice each.
 //!
-//! A check that lets a broken rule pass checks nothing. Each mutation replaces one piece of the engine's or the
-//! simulator's text, found there exactly once, so that a mutation that no longer fits the code fails loudly, too.
+//! A check that lets a broken rule pass checks nothing. Each mutation replaces one piece of the engine's or
+//! the simulator's text, found there exactly once, so that a mutation that no longer fits the code fails
+//! loudly, too.
 
 use std::fs;
 use std::path::Path;
@@ -204,8 +205,8 @@ impl Mutation {
     }
 }
 
-/// Runs the storms of the simulator's tests there. `Some`: what they found. A copy that does not compile has not been
-/// tried.
+/// Runs the storms of the simulator's tests there. `Some`: what they found. A copy that does not compile has
+/// not been tried.
 fn storm(tree: &Path) -> Result<Option<String>, Failure> {
     let cargo = |line: &str| {
         let target = root().join("target/mutate");

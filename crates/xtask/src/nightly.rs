@@ -32,8 +32,8 @@ pub(crate) fn install(components: &[&str]) -> Result<(), Missing> {
     Ok(())
 }
 
-/// What Miri can reach: of `vm` what works on ordinary memory; and the engine in the long form, which forbids unsafe code, and
-/// so can only misuse what it depends on.
+/// What Miri can reach: of `vm` what works on ordinary memory; and the engine in the long form, which forbids
+/// unsafe code, and so can only misuse what it depends on.
 pub(crate) fn miri(form: Form) -> Outcome {
     if let Err(missing) = install(&["miri", "rust-src"]) {
         return missing.into();
@@ -53,8 +53,8 @@ pub(crate) fn miri(form: Form) -> Outcome {
     .into()
 }
 
-/// Data races in `vm`, whose memory threads and processes share; in the long form, of the library too. The standard library is
-/// rebuilt, so that its own accesses are seen.
+/// Data races in `vm`, whose memory threads and processes share; in the long form, of the library too. The
+/// standard library is rebuilt, so that its own accesses are seen.
 pub(crate) fn tsan(form: Form) -> Outcome {
     sanitize("thread", &["rust-src"], "-Zbuild-std", form)
 }
@@ -64,12 +64,13 @@ pub(crate) fn asan(form: Form) -> Outcome {
     sanitize("address", &[], "", form)
 }
 
-/// What the short form runs. The library takes five times as long to compile for a sanitizer, and is left to the long form.
+/// What the short form runs. The library takes five times as long to compile for a sanitizer, and is left to
+/// the long form.
 const SHORT: &str = "--package standpipe-vm --lib --test two_processes";
 
-/// Libfabric has not been compiled for a sanitizer, and whole suites over it take minutes here. Besides, words of the heap
-/// that atomics change are served to gets by plain copies, which ThreadSanitizer sees where ranks share a process.
-/// Allocators that were built without a sanitizer do not work beside one.
+/// Libfabric has not been compiled for a sanitizer, and whole suites over it take minutes here. Besides,
+/// words of the heap that atomics change are served to gets by plain copies, which ThreadSanitizer sees where
+/// ranks share a process. Allocators that were built without a sanitizer do not work beside one.
 const LONG_BUT: &str = "-- --skip ofi::tests::suite --skip network --skip preloaded";
 
 fn sanitize(sanitizer: &str, components: &[&str], build: &str, form: Form) -> Outcome {
@@ -80,12 +81,12 @@ fn sanitize(sanitizer: &str, components: &[&str], build: &str, form: Form) -> Ou
     // Sanitizers reserve fixed ranges of addresses, which full randomization sometimes takes first.
     let fixed = if run("setarch -R true").output().is_ok() { "setarch -R" } else { "" };
     let suppressions = root().join("crates/xtask/tsan-suppressions.txt");
-    // Some tests forget events, or end a process amid its work: then threads are left, and that is no race. A child that a
-    // test makes by fork may start a thread, at which it would be ended.
+    // Some tests forget events, or end a process amid its work: then threads are left, and that is no race. A
+    // child that a test makes by fork may start a thread, at which it would be ended.
     let tsan_options =
         format!("report_thread_leaks=0 die_after_fork=0 suppressions='{}'", suppressions.display());
-    // All at once: each package by itself has dependencies with other features, and so most of them twice. `vm` has other
-    // tests, too; they change memory on purpose while the kernel reads it.
+    // All at once: each package by itself has dependencies with other features, and so most of them twice.
+    // `vm` has other tests, too; they change memory on purpose while the kernel reads it.
     let long = format!("{SHORT} --package standpipe {}{LONG_BUT}", integration_tests(sanitizer));
     // A test that hangs costs no more than this.
     let (tests, limit_s) = match form {
@@ -93,8 +94,8 @@ fn sanitize(sanitizer: &str, components: &[&str], build: &str, form: Form) -> Ou
         Form::Long => (&*long, 3600),
     };
     run(&format!("{fixed} cargo +nightly test --no-fail-fast {build} --target {target} {tests}"))
-        // Sanitizers see what goes through libc: without it, memory that one test unmaps and another maps again at the
-        // same address looks like memory that both share.
+        // Sanitizers see what goes through libc: without it, memory that one test unmaps and another maps
+        // again at the same address looks like memory that both share.
         .env("RUSTFLAGS", format!("-Zsanitizer={sanitizer} --cfg=rustix_use_libc"))
         .env("ASAN_OPTIONS", "detect_leaks=0")
         .env("TSAN_OPTIONS", &tsan_options)
@@ -120,8 +121,8 @@ const NOT_SANITIZED: [(&str, &str); 5] = [
     ),
 ];
 
-/// What ThreadSanitizer does not run besides: the memory that an allocator in C hands from one thread to another by
-/// atomics, which ThreadSanitizer has not compiled, looks to it like a race.
+/// What ThreadSanitizer does not run besides: the memory that an allocator in C hands from one thread to
+/// another by atomics, which ThreadSanitizer has not compiled, looks to it like a race.
 const NOT_FOR_THREADS: &str = "global_heap";
 
 /// The library's test targets that this sanitizer's long form runs, as arguments.

@@ -1,4 +1,5 @@
-//! The workspace's test programs, run one by one elsewhere than cargo runs them: in terminals, and without libfabric.
+//! The workspace's test programs, run one by one elsewhere than cargo runs them: in terminals, and without
+//! libfabric.
 
 use crate::command::{Failure, run};
 use crate::outcome::Outcome;
@@ -18,7 +19,8 @@ const COMMAND: &str = "standpipe-cli";
 /// The packages that print for people.
 const PRINT: [&str; 2] = [COMMAND, "standpipe-studies"];
 
-/// The command's test programs that run jobs for long and print through pipes: the commonest terminal is enough for them.
+/// The command's test programs that run jobs for long and print through pipes: the commonest terminal is
+/// enough for them.
 const LONG: [&str; 9] =
     ["gups", "isx", "kernel", "rendezvous", "signals", "sim", "studies", "study_kv", "tune"];
 
@@ -120,8 +122,9 @@ impl Program {
     }
 }
 
-/// Builds all test programs, and the programs that they start, and returns what cargo tells of them. It builds with the features that
-/// all of the workspace has, as `cargo test --workspace` does, so that nothing is built twice.
+/// Builds all test programs, and the programs that they start, and returns what cargo tells of them. It
+/// builds with the features that all of the workspace has, as `cargo test --workspace` does, so that nothing
+/// is built twice.
 fn told() -> Result<String, Failure> {
     run("cargo test --workspace --no-run --message-format=json").output()
 }

@@ -1,5 +1,5 @@
-//! What a put or get by key adds to the provider's calls, where it hits: instructions counted by valgrind, less what a program
-//! takes that makes the same calls and does nothing else.
+//! What a put or get by key adds to the provider's calls, where it hits: instructions counted by valgrind,
+//! less what a program takes that makes the same calls and does nothing else.
 
 use std::fs;
 

@@ -1,5 +1,5 @@
-//! Tests over real verbs: `tools/rdma-vm` boots a virtual machine whose kernel has soft-RoCE devices, and runs there what
-//! was built here.
+//! Tests over real verbs: `tools/rdma-vm` boots a virtual machine whose kernel has soft-RoCE devices, and
+//! runs there what was built here.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,8 @@ use crate::outcome::Outcome;
 /// Makes the virtual machine; says `-h` how.
 const VM: &str = "tools/rdma-vm";
 
-/// Memory of the machine: the whole suite in one process keeps more than 2 GiB, as each of its endpoints leaves some behind.
+/// Memory of the machine: the whole suite in one process keeps more than 2 GiB, as each of its endpoints
+/// leaves some behind.
 const MEMORY: &str = "6G";
 
 /// Seconds for what it needs to be fetched and installed.
@@ -50,7 +51,8 @@ const CHANGES: &str = "--nocapture transport::ofi::tests::changes";
 /// What is pinned, and what limits of that do: the others of these tests need no verbs.
 const LIMITS: &str = "--nocapture providers_that_pin no_more_is_pinned";
 
-/// One thing of each kind, in two minutes; the limits are more than twice what that takes beside a busy process.
+/// One thing of each kind, in two minutes; the limits are more than twice what that takes beside a busy
+/// process.
 const SHORT: [Step; 7] = [
     step("two_processes", "", 30),
     step("loopback", "pieces_are messages_arrive atomics_are", 40),
@@ -118,7 +120,8 @@ pub(crate) fn over_verbs(form: Form, steps: &[Step]) -> Outcome {
     built(form, steps).and_then(|programs| in_machine(steps, &programs)).into()
 }
 
-/// Tests of the workspace, by name, and the programs that they start, with `bin/` before their names: all, or those of these steps.
+/// Tests of the workspace, by name, and the programs that they start, with `bin/` before their names: all, or
+/// those of these steps.
 fn built(form: Form, steps: &[Step]) -> Result<BTreeMap<String, String>, Failure> {
     let build = run("cargo test --workspace --no-run --message-format=json");
     let build = match form {
@@ -142,7 +145,8 @@ fn target(program: &str) -> String {
     }
 }
 
-/// The name and the path of what one of Cargo's messages tells of; programs have tests of the same name as libraries'.
+/// The name and the path of what one of Cargo's messages tells of; programs have tests of the same name as
+/// libraries'.
 fn executable(message: &str) -> Option<(String, String)> {
     let (_, path) = message.split_once("\"executable\":\"")?;
     let (path, _) = path.split_once('"')?;

@@ -1,17 +1,17 @@
 //! Who holds which block, in words that every worker can reach one-sided: nobody is asked for anything.
 //!
-//! Each worker keeps one array of words ([`Layout`]). Its first part is the worker's share of the *index*: a hash
-//! table of blocks by id, spread over the workers, that says for each block and each worker where that worker keeps
-//! it. Its second part is the worker's *records*, one a slot of its store: a state word, then the addresses of the
-//! block's pieces.
+//! Each worker keeps one array of words ([`Layout`]). Its first part is the worker's share of the *index*: a
+//! hash table of blocks by id, spread over the workers, that says for each block and each worker where that
+//! worker keeps it. Its second part is the worker's *records*, one a slot of its store: a state word, then
+//! the addresses of the block's pieces.
 //!
-//! **The state word** is all that protects a block: generation, a bit that says whether the slot holds a block, a bit
-//! that says whether it was read lately, and one bit for each reader.
-//! - A reader *pins* by setting its bit with a compare-and-swap that expects the generation that the index named and
-//!   the slot to hold a block. Only then does it read the addresses, pull, and clear its bit.
-//! - The owner *recycles* by a compare-and-swap from "holds a block, no readers" to the next generation, empty. If a
-//!   reader was first, it fails and the owner takes another victim; if the owner was first, the reader's fails and the
-//!   block counts as gone. The addresses change only in between.
+//! **The state word** is all that protects a block: generation, a bit that says whether the slot holds a
+//! block, a bit that says whether it was read lately, and one bit for each reader.
+//! - A reader *pins* by setting its bit with a compare-and-swap that expects the generation that the index
+//!   named and the slot to hold a block. Only then does it read the addresses, pull, and clear its bit.
+//! - The owner *recycles* by a compare-and-swap from "holds a block, no readers" to the next generation,
+//!   empty. If a reader was first, it fails and the owner takes another victim; if the owner was first, the
+//!   reader's fails and the block counts as gone. The addresses change only in between.
 //! - A reader that died leaves its bit; the owner clears it once the death is known.
 //!
 //! So what was pinned cannot change until it is unpinned, whatever happens in between.
@@ -36,13 +36,14 @@ pub trait Words {
     /// # Errors
     /// [`Error::PeerLost`] if that worker is dead.
     fn write(&self, at: Place, words: &[u64]) -> Result<(), Error>;
-    /// Writes `new` if the word is `expected`; gives what the word was. What the caller wrote before is seen by
-    /// whoever sees the new word.
+    /// Writes `new` if the word is `expected`; gives what the word was. What the caller wrote before is seen
+    /// by whoever sees the new word.
     ///
     /// # Errors
     /// [`Error::PeerLost`] if that worker is dead.
     fn compare_swap(&self, at: Place, expected: u64, new: u64) -> Result<u64, Error>;
-    /// Who keeps the index's share number `share` now: the worker of that number, unless another has taken its place.
+    /// Who keeps the index's share number `share` now: the worker of that number, unless another has taken
+    /// its place.
     fn keeper(&self, share: usize) -> usize {
         share
     }
@@ -189,7 +190,8 @@ impl<W: Words> Directory<W> {
     /// Which workers say that they hold `id`. The list may be old by the time it is read; pinning tells.
     ///
     /// # Errors
-    /// [`Error::PeerLost`] if the worker that keeps this part of the index is dead: then nobody can find the block.
+    /// [`Error::PeerLost`] if the worker that keeps this part of the index is dead: then nobody can find the
+    /// block.
     pub fn look_up(&self, id: u64) -> Result<Vec<Location>, Error> {
         let mut entry = vec![0; self.layout.entry_words()];
         for place in self.probes(id) {
@@ -203,11 +205,12 @@ impl<W: Words> Directory<W> {
         Ok(Vec::new())
     }
 
-    /// Fills the record of this worker's `slot`, which holds no block, and tells the index. Gives false if the index
-    /// has no room for the block; then only this worker knows of it.
+    /// Fills the record of this worker's `slot`, which holds no block, and tells the index. Gives false if
+    /// the index has no room for the block; then only this worker knows of it.
     ///
     /// # Errors
-    /// [`Error::PeerLost`] if the worker that keeps this part of the index is dead; the block is then this worker's alone.
+    /// [`Error::PeerLost`] if the worker that keeps this part of the index is dead; the block is then this
+    /// worker's alone.
     pub fn publish(&self, id: u64, slot: usize, addresses: &[u64]) -> Result<bool, Error> {
         assert_eq!(addresses.len(), self.layout.layers, "one address a layer");
         let state = self.layout.state_at(self.words.rank(), slot);
@@ -223,7 +226,8 @@ impl<W: Words> Directory<W> {
         }
     }
 
-    /// Takes this worker's `slot` back from block `id`, unless a peer reads it or read it since the last time asked.
+    /// Takes this worker's `slot` back from block `id`, unless a peer reads it or read it since the last time
+    /// asked.
     pub fn recycle(&self, id: u64, slot: usize) -> bool {
         let state = self.layout.state_at(self.words.rank(), slot);
         let Ok(now) = self.state(state) else { return false };
@@ -247,8 +251,8 @@ impl<W: Words> Directory<W> {
         true
     }
 
-    /// Pins a block that a peer holds, and gives the addresses of its pieces; `None` if it is gone. What was pinned
-    /// must be unpinned.
+    /// Pins a block that a peer holds, and gives the addresses of its pieces; `None` if it is gone. What was
+    /// pinned must be unpinned.
     ///
     /// # Errors
     /// [`Error::PeerLost`] if the owner is dead.
@@ -333,7 +337,8 @@ impl<W: Words> Directory<W> {
         Ok(None)
     }
 
-    /// Finds the entry of `id` or makes one. Entries are never taken away, so that searches need no marks for gaps.
+    /// Finds the entry of `id` or makes one. Entries are never taken away, so that searches need no marks for
+    /// gaps.
     fn claim_entry(&self, id: u64) -> Result<Option<Place>, Error> {
         let Some(key) = key_of(id) else { return Ok(None) };
         for place in self.probes(id) {
@@ -373,8 +378,8 @@ fn generation(state: u64) -> u64 {
     state >> GENERATION_SHIFT
 }
 
-/// The empty state after `state`. Generations wrap after 2^30 blocks in one slot; a reader would have to sleep that
-/// long between look-up and pin to take one block for another.
+/// The empty state after `state`. Generations wrap after 2^30 blocks in one slot; a reader would have to
+/// sleep that long between look-up and pin to take one block for another.
 fn next_generation(state: u64) -> u64 {
     generation(state).wrapping_add(1) << GENERATION_SHIFT
 }

@@ -75,8 +75,8 @@ fn pull(node: &Node, owner: Rank, places: &[u64]) -> Result<Pieces, standpipe::E
     let mut pieces = vec![vec![0; PIECE_BYTES]; places.len()];
     let mut list: Vec<GetPiece<'_>> = Vec::new();
     for (&place, piece) in places.iter().zip(&mut pieces) {
-        // SAFETY: it is only read from. The owner neither frees nor changes the piece while this rank's pin stands, which
-        // is from before the address was read until after this get.
+        // SAFETY: it is only read from. The owner neither frees nor changes the piece while this rank's pin
+        // stands, which is from before the address was read until after this get.
         let from = unsafe { Remote::raw(owner, place) };
         list.push(GetPiece { from, into: piece });
     }

@@ -1,5 +1,5 @@
-//! One worker's blocks: a store under a memory cap that recycles the least recently used block, unless a peer is
-//! reading it.
+//! One worker's blocks: a store under a memory cap that recycles the least recently used block, unless a peer
+//! is reading it.
 
 use lru::LruCache;
 
@@ -11,9 +11,9 @@ pub type Slot = usize;
 
 /// Says whether a block's memory may be taken back.
 pub trait Pins {
-    /// Asks for the memory of block `id` in `slot`. True means that it was taken back: from now on no peer starts to
-    /// read it, and none is reading it. False means that a peer reads it, or has wanted it lately: the store then
-    /// treats it as just used and asks for another.
+    /// Asks for the memory of block `id` in `slot`. True means that it was taken back: from now on no peer
+    /// starts to read it, and none is reading it. False means that a peer reads it, or has wanted it lately:
+    /// the store then treats it as just used and asks for another.
     fn recycle(&mut self, slot: Slot, id: u64) -> bool;
 }
 
@@ -52,8 +52,8 @@ impl Store {
         self.blocks.get(&id).map(|block| &block.pieces)
     }
 
-    /// Takes a block in, recycling others until it fits. Gives its slot, or the pieces back if no room could be made
-    /// because peers read everything that is held, or because the block alone passes the cap.
+    /// Takes a block in, recycling others until it fits. Gives its slot, or the pieces back if no room could
+    /// be made because peers read everything that is held, or because the block alone passes the cap.
     ///
     /// # Errors
     /// The pieces, when there is no room for them.
@@ -97,7 +97,8 @@ impl Store {
 
     /// Recycles one block: its memory goes back to the allocator before this returns.
     fn evict(&mut self, pins: &mut impl Pins) -> bool {
-        // Twice round: a block refused the first time only because it was wanted lately may go the second time.
+        // Twice round: a block refused the first time only because it was wanted lately may go the second
+        // time.
         for _ in 0..2 * self.blocks.len() {
             let Some((&id, block)) = self.blocks.peek_lru() else { return false };
             if !pins.recycle(block.slot, id) {

@@ -135,8 +135,8 @@ fn ids_that_collide_are_told_apart_and_a_full_index_says_so() {
     assert_eq!(directory.look_up(u64::MAX), Ok(Vec::new()));
 }
 
-/// Blocks' memory: the owner writes the block's id on storing and wipes it on recycling. A reader that finds anything
-/// but the id it asked for, between pin and unpin, would have pulled wrong bytes.
+/// Blocks' memory: the owner writes the block's id on storing and wipes it on recycling. A reader that finds
+/// anything but the id it asked for, between pin and unpin, would have pulled wrong bytes.
 #[test]
 fn what_is_pinned_never_changes() {
     const WORKERS: usize = 4;

@@ -1,4 +1,5 @@
-//! The limit of jobs over a network: libfabric's own calls between two processes, with nothing of this library between.
+//! The limit of jobs over a network: libfabric's own calls between two processes, with nothing of this
+//! library between.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -12,8 +13,8 @@ use vm::{Segment, SharedMemory};
 
 use crate::transport::ofi::provider::{NetworkError, Reach, provider};
 
-/// How long a target sleeps before it looks whether it is still wanted: so long that it takes nothing from what is measured
-/// beside it.
+/// How long a target sleeps before it looks whether it is still wanted: so long that it takes nothing from
+/// what is measured beside it.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 /// The key that targets register their memory with, where they may choose.
@@ -39,8 +40,8 @@ impl std::fmt::Debug for Wire {
 }
 
 impl Wire {
-    /// Opens an endpoint at the provider of this name, as [`Node::provider`](crate::Node::provider) gives it, with `len`
-    /// bytes of memory.
+    /// Opens an endpoint at the provider of this name, as [`Node::provider`](crate::Node::provider) gives it,
+    /// with `len` bytes of memory.
     ///
     /// # Errors
     /// [`NetworkError`].
@@ -56,8 +57,8 @@ impl Wire {
             .expect("memory");
         let memory = segment.memory().clone();
         let start = std::ptr::with_exposed_provenance_mut(memory.base_addr() as usize);
-        // SAFETY: the mapping is kept as long as the endpoint, which is closed before it; no reference to what lies in it
-        // is ever made.
+        // SAFETY: the mapping is kept as long as the endpoint, which is closed before it; no reference to
+        // what lies in it is ever made.
         let region = unsafe { endpoint.register(start, len, Access::ALL, KEY) }.map_err(failed)?;
         let Key::Plain(key) = region.key else {
             unreachable!("raw keys are refused above");
@@ -90,7 +91,8 @@ impl Wire {
         let mut took = (Vec::new(), Vec::new());
         for _ in 0..times {
             let begun = Instant::now();
-            // SAFETY: the mapping is kept as long as the endpoint, and no reference to what lies in it is ever made.
+            // SAFETY: the mapping is kept as long as the endpoint, and no reference to what lies in it is
+            // ever made.
             let region = unsafe { self.endpoint.register(start, len, Access::ALL, KEY + 1) };
             took.0.push(begun.elapsed());
             let region = region.map_err(|error| self.failed(error))?;
@@ -139,7 +141,8 @@ impl Wire {
         Ok(())
     }
 
-    /// The time that `times` writes of `len` bytes take, one after the other, each until it is in the other side's memory.
+    /// The time that `times` writes of `len` bytes take, one after the other, each until it is in the other
+    /// side's memory.
     ///
     /// # Errors
     /// [`NetworkError::Provider`] where one fails.
@@ -161,9 +164,10 @@ impl Wire {
         self.repeat(times, |wire| wire.post(len, false))
     }
 
-    /// The time that `turns` writes of `len` bytes take there and back, each side's the moment it sees the other's; `first` on
-    /// one side. `len`, 1 or more, is rounded up to a multiple of 8, and twice that must fit the memory. `start` is the turns
-    /// before. Ends early once `given_up`, which is asked once in a thousand polls: it is no part of what is measured.
+    /// The time that `turns` writes of `len` bytes take there and back, each side's the moment it sees the
+    /// other's; `first` on one side. `len`, 1 or more, is rounded up to a multiple of 8, and twice that must
+    /// fit the memory. `start` is the turns before. Ends early once `given_up`, which is asked once in a
+    /// thousand polls: it is no part of what is measured.
     ///
     /// # Errors
     /// [`NetworkError::Provider`] where one fails.
@@ -219,7 +223,8 @@ impl Wire {
         Ok(took)
     }
 
-    /// Writes these few bytes, or the memory's first `len` where there are none, behind the other side's first `len`.
+    /// Writes these few bytes, or the memory's first `len` where there are none, behind the other side's
+    /// first `len`.
     fn throw(&mut self, len: usize, few: &[u8]) -> Result<(), NetworkError> {
         let (peer, [addr, key]) = self.there.expect("the sides have met");
         let to = Remote { peer, addr: addr + len as u64, key };
@@ -229,8 +234,9 @@ impl Wire {
                 self.endpoint.write_inline(few, to)
             } else {
                 let local = Local { addr: start, len, desc: self.desc };
-                // SAFETY: the local end lies inside memory that is kept longer than the endpoint and that no reference points
-                // into; the last write from there has ended, or it could not have been answered.
+                // SAFETY: the local end lies inside memory that is kept longer than the endpoint and that no
+                // reference points into; the last write from there has ended, or it could not have been
+                // answered.
                 unsafe { self.endpoint.write(local, to, 0) }
             };
             match posted.map_err(|error| self.failed(error))? {
@@ -273,8 +279,8 @@ impl Wire {
         let start = std::ptr::with_exposed_provenance_mut(self.memory.base_addr() as usize);
         let local = Local { addr: start, len, desc: self.desc };
         let pieces = [RemotePiece { addr, len, key }];
-        // SAFETY: the local end lies inside memory that is kept longer than the endpoint and that no reference points into;
-        // what lies in either memory is nobody's to mind.
+        // SAFETY: the local end lies inside memory that is kept longer than the endpoint and that no
+        // reference points into; what lies in either memory is nobody's to mind.
         unsafe {
             if writes {
                 self.endpoint.write_pieces(&[local], peer, &pieces, Until::Delivered, 0)

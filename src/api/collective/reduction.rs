@@ -4,7 +4,8 @@ use bytemuck::Pod;
 use vm::simd::{each, fold};
 use vm::{Outside, SharedMemory};
 
-/// How elements are combined by [`Team::reduce`](crate::Team::reduce) and [`Team::all_reduce`](crate::Team::all_reduce).
+/// How elements are combined by [`Team::reduce`](crate::Team::reduce) and
+/// [`Team::all_reduce`](crate::Team::all_reduce).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reduction {
     /// Their sum; of integers, wrapping.
@@ -17,8 +18,9 @@ pub enum Reduction {
     Max,
 }
 
-/// A number that [`Reduction`]s combine: the integers of 8 to 64 bits, `f32` and `f64`. Nothing else can implement it;
-/// other types are combined by functions ([`Team::all_reduce_with`](crate::Team::all_reduce_with)).
+/// A number that [`Reduction`]s combine: the integers of 8 to 64 bits, `f32` and `f64`. Nothing else can
+/// implement it; other types are combined by functions
+/// ([`Team::all_reduce_with`](crate::Team::all_reduce_with)).
 pub trait Element: Pod + Number {}
 
 /// What makes a number an [`Element`]. It cannot be named outside, so that nobody else implements it.
@@ -43,8 +45,8 @@ pub(crate) trait Combine<T> {
     /// Combines each of the first with that at the same place of the second.
     fn combine(&mut self, into: &mut [T], from: &[T]);
 
-    /// Combines each of `own`, or of `into` where there is none, with those at the same place in all of these memories of others, into `into`:
-    /// everything or, if that is an error, nothing.
+    /// Combines each of `own`, or of `into` where there is none, with those at the same place in all of these
+    /// memories of others, into `into`: everything or, if that is an error, nothing.
     fn fold(
         &mut self,
         own: Option<&[T]>,

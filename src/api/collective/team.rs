@@ -23,13 +23,14 @@ pub(crate) use scratch::ScratchPool;
 
 /// Some processes of a job, in an order: they have collectives, which all of them call.
 ///
-/// All members must call the same collectives of a team in the same order, with the same root and lengths, from one
-/// thread at a time. Members that call differently get [`Error::Differ`], and then everyone does: at the latest from the next collective. A collective
-/// that ends by [`Error::Timeout`], a dropped team or a lost member ends the team's collectives for all of its members;
-/// other teams go on. Within a team members have numbers from 0, their ranks in it.
+/// All members must call the same collectives of a team in the same order, with the same root and lengths,
+/// from one thread at a time. Members that call differently get [`Error::Differ`], and then everyone does: at
+/// the latest from the next collective. A collective that ends by [`Error::Timeout`], a dropped team or a
+/// lost member ends the team's collectives for all of its members; other teams go on. Within a team members
+/// have numbers from 0, their ranks in it.
 ///
-/// The forms that end in `_nb` return at once, and an event gives the memory back. Several may be under way, also of
-/// different teams. Blocking forms give [`Error::InHandler`] in a handler.
+/// The forms that end in `_nb` return at once, and an event gives the memory back. Several may be under way,
+/// also of different teams. Blocking forms give [`Error::InHandler`] in a handler.
 ///
 /// Clones are handles on the same team. When the last one is dropped, the team is this process's no more.
 #[derive(Clone)]
@@ -52,7 +53,8 @@ struct Membership {
 struct Recent {
     /// The last one's plan, whose partners are connected.
     plan: Option<(Collective, Arc<Plan>)>,
-    /// The last one's by way of a stage, if there is any, where what is given and what is gotten was hidden or not.
+    /// The last one's by way of a stage, if there is any, where what is given and what is gotten was hidden
+    /// or not.
     staged: Option<(Collective, [bool; 2], Option<Arc<Plan>>)>,
     /// Memory that the engine has kept for one of little.
     kept: Kept,
@@ -98,14 +100,15 @@ impl Team {
         self.node.core.engine().member_rank(self.membership.id, member)
     }
 
-    /// A handle on the same team whose blocking calls wait at most `timeout`. A collective that is not over by then ends
-    /// with [`Error::Timeout`], and the team's collectives with it.
+    /// A handle on the same team whose blocking calls wait at most `timeout`. A collective that is not over
+    /// by then ends with [`Error::Timeout`], and the team's collectives with it.
     pub fn within(&self, timeout: Duration) -> Team {
         Team { node: self.node.within(timeout), membership: Arc::clone(&self.membership) }
     }
 
-    /// Splits the team: those who give the same color are in a new one, in the order of their keys and, where these are
-    /// alike, of their ranks in this team. Who gives none is in no new team and gets `None`. All members must call it.
+    /// Splits the team: those who give the same color are in a new one, in the order of their keys and, where
+    /// these are alike, of their ranks in this team. Who gives none is in no new team and gets `None`. All
+    /// members must call it.
     ///
     /// # Errors
     /// [`Error::PeerLost`], [`Error::Team`], [`Error::Differ`], [`Error::Timeout`], [`Error::InHandler`].

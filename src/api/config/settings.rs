@@ -1,7 +1,7 @@
 //! Settings: one table, whose rows say what each setting takes, read it, and are its documentation.
 //!
-//! A new setting is a row here, its field in [`Config`], and the method that sets it there. The environment, the
-//! messages and the tests follow from the row, and a test compares the guide's table with it.
+//! A new setting is a row here, its field in [`Config`], and the method that sets it there. The environment,
+//! the messages and the tests follow from the row, and a test compares the guide's table with it.
 
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -198,8 +198,8 @@ pub const SETTINGS: &[Setting] = &[
     },
 ];
 
-/// What else begins with [`PREFIX`] and is read by some part of this project: by launchers and jobs, by its commands, and by
-/// its tests, whose names go on.
+/// What else begins with [`PREFIX`] and is read by some part of this project: by launchers and jobs, by its
+/// commands, and by its tests, whose names go on.
 const OTHERS: [&str; 15] = [
     "STANDPIPE_JOB",
     "STANDPIPE_SECRET",
@@ -238,8 +238,8 @@ pub struct ConfigError {
 }
 
 impl Config {
-    /// The defaults, changed by the variables of [`SETTINGS`] that are set. Of [others](Config::unknown_variables) with such a name
-    /// a warning is logged.
+    /// The defaults, changed by the variables of [`SETTINGS`] that are set. Of
+    /// [others](Config::unknown_variables) with such a name a warning is logged.
     ///
     /// # Errors
     /// [`ConfigError`] for the first variable whose value is not what the table says.
@@ -250,8 +250,8 @@ impl Config {
         Config::from_lookup(crate::base::environment::variable)
     }
 
-    /// The names of this process's environment variables that begin like those of [`SETTINGS`], and that nothing of
-    /// Standpipe reads: misspelt ones.
+    /// The names of this process's environment variables that begin like those of [`SETTINGS`], and that
+    /// nothing of Standpipe reads: misspelt ones.
     pub fn unknown_variables() -> Vec<String> {
         let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
         names.filter(|name| is_unknown(name)).collect()

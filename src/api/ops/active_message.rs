@@ -1,9 +1,10 @@
 //! Active Messages: small requests that run a named handler at the peer, which may reply.
 //!
-//! Handlers are registered by name before the node opens; a node and a peer compare names when they first talk, and
-//! refuse each other if they differ. A node's handlers run one at a time, on whichever thread makes progress, and in
-//! the order in which one peer sent its requests (and, apart from these, its replies). Generic Active Messages are the
-//! model: a request may be replied to once, from its handler, and a reply's handler sends nothing.
+//! Handlers are registered by name before the node opens; a node and a peer compare names when they first
+//! talk, and refuse each other if they differ. A node's handlers run one at a time, on whichever thread makes
+//! progress, and in the order in which one peer sent its requests (and, apart from these, its replies).
+//! Generic Active Messages are the model: a request may be replied to once, from its handler, and a reply's
+//! handler sends nothing.
 
 use std::sync::Arc;
 
@@ -41,7 +42,8 @@ impl std::fmt::Debug for Handlers {
 
 impl Handlers {
     pub(crate) fn add(&mut self, name: &str, handler: impl Fn(&mut Call<'_>) + Send + Sync + 'static) {
-        // One call through a pointer and no more: the call is made up where the handler itself is compiled in.
+        // One call through a pointer and no more: the call is made up where the handler itself is compiled
+        // in.
         let handler: Handler = Box::new(move |core, inbox, peer, lane| {
             let mut call = Call { core, inbox, peer, lane, replied: false };
             handler(&mut call);
@@ -83,12 +85,12 @@ impl Handlers {
 /// - reply, once, if the message is a [request](Call::is_request);
 /// - put to and get from heaps, and private memory where cross-memory attach reaches it; atomics;
 /// - look at [`Call::node`]'s rank, size, statistics and its own heap's arrays, allocate and free there;
-/// - anything that does not wait for other threads of the job: change its own program's state, wake its own threads,
-///   take a lock that nobody holds while calling something of this library that waits.
+/// - anything that does not wait for other threads of the job: change its own program's state, wake its own
+///   threads, take a lock that nobody holds while calling something of this library that waits.
 ///
-/// What waits ends with [`Error::InHandler`]: requests, barrier, quiet, waiting for events, transfers that would have
-/// to go by message, first contact with a peer other than the sender. A handler that panics ends the call that made
-/// progress.
+/// What waits ends with [`Error::InHandler`]: requests, barrier, quiet, waiting for events, transfers that
+/// would have to go by message, first contact with a peer other than the sender. A handler that panics ends
+/// the call that made progress.
 pub struct Call<'a> {
     core: &'a Arc<NodeCore>,
     inbox: &'a Inbox,
@@ -116,8 +118,8 @@ impl Call<'_> {
         &self.inbox.payload
     }
 
-    /// Where a long message's payload lies in this process's memory, and how many bytes it has, as the sender says.
-    /// `None` for other messages.
+    /// Where a long message's payload lies in this process's memory, and how many bytes it has, as the sender
+    /// says. `None` for other messages.
     pub fn landed(&self) -> Option<(Landed, u64)> {
         let (place, len) = self.inbox.landed()?;
         let landed = match place.mem {
@@ -157,11 +159,12 @@ impl Call<'_> {
         self.reply_with(handler, args, AmBody::Medium(payload))
     }
 
-    /// Puts the payload at `to`, which must be the requester's memory, and then runs the reply's handler there.
+    /// Puts the payload at `to`, which must be the requester's memory, and then runs the reply's handler
+    /// there.
     ///
     /// # Errors
-    /// As for [`Call::reply`] and [`Node::put_bytes`]; where the payload must go by message, a later failure of it is
-    /// reported by [`Node::quiet`], and the handler does not run.
+    /// As for [`Call::reply`] and [`Node::put_bytes`]; where the payload must go by message, a later failure
+    /// of it is reported by [`Node::quiet`], and the handler does not run.
     pub fn reply_long(
         &mut self,
         handler: HandlerId,
@@ -217,8 +220,8 @@ impl Node {
     /// Sends a request without payload.
     ///
     /// # Errors
-    /// [`Error::PeerLost`], [`Error::NoSuchPeer`], [`Error::Timeout`] while the lane is full, [`Error::InHandler`],
-    /// and at the first contact with the peer what [`Node::connect`] says.
+    /// [`Error::PeerLost`], [`Error::NoSuchPeer`], [`Error::Timeout`] while the lane is full,
+    /// [`Error::InHandler`], and at the first contact with the peer what [`Node::connect`] says.
     #[inline]
     pub fn request(&self, peer: Rank, handler: HandlerId, args: [u64; 4]) -> Result<(), Error> {
         self.request_with(peer, handler, args, AmBody::Short)
@@ -298,8 +301,8 @@ impl Node {
         sent.unwrap_or(Err(Error::Timeout { peer: message.peer }))
     }
 
-    /// Puts a long message's payload and sends the message after it. `Some`: the payload goes by message, from a copy
-    /// that is kept; the operation ends when the Active Message has been sent.
+    /// Puts a long message's payload and sends the message after it. `Some`: the payload goes by message,
+    /// from a copy that is kept; the operation ends when the Active Message has been sent.
     fn send_long(&self, peer: Rank, long: &Long<'_>) -> Result<Option<engine::OpId>, Error> {
         let (given, most) = (long.payload.len() as u64, u64::from(u32::MAX));
         let len = u32::try_from(given).map_err(|_| Error::PayloadTooLong { given, most })?;

@@ -1,6 +1,6 @@
-//! Atomics on words of heaps. All ranks of a host reach a word through the same memory, and for all others its owner's
-//! processor does them there: so all of them, and the owner's own threads, see one order of its changes. No network's
-//! own atomics are used: a card does not order its changes with those of the processor.
+//! Atomics on words of heaps. All ranks of a host reach a word through the same memory, and for all others
+//! its owner's processor does them there: so all of them, and the owner's own threads, see one order of its
+//! changes. No network's own atomics are used: a card does not order its changes with those of the processor.
 
 use bytemuck::Pod;
 use engine::{Atomic, AtomicOp, Change, MemId, Place, Rank, WordType};
@@ -25,8 +25,8 @@ mod sealed {
 
     use super::{AtomicOp, WordType};
 
-    /// A word and its bits, of words of 4 bytes as the lower half; and what the processor does with one, where it lies in
-    /// mapped memory.
+    /// A word and its bits, of words of 4 bytes as the lower half; and what the processor does with one,
+    /// where it lies in mapped memory.
     pub trait Word: Sized {
         const TYPE: WordType;
         fn bits(self) -> u64;
@@ -73,13 +73,14 @@ words! {
     i64, u64, WordType::I64, atomic_u64, fetch_u64, swap_u64;
 }
 
-/// Atomics. Any thread may call them; in handlers, only on heaps that are mapped here. What was written before an atomic
-/// is visible to whoever sees its effect by an atomic of their own.
+/// Atomics. Any thread may call them; in handlers, only on heaps that are mapped here. What was written
+/// before an atomic is visible to whoever sees its effect by an atomic of their own.
 impl Node {
     /// Changes the word by an operation with `value`, and returns the word from before.
     ///
     /// # Errors
-    /// [`Error::Unaligned`] for a word that does not lie at a multiple of its size; for the rest as for [`Node::put`].
+    /// [`Error::Unaligned`] for a word that does not lie at a multiple of its size; for the rest as for
+    /// [`Node::put`].
     #[inline]
     pub fn fetch<T: AtomicWord>(&self, word: GlobalPtr<T>, op: AtomicOp, value: T) -> Result<T, Error> {
         match self.on_mapped(word, |heap| T::fetch(heap, word.offset(), op, value)) {
@@ -97,8 +98,8 @@ impl Node {
         self.fetch(word, AtomicOp::Add, value)
     }
 
-    /// Stores `new` if the word holds `expected`, and returns the word from before: the swap was made exactly if that
-    /// is `expected`.
+    /// Stores `new` if the word holds `expected`, and returns the word from before: the swap was made exactly
+    /// if that is `expected`.
     ///
     /// # Errors
     /// As for [`Node::fetch`].
@@ -113,13 +114,14 @@ impl Node {
         }
     }
 
-    /// Changes the word by an operation with `value`, and forgets: [`Node::quiet`] says when that is done, and whether it
-    /// failed. Applied once, or not at all if that fails. May be called in handlers, whoever the peer is, once it is connected.
+    /// Changes the word by an operation with `value`, and forgets: [`Node::quiet`] says when that is done,
+    /// and whether it failed. Applied once, or not at all if that fails. May be called in handlers, whoever
+    /// the peer is, once it is connected.
     ///
     /// # Errors
     /// Those that show at once, as for [`Node::fetch`].
-    // Where `op` is known it is one instruction. A call instead would store registers, and for those stores the next update's line
-    // is waited for, one after the other.
+    // Where `op` is known it is one instruction. A call instead would store registers, and for those stores
+    // the next update's line is waited for, one after the other.
     #[inline(always)]
     pub fn update_nbi<T: AtomicWord>(&self, word: GlobalPtr<T>, op: AtomicOp, value: T) -> Result<(), Error> {
         match self.on_mapped(word, |heap| T::fetch(heap, word.offset(), op, value)) {
@@ -138,8 +140,8 @@ impl Node {
         Ok(())
     }
 
-    /// Changes the word by an operation with `value`, without its value from before: the event tells when that is done, and
-    /// whether it failed. For the rest as [`Node::update_nbi`].
+    /// Changes the word by an operation with `value`, without its value from before: the event tells when
+    /// that is done, and whether it failed. For the rest as [`Node::update_nbi`].
     pub fn update_nb<T: AtomicWord>(&self, word: GlobalPtr<T>, op: AtomicOp, value: T) -> Event {
         Event::new(self, word.peer(), self.start_update(word, op, value), ())
     }

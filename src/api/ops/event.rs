@@ -16,7 +16,8 @@ use crate::base::error::Error;
 
 /// Memory that an operation can own until it is complete: it stays where it is when its owner moves.
 ///
-/// Implemented for vectors of plain-old-data, and for `()` where there is no buffer; nothing else can implement it.
+/// Implemented for vectors of plain-old-data, and for `()` where there is no buffer; nothing else can
+/// implement it.
 pub trait Buffer: sealed::Sealed + Send + Unpin + 'static {
     /// The buffer's bytes.
     fn bytes(&self) -> &[u8];
@@ -52,10 +53,11 @@ impl Buffer for () {
 
 /// A started operation, and the buffer that it uses.
 ///
-/// Awaiting it, [`wait`](Event::wait) or [`wait_local`](Event::wait_local) give the buffer back. Dropping it lets the
-/// operation go on, with the buffer kept as long as it needs it, and [`Node::quiet`] report its failure; forgetting it
-/// leaks the buffer. Any executor may await it, and needs no other thread of the program: the first await that has to wait starts
-/// the node's progress thread, or under [`ProgressThread::Off`](crate::ProgressThread::Off) a thread that only wakes tasks.
+/// Awaiting it, [`wait`](Event::wait) or [`wait_local`](Event::wait_local) give the buffer back. Dropping it
+/// lets the operation go on, with the buffer kept as long as it needs it, and [`Node::quiet`] report its
+/// failure; forgetting it leaks the buffer. Any executor may await it, and needs no other thread of the
+/// program: the first await that has to wait starts the node's progress thread, or under
+/// [`ProgressThread::Off`](crate::ProgressThread::Off) a thread that only wakes tasks.
 #[must_use = "dropping the event leaves the operation's failure to the next `quiet`"]
 pub struct Event<B: Buffer = ()> {
     node: Node,
@@ -104,9 +106,9 @@ impl<B: Buffer> Event<B> {
         Ok(self.settle())
     }
 
-    /// Waits until the operation has ended at the target too, and gives its result and the buffer back. When the
-    /// node's timeout passes first, the operation is ended with [`Error::Timeout`] and touches the buffer no more; in
-    /// a handler it is ended so at once.
+    /// Waits until the operation has ended at the target too, and gives its result and the buffer back. When
+    /// the node's timeout passes first, the operation is ended with [`Error::Timeout`] and touches the buffer
+    /// no more; in a handler it is ended so at once.
     pub fn wait(mut self) -> (Result<(), Error>, B) {
         if let State::Pending(op) = self.state {
             self.state = State::Done(self.node.finish(op).map(|_| ()));
@@ -114,8 +116,8 @@ impl<B: Buffer> Event<B> {
         self.take()
     }
 
-    /// Waits until the buffer is no longer needed, and gives it back with an event for the rest of the operation. For
-    /// a get that is the whole operation.
+    /// Waits until the buffer is no longer needed, and gives it back with an event for the rest of the
+    /// operation. For a get that is the whole operation.
     pub fn wait_local(mut self) -> (B, Event<()>) {
         if let State::Pending(op) = self.state {
             let done = || self.node.core.engine().is_locally_done(op).then_some(());

@@ -11,11 +11,12 @@ use crate::base::error::Error;
 use crate::base::pointers::Remote;
 use crate::transport::shm::Lent;
 
-/// Operations of one kind of buffer that are waited for together, and for no others: other than [`Node::quiet`], which waits
-/// for all that the node has started.
+/// Operations of one kind of buffer that are waited for together, and for no others: other than
+/// [`Node::quiet`], which waits for all that the node has started.
 ///
-/// [Made](Node::group) by a node, [filled](Group::add) with [`Event`]s, or with [puts from borrowed memory](Group::put).
-/// Dropping it drops the events: their operations go on, and the next `quiet` tells of failures.
+/// [Made](Node::group) by a node, [filled](Group::add) with [`Event`]s, or with [puts from borrowed
+/// memory](Group::put). Dropping it drops the events: their operations go on, and the next `quiet` tells of
+/// failures.
 #[derive(Debug)]
 #[must_use = "dropping the group leaves failures to the next `quiet`"]
 pub struct Group<B: Buffer = ()> {
@@ -33,8 +34,9 @@ impl Node {
 }
 
 impl<B: Buffer> Group<B> {
-    /// Takes an operation of this node in. One that has ended already, or could not even start, costs a wait nothing. What other
-    /// nodes of this process have under way is waited for, too, but somebody else must make progress for them.
+    /// Takes an operation of this node in. One that has ended already, or could not even start, costs a wait
+    /// nothing. What other nodes of this process have under way is waited for, too, but somebody else must
+    /// make progress for them.
     ///
     /// # Panics
     /// When the event has been awaited to its end: it has given its buffer away.
@@ -70,13 +72,14 @@ impl<B: Buffer> Group<B> {
         }
     }
 
-    /// The failure of the operation that was taken in first of those that are known to have failed so far. Makes no progress, and
-    /// takes nothing away from what [`Group::wait`] tells.
+    /// The failure of the operation that was taken in first of those that are known to have failed so far.
+    /// Makes no progress, and takes nothing away from what [`Group::wait`] tells.
     pub fn failure(&self) -> Option<&Error> {
         self.events.iter().find_map(Event::failure)
     }
 
-    /// Waits at most `time` for all operations to end, and says whether they have; they go on if they have not.
+    /// Waits at most `time` for all operations to end, and says whether they have; they go on if they have
+    /// not.
     ///
     /// # Errors
     /// [`Error::InHandler`] in a handler, if they have not ended yet.
@@ -89,10 +92,11 @@ impl<B: Buffer> Group<B> {
         Ok(self.settle())
     }
 
-    /// Waits until all operations have ended at their targets too, and gives the buffers back in the order in which they came in,
-    /// with the failure, if any, of the operation that came in first of those that failed. When the node's timeout passes first,
-    /// those that are left are ended with [`Error::Timeout`] and touch their buffers no more; in a handler they are ended at
-    /// once, with [`Error::InHandler`] where nothing else has failed before them.
+    /// Waits until all operations have ended at their targets too, and gives the buffers back in the order in
+    /// which they came in, with the failure, if any, of the operation that came in first of those that
+    /// failed. When the node's timeout passes first, those that are left are ended with [`Error::Timeout`]
+    /// and touch their buffers no more; in a handler they are ended at once, with [`Error::InHandler`] where
+    /// nothing else has failed before them.
     pub fn wait(mut self) -> (Result<(), Error>, Vec<B>) {
         if !self.settle() {
             let forbidden = self.node.core.may_wait("waiting for a group").err();
@@ -123,8 +127,8 @@ impl<B: Buffer> Group<B> {
     }
 }
 
-/// Puts from borrowed memory, which may be reused at return: what goes by message is copied first. Failures are told by the
-/// group, also those that show at once.
+/// Puts from borrowed memory, which may be reused at return: what goes by message is copied first. Failures
+/// are told by the group, also those that show at once.
 impl Group<()> {
     /// Puts a slice anywhere in a peer's memory.
     pub fn put<T: Pod>(&mut self, to: impl Into<Remote>, from: &[T]) {
@@ -132,7 +136,8 @@ impl Group<()> {
         self.scatter(std::iter::once((to, from)));
     }
 
-    /// Puts many pieces; those of each run with the same peer that go by message are one operation. As [`Node::put_list`].
+    /// Puts many pieces; those of each run with the same peer that go by message are one operation. As
+    /// [`Node::put_list`].
     pub fn put_list(&mut self, pieces: &[PutPiece<'_>]) {
         self.scatter(pieces.iter().map(|piece| (piece.to, Lent::source(piece.from))));
     }

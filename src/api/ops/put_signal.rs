@@ -1,4 +1,5 @@
-//! Puts that signal: bytes, and then a change of a counter at their target, by which it knows that they are there.
+//! Puts that signal: bytes, and then a change of a counter at their target, by which it knows that they are
+//! there.
 
 use std::hint::spin_loop;
 use std::sync::atomic::Ordering;
@@ -18,8 +19,8 @@ use crate::transport::shm::copy;
 use crate::transport::shm::transport::{atomic_in_heap, fetch_u64};
 use crate::transport::shm::{Lent, PieceList};
 
-/// Looks at a counter before a wait does anything else, where waits poll. Other things wait for a microsecond or so
-/// meanwhile.
+/// Looks at a counter before a wait does anything else, where waits poll. Other things wait for a microsecond
+/// or so meanwhile.
 const LOOKS: u32 = 32;
 
 /// How a counter in the target's heap changes once the bytes of a put are in place.
@@ -49,17 +50,18 @@ impl Signal {
     }
 }
 
-/// Puts that signal, and waiting for them. Whoever sees the counter's new value by [`Node::wait_signal`], or by an atomic,
-/// sees the bytes. Those of several calls that are not complete yet arrive in any order, unless [`Node::fence`] is called in between.
-/// Any thread may call these.
+/// Puts that signal, and waiting for them. Whoever sees the counter's new value by [`Node::wait_signal`], or
+/// by an atomic, sees the bytes. Those of several calls that are not complete yet arrive in any order, unless
+/// [`Node::fence`] is called in between. Any thread may call these.
 impl Node {
-    /// Puts values anywhere in a peer's memory, then changes a counter in its heap, and wakes whoever waits for that there.
-    /// Both are complete at return.
+    /// Puts values anywhere in a peer's memory, then changes a counter in its heap, and wakes whoever waits
+    /// for that there. Both are complete at return.
     ///
     /// # Errors
-    /// [`Error::Elsewhere`] for a counter in another rank's heap than the bytes' target; [`Error::Unaligned`] for one that
-    /// is not 8-byte aligned; for the rest as for [`Node::put_bytes`]. The counter has changed only where this is `Ok`, or
-    /// after [`Error::Timeout`] and [`Error::PeerLost`] perhaps; the bytes may have been put in any case.
+    /// [`Error::Elsewhere`] for a counter in another rank's heap than the bytes' target; [`Error::Unaligned`]
+    /// for one that is not 8-byte aligned; for the rest as for [`Node::put_bytes`]. The counter has changed
+    /// only where this is `Ok`, or after [`Error::Timeout`] and [`Error::PeerLost`] perhaps; the bytes may
+    /// have been put in any case.
     #[inline]
     pub fn put_signal<T: Pod>(&self, to: impl Into<Remote>, from: &[T], signal: Signal) -> Result<(), Error> {
         let (to, from): (Remote, &[u8]) = (to.into(), bytemuck::cast_slice(from));
@@ -82,8 +84,8 @@ impl Node {
         })
     }
 
-    /// Starts a put with a signal from a buffer that the event gives back; the event is complete once the counter has
-    /// changed. Where all can be done at once, it has been done when this returns.
+    /// Starts a put with a signal from a buffer that the event gives back; the event is complete once the
+    /// counter has changed. Where all can be done at once, it has been done when this returns.
     pub fn put_signal_nb<B: Buffer>(&self, to: impl Into<Remote>, buffer: B, signal: Signal) -> Event<B> {
         let to = to.into();
         let started = self.target(to, signal).and_then(|peer| {
@@ -95,8 +97,8 @@ impl Node {
         Event::new(self, to.peer(), started, buffer)
     }
 
-    /// Puts with a signal, and forgets: the source may be reused at return, and [`Node::quiet`] says when the counter has
-    /// changed, and whether that failed.
+    /// Puts with a signal, and forgets: the source may be reused at return, and [`Node::quiet`] says when the
+    /// counter has changed, and whether that failed.
     ///
     /// # Errors
     /// Those that show at once, as for [`Node::put_signal`].
@@ -116,20 +118,20 @@ impl Node {
         Ok(())
     }
 
-    /// Waits until a counter in this process's heap is at least `at_least`, and returns what it is then. Polls first, as
-    /// other waits do, then sleeps; [`Node::put_signal`] and its kin wake it. Changes by other means are found within
-    /// 100 ms. Nobody knows who is going to signal: if that peer is lost, only the node's timeout ends this, other than
-    /// [`Node::wait_signal_from`].
+    /// Waits until a counter in this process's heap is at least `at_least`, and returns what it is then.
+    /// Polls first, as other waits do, then sleeps; [`Node::put_signal`] and its kin wake it. Changes by
+    /// other means are found within 100 ms. Nobody knows who is going to signal: if that peer is lost, only
+    /// the node's timeout ends this, other than [`Node::wait_signal_from`].
     ///
     /// # Errors
-    /// [`Error::Elsewhere`] for a counter of another rank's; [`Error::Unaligned`]; [`Error::Fault`] where the heap has no
-    /// such word; [`Error::SignalTimeout`]; [`Error::InHandler`].
+    /// [`Error::Elsewhere`] for a counter of another rank's; [`Error::Unaligned`]; [`Error::Fault`] where the
+    /// heap has no such word; [`Error::SignalTimeout`]; [`Error::InHandler`].
     pub fn wait_signal(&self, counter: GlobalPtr<u64>, at_least: u64) -> Result<u64, Error> {
         self.await_signal(counter, at_least, None)
     }
 
-    /// Waits as [`Node::wait_signal`] does, for a signal of `sender`'s: if that peer is lost, and the counter is still below what
-    /// was waited for once all is in place that it had put, this ends.
+    /// Waits as [`Node::wait_signal`] does, for a signal of `sender`'s: if that peer is lost, and the counter
+    /// is still below what was waited for once all is in place that it had put, this ends.
     ///
     /// # Errors
     /// [`Error::PeerLost`] naming `sender`; [`Error::NoSuchPeer`]; for the rest as for [`Node::wait_signal`].

@@ -1,7 +1,7 @@
 //! Put and get.
 //!
-//! Blocking calls are complete at the target when they return. The heap is reached by plain copies; other memory by
-//! one cross-memory attach a call, or through messages where that is forbidden.
+//! Blocking calls are complete at the target when they return. The heap is reached by plain copies; other
+//! memory by one cross-memory attach a call, or through messages where that is forbidden.
 
 use bytemuck::Pod;
 use engine::path::{self, Access, Facts, Limits, Path, Wanted};
@@ -18,8 +18,9 @@ use crate::transport::shm::control::PAYLOAD_MAX;
 use crate::transport::shm::copy::{self, CopyError};
 use crate::transport::shm::{Lent, PieceList};
 
-/// Bytes from which a piece of private memory that goes by message goes through the owner's heap, where that is reached
-/// one-sided: below, the messages that this takes cost more. [`path::Limits::staged_min`] of this library.
+/// Bytes from which a piece of private memory that goes by message goes through the owner's heap, where that
+/// is reached one-sided: below, the messages that this takes cost more. [`path::Limits::staged_min`] of this
+/// library.
 pub const STAGED_MIN: u64 = engine::node::STAGED_CHUNKS_MIN * PAYLOAD_MAX as u64;
 
 /// One piece of a scattered put.
@@ -40,14 +41,15 @@ pub struct GetPiece<'a> {
     pub into: &'a mut [u8],
 }
 
-/// Puts and gets. Any thread may call them. Blocking ones end by their own when the peer is lost or the node's
-/// timeout passes ([`Node::within`]); in a handler those that would have to wait end with [`Error::InHandler`].
+/// Puts and gets. Any thread may call them. Blocking ones end by their own when the peer is lost or the
+/// node's timeout passes ([`Node::within`]); in a handler those that would have to wait end with
+/// [`Error::InHandler`].
 impl Node {
     /// Stores `value` in a peer's heap.
     ///
     /// # Errors
-    /// [`Error::Fault`] outside the live part of the heap, [`Error::PeerLost`], [`Error::NoSuchPeer`], and at the
-    /// first contact with the peer what [`Node::connect`] says.
+    /// [`Error::Fault`] outside the live part of the heap, [`Error::PeerLost`], [`Error::NoSuchPeer`], and at
+    /// the first contact with the peer what [`Node::connect`] says.
     #[inline]
     pub fn put<T: Pod>(&self, to: GlobalPtr<T>, value: T) -> Result<(), Error> {
         let size = size_of::<T>() as u64;
@@ -105,8 +107,8 @@ impl Node {
     /// Puts bytes anywhere in a peer's memory.
     ///
     /// # Errors
-    /// As for [`Node::put`]; besides, [`Error::Fault`] where the peer has no writable memory, [`Error::Timeout`], and
-    /// [`Error::InHandler`] where the bytes would have to go by message.
+    /// As for [`Node::put`]; besides, [`Error::Fault`] where the peer has no writable memory,
+    /// [`Error::Timeout`], and [`Error::InHandler`] where the bytes would have to go by message.
     pub fn put_bytes(&self, to: impl Into<Remote>, from: &[u8]) -> Result<(), Error> {
         self.place(to.into(), Lent::source(from))
     }
@@ -119,18 +121,19 @@ impl Node {
         self.place(from.into(), Lent::target(into))
     }
 
-    /// Puts many pieces in one call: each run of pieces for the same peer takes one system call for all its private
-    /// memory (for every 1,024 pieces), and none for its heap.
+    /// Puts many pieces in one call: each run of pieces for the same peer takes one system call for all its
+    /// private memory (for every 1,024 pieces), and none for its heap.
     ///
     /// # Errors
-    /// As for [`Node::put_bytes`], for the first run that fails; what the failed run has written is unspecified.
+    /// As for [`Node::put_bytes`], for the first run that fails; what the failed run has written is
+    /// unspecified.
     pub fn put_list(&self, pieces: &[PutPiece<'_>]) -> Result<(), Error> {
         let pieces = pieces.iter().map(|piece| (piece.to, Lent::source(piece.from)));
         self.scatter(Direction::Put, pieces, &mut Rest::Awaited)
     }
 
-    /// Puts many pieces and forgets them: the sources may be reused at return, and [`Node::quiet`] says when the bytes are in
-    /// place, and whether that failed. What goes by message is copied first.
+    /// Puts many pieces and forgets them: the sources may be reused at return, and [`Node::quiet`] says when
+    /// the bytes are in place, and whether that failed. What goes by message is copied first.
     ///
     /// # Errors
     /// Those that show at once, as for [`Node::put_list`].
@@ -148,8 +151,8 @@ impl Node {
         self.scatter(Direction::Get, pieces, &mut Rest::Awaited)
     }
 
-    /// Starts a put from a buffer that the event gives back. Where the copy can be made at once, it has been made when
-    /// this returns.
+    /// Starts a put from a buffer that the event gives back. Where the copy can be made at once, it has been
+    /// made when this returns.
     pub fn put_nb<B: Buffer>(&self, to: impl Into<Remote>, buffer: B) -> Event<B> {
         let to = to.into();
         let started = self.start_one(to, Lent::source(buffer.bytes()));
@@ -163,8 +166,8 @@ impl Node {
         Event::new(self, from.peer, started, buffer)
     }
 
-    /// Puts and forgets: the source may be reused at return, and [`Node::quiet`] says when the bytes are in place at
-    /// the target, and whether that failed.
+    /// Puts and forgets: the source may be reused at return, and [`Node::quiet`] says when the bytes are in
+    /// place at the target, and whether that failed.
     ///
     /// # Errors
     /// Those that show at once, as for [`Node::put_bytes`].
@@ -174,7 +177,8 @@ impl Node {
         if let [value] = from
             && size_of::<T>() <= 8
         {
-            // What goes to a call by reference is stored first, whether the call is made or not: so it goes by value.
+            // What goes to a call by reference is stored first, whether the call is made or not: so it goes
+            // by value.
             return match self.put_mapped(to, &[*value]) {
                 true => Ok(()),
                 false => self.put_value_nbi(to.peer, to.place.mem, to.place.offset, *value),
@@ -186,8 +190,8 @@ impl Node {
         }
     }
 
-    /// Puts values in the heap of a peer that has been talked to, if it is mapped here and they lie in the live part of it. Returns
-    /// whether it did: whatever stands in the way is for others to find out.
+    /// Puts values in the heap of a peer that has been talked to, if it is mapped here and they lie in the
+    /// live part of it. Returns whether it did: whatever stands in the way is for others to find out.
     #[inline(always)]
     fn put_mapped<T: Pod>(&self, to: Remote, from: &[T]) -> bool {
         let (offset, size) = (to.place.offset, size_of_val(from) as u64);
@@ -253,7 +257,8 @@ impl Node {
         }
     }
 
-    /// Copies one piece now, and counts it, where this process's own hands reach the memory. `false`: it is the engine's.
+    /// Copies one piece now, and counts it, where this process's own hands reach the memory. `false`: it is
+    /// the engine's.
     #[inline]
     pub(crate) fn copy_now(&self, peer: Peer<'_>, remote: Remote, local: Lent<'_>) -> Result<bool, Error> {
         self.copy_timed(peer, remote, local, Some(timed(local.direction())))
@@ -292,8 +297,8 @@ impl Node {
         Ok(true)
     }
 
-    /// Moves pieces, by one transfer for each run of them with the same peer: those in near heaps at once, as they come, the
-    /// others by one list. `rest` says what becomes of a list that goes by message.
+    /// Moves pieces, by one transfer for each run of them with the same peer: those in near heaps at once, as
+    /// they come, the others by one list. `rest` says what becomes of a list that goes by message.
     pub(crate) fn scatter<'a>(
         &self,
         direction: Direction,
@@ -324,7 +329,8 @@ impl Node {
         Ok(())
     }
 
-    /// One transfer of all pieces with one peer, none of which lies in a mapped heap: to its end, or as far as `rest` says.
+    /// One transfer of all pieces with one peer, none of which lies in a mapped heap: to its end, or as far
+    /// as `rest` says.
     fn transfer(&self, peer: Peer<'_>, list: &PieceList<'_>, rest: &mut Rest<'_>) -> Result<(), Error> {
         if let Peer::Near(near) = peer
             && at_once(near, MemId::Space, list.direction(), list.bytes()) == Path::Attached
@@ -415,8 +421,8 @@ impl Node {
 pub(crate) enum Rest<'o> {
     /// They are waited for.
     Awaited,
-    /// They are started, as this operation: all are with one peer, and whoever has lent the local memory keeps it until the
-    /// operation has ended.
+    /// They are started, as this operation: all are with one peer, and whoever has lent the local memory
+    /// keeps it until the operation has ended.
     Started(&'o mut Option<engine::OpId>),
     /// What is put is copied, and `quiet` says what came of it.
     Forgotten,
@@ -424,7 +430,8 @@ pub(crate) enum Rest<'o> {
     Counted(&'o mut Vec<Event<()>>),
 }
 
-/// The path to that memory of a near peer, as far as this process's own hands go; all others are the engine's, which knows more.
+/// The path to that memory of a near peer, as far as this process's own hands go; all others are the
+/// engine's, which knows more.
 #[inline(always)]
 fn at_once(near: &Near, memory: MemId, direction: Direction, bytes: u64) -> Path {
     let facts = Facts {

@@ -38,7 +38,8 @@ struct Rows<'a> {
 }
 
 impl<'a> Strided<'a> {
-    /// The shape as rows; `None` where there is nothing to move. The error says which length was given and which expected.
+    /// The shape as rows; `None` where there is nothing to move. The error says which length was given and
+    /// which expected.
     fn rows(&self, remote: Remote, local_len: usize) -> Result<Option<Rows<'a>>, Error> {
         let dims = self.counts.len();
         for (what, strides) in [
@@ -123,13 +124,14 @@ impl Rows<'_> {
     }
 }
 
-/// Strided puts and gets: one call for all blocks, as [`Node::put_list`] makes it. A shape that does not fit moves nothing.
+/// Strided puts and gets: one call for all blocks, as [`Node::put_list`] makes it. A shape that does not fit
+/// moves nothing.
 impl Node {
     /// Puts the blocks of `from` that `shape` describes to where it says, from `to` on.
     ///
     /// # Errors
-    /// [`Error::Length`] where the shape does not fit `from` or its parts differ in dimensions; for the rest as for
-    /// [`Node::put_list`].
+    /// [`Error::Length`] where the shape does not fit `from` or its parts differ in dimensions; for the rest
+    /// as for [`Node::put_list`].
     pub fn put_strided(&self, to: impl Into<Remote>, from: &[u8], shape: &Strided<'_>) -> Result<(), Error> {
         self.strided(to.into(), Lent::source(from), shape, &mut Rest::Awaited)
     }
@@ -172,8 +174,8 @@ impl Node {
         Event::new(self, from.peer, started.map(|()| op), buffer)
     }
 
-    /// Puts blocks and forgets them: `from` may be reused at return, and [`Node::quiet`] says when the bytes are in place, and
-    /// whether that failed.
+    /// Puts blocks and forgets them: `from` may be reused at return, and [`Node::quiet`] says when the bytes
+    /// are in place, and whether that failed.
     ///
     /// # Errors
     /// Those that show at once, as for [`Node::put_strided`].

@@ -23,8 +23,8 @@ pub struct RemoteRun {
     pub len: usize,
 }
 
-/// Blocks of one length at each end, anywhere: the bytes of the local ones, one after the other, are those of the remote ones.
-/// The two lengths may differ, and then so do the numbers of blocks.
+/// Blocks of one length at each end, anywhere: the bytes of the local ones, one after the other, are those of
+/// the remote ones. The two lengths may differ, and then so do the numbers of blocks.
 #[derive(Clone, Copy, Debug)]
 pub struct Indexed<'a> {
     /// Bytes of a block at the peer.
@@ -38,7 +38,8 @@ pub struct Indexed<'a> {
 }
 
 impl Indexed<'_> {
-    /// Whether both ends have as many bytes, and lie where they may. The error names the values that do not fit.
+    /// Whether both ends have as many bytes, and lie where they may. The error names the values that do not
+    /// fit.
     fn check(&self, remote: Remote, local_len: usize) -> Result<(), Error> {
         let bytes = |block: usize, blocks: usize| (block as u64).saturating_mul(blocks as u64);
         let there = bytes(self.remote_block, self.remote_offsets.len());
@@ -61,13 +62,14 @@ impl Indexed<'_> {
     }
 }
 
-/// Indexed and vector puts and gets: one call for all runs, as [`Node::put_list`] makes it. What does not fit moves nothing.
+/// Indexed and vector puts and gets: one call for all runs, as [`Node::put_list`] makes it. What does not fit
+/// moves nothing.
 impl Node {
     /// Puts blocks of `from` to blocks that lie at offsets from `to`.
     ///
     /// # Errors
-    /// [`Error::Length`] where the two ends differ in bytes, or a block does not lie in `from`; for the rest as for
-    /// [`Node::put_list`].
+    /// [`Error::Length`] where the two ends differ in bytes, or a block does not lie in `from`; for the rest
+    /// as for [`Node::put_list`].
     pub fn put_indexed(&self, to: impl Into<Remote>, from: &[u8], shape: &Indexed<'_>) -> Result<(), Error> {
         self.indexed(to.into(), Lent::source(from), shape, &mut Rest::Awaited)
     }
@@ -110,8 +112,8 @@ impl Node {
         Event::new(self, from.peer, started.map(|()| op), buffer)
     }
 
-    /// Puts blocks and forgets them: `from` may be reused at return, and [`Node::quiet`] says when the bytes are in place, and
-    /// whether that failed.
+    /// Puts blocks and forgets them: `from` may be reused at return, and [`Node::quiet`] says when the bytes
+    /// are in place, and whether that failed.
     ///
     /// # Errors
     /// Those that show at once, as for [`Node::put_indexed`].
@@ -124,7 +126,8 @@ impl Node {
         self.indexed(to.into(), Lent::source(from), shape, &mut Rest::Forgotten)
     }
 
-    /// Puts the bytes of `from`, one run after the other, to the runs `to`. Runs may be of several peers; sort them by peer.
+    /// Puts the bytes of `from`, one run after the other, to the runs `to`. Runs may be of several peers;
+    /// sort them by peer.
     ///
     /// # Errors
     /// [`Error::Length`] where the two ends differ in bytes; for the rest as for [`Node::put_list`].
@@ -143,18 +146,19 @@ impl Node {
         self.scatter(Direction::Get, pieces, &mut Rest::Awaited)
     }
 
-    /// Starts a put of parts of a buffer that the event gives back, of its bytes in these ranges, one after the other, to the
-    /// runs `to`; as [`Node::put_nb`]. All runs are of one peer.
+    /// Starts a put of parts of a buffer that the event gives back, of its bytes in these ranges, one after
+    /// the other, to the runs `to`; as [`Node::put_nb`]. All runs are of one peer.
     ///
-    /// The event's error may be [`Error::Elsewhere`], where runs are of several peers, and [`Error::Length`] as for
-    /// [`Node::put_vector`], or where a range does not lie in the buffer.
+    /// The event's error may be [`Error::Elsewhere`], where runs are of several peers, and [`Error::Length`]
+    /// as for [`Node::put_vector`], or where a range does not lie in the buffer.
     pub fn put_vector_nb<B: Buffer>(&self, to: &[RemoteRun], buffer: B, parts: &[Range<usize>]) -> Event<B> {
         let mut op = None;
         let started = self.parts(to, Lent::source(buffer.bytes()), parts, &mut op);
         self.event_of(to, started.map(|()| op), buffer)
     }
 
-    /// Starts a get of the runs `from` into parts of a buffer that the event gives back; as [`Node::put_vector_nb`].
+    /// Starts a get of the runs `from` into parts of a buffer that the event gives back; as
+    /// [`Node::put_vector_nb`].
     ///
     /// The event's error may also be [`Error::Overlap`], where ranges overlap.
     pub fn get_vector_nb<B: Buffer>(
@@ -168,8 +172,8 @@ impl Node {
         self.event_of(from, started.map(|()| op), buffer)
     }
 
-    /// Puts and forgets, as [`Node::put_vector`] puts: the sources may be reused at return, and [`Node::quiet`] says when the
-    /// bytes are in place, and whether that failed.
+    /// Puts and forgets, as [`Node::put_vector`] puts: the sources may be reused at return, and
+    /// [`Node::quiet`] says when the bytes are in place, and whether that failed.
     ///
     /// # Errors
     /// Those that show at once, as for [`Node::put_vector`].

@@ -5,7 +5,8 @@
 //! 4     host, socket, secret, and how it is reached over the network, in postcard's encoding
 //! end   SipHash-1-3 of all before, 8 bytes: it tells what was cut or garbled on the way, and protects nothing
 //! ```
-//! Whoever has the bytes can become a peer of the node: they are a secret. What others send as an address is hostile input.
+//! Whoever has the bytes can become a peer of the node: they are a secret. What others send as an address is
+//! hostile input.
 
 use std::fmt;
 use std::hash::Hasher;
@@ -32,8 +33,8 @@ const BYTES_MAX: usize = 4096;
 /// No address names more ways over the network.
 const WAYS_MAX: usize = addresses::TOLD_MAX;
 
-/// The address of a node, by which any process that has it becomes the node's peer: [`Node::connect_to`]. It is a secret, as
-/// it carries the token that the node asks for; `Debug` does not show it.
+/// The address of a node, by which any process that has it becomes the node's peer: [`Node::connect_to`]. It
+/// is a secret, as it carries the token that the node asks for; `Debug` does not show it.
 ///
 /// [`Node::connect_to`]: crate::Node::connect_to
 #[derive(Clone)]
@@ -149,7 +150,8 @@ impl Told {
         Told { near, ways, ..self }
     }
 
-    /// The socket where the node listens. No other node has the same, ever: one that is started again has another.
+    /// The socket where the node listens. No other node has the same, ever: one that is started again has
+    /// another.
     pub(super) fn node(&self) -> JobName {
         JobName::of(&self.node)
     }

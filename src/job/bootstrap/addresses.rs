@@ -1,8 +1,9 @@
 //! Which of a host's addresses the data of its processes take.
 //!
-//! The one by which the two have met, which has just been shown to work. Where nothing was reached, the kernel says from which
-//! of its addresses it would send to those of the peer. What comes first in a list decides nothing: an interface may lead nowhere
-//! (a container bridge, whose address is the same on all hosts), or mean something on one link only.
+//! The one by which the two have met, which has just been shown to work. Where nothing was reached, the
+//! kernel says from which of its addresses it would send to those of the peer. What comes first in a list
+//! decides nothing: an interface may lead nowhere (a container bridge, whose address is the same on all
+//! hosts), or mean something on one link only.
 
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
@@ -37,8 +38,8 @@ pub(crate) fn source_towards(there: IpAddr) -> Option<IpAddr> {
     Some(socket.local_addr().ok()?.ip()).filter(|ip| !ip.is_unspecified())
 }
 
-/// An address by which the processes of this host reach each other, of loopback if there is one; the error names those
-/// that were tried.
+/// An address by which the processes of this host reach each other, of loopback if there is one; the error
+/// names those that were tried.
 pub(crate) fn within_host() -> Result<IpAddr, String> {
     let loopback = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
     let all = loopback.into_iter().chain(vm::host::addresses());
@@ -64,7 +65,8 @@ pub(crate) fn everywhere() -> IpAddr {
     }
 }
 
-/// Whether a socket of IPv6 takes what comes by IPv4, too, unless it is told otherwise; `None`: there is no IPv6.
+/// Whether a socket of IPv6 takes what comes by IPv4, too, unless it is told otherwise; `None`: there is no
+/// IPv6.
 fn takes_both() -> Option<bool> {
     sockopt::ipv6_v6only(socket_of_v6().ok()?).ok().map(|only| !only)
 }
@@ -73,8 +75,8 @@ fn socket_of_v6() -> rustix::io::Result<OwnedFd> {
     socket_with(AddressFamily::INET6, SocketType::STREAM, SocketFlags::CLOEXEC, None)
 }
 
-/// A listener at this port of all addresses of the host, of both families whatever the system would have it take; of
-/// IPv4 alone where that is all there is.
+/// A listener at this port of all addresses of the host, of both families whatever the system would have it
+/// take; of IPv4 alone where that is all there is.
 pub(super) fn listen_everywhere(port: u16) -> io::Result<TcpListener> {
     let listener = of_both_families(port).or_else(|_| TcpListener::bind((unspecified_v4(), port)));
     listener.map_err(|error| match error.kind() {
@@ -88,8 +90,9 @@ pub(super) fn no_port_left(kind: ErrorKind) -> io::Error {
     io::Error::new(kind, NO_PORT_LEFT)
 }
 
-/// A listener for those who look for this host by that name or address, which leads here to these addresses. It listens at the first of
-/// them that can be had, and at all of the host's where others may find the name elsewhere.
+/// A listener for those who look for this host by that name or address, which leads here to these addresses.
+/// It listens at the first of them that can be had, and at all of the host's where others may find the name
+/// elsewhere.
 pub(super) fn listen_for(name: &str, found: &[SocketAddr]) -> io::Result<TcpListener> {
     let elsewhere = found.first().filter(|_| may_lead_elsewhere(name, found));
     match elsewhere.map(|at| listen_everywhere(at.port())) {
@@ -112,9 +115,9 @@ pub(super) fn listen_for(name: &str, found: &[SocketAddr]) -> io::Result<TcpList
     bound
 }
 
-/// Whether others may find other addresses by this name. A host's own name leads to its loopback on many hosts (Debian's installer
-/// writes 127.0.1.1), and of several addresses others may know another one. A literal address means itself everywhere, and `localhost`
-/// each host's own loopback.
+/// Whether others may find other addresses by this name. A host's own name leads to its loopback on many
+/// hosts (Debian's installer writes 127.0.1.1), and of several addresses others may know another one. A
+/// literal address means itself everywhere, and `localhost` each host's own loopback.
 fn may_lead_elsewhere(name: &str, found: &[SocketAddr]) -> bool {
     let name = name.trim_end_matches('.').to_ascii_lowercase();
     // Forms such as `127.1`, which the resolver takes, too.
@@ -128,7 +131,8 @@ fn may_lead_elsewhere(name: &str, found: &[SocketAddr]) -> bool {
 const LOOPBACKS: [&str; 5] =
     ["localhost", "localhost.localdomain", "localhost4", "localhost6", "ip6-localhost"];
 
-/// A remark to what is said of a name that was looked for in vain, where it leads to this host's own loopback.
+/// A remark to what is said of a name that was looked for in vain, where it leads to this host's own
+/// loopback.
 pub(super) fn remark_of_loopback(found: &[SocketAddr]) -> String {
     let first = found.first().map(|at| at.ip().to_canonical());
     match first.filter(|_| found.iter().all(|at| at.ip().to_canonical().is_loopback())) {
@@ -155,8 +159,8 @@ fn unspecified_v6() -> IpAddr {
     Ipv6Addr::UNSPECIFIED.into()
 }
 
-/// This host's addresses with their interfaces, the likeliest to be reached by others first: those that a default route sends from,
-/// and then by [`vm::host::interfaces`].
+/// This host's addresses with their interfaces, the likeliest to be reached by others first: those that a
+/// default route sends from, and then by [`vm::host::interfaces`].
 fn in_order() -> Vec<(String, IpAddr)> {
     let usual = NOWHERE.map(source_towards);
     let mut all = vm::host::interfaces();
@@ -191,7 +195,8 @@ pub(super) fn cut<T>(addresses: &mut Vec<T>) {
     addresses.truncate(TOLD_MAX);
 }
 
-/// This host's addresses, as it tells them to others: those of the interface, or the one, that the user names.
+/// This host's addresses, as it tells them to others: those of the interface, or the one, that the user
+/// names.
 ///
 /// # Errors
 /// There is no such interface; which there are.
@@ -221,8 +226,9 @@ pub(super) struct Other<'a> {
     pub(super) told: &'a [IpAddr],
 }
 
-/// The address of rank 0's host that its endpoint has: the one that most of the others have reached, or, where nothing was
-/// reached, that the kernel sends from to most of them. `None`: there is none that leads to any of them.
+/// The address of rank 0's host that its endpoint has: the one that most of the others have reached, or,
+/// where nothing was reached, that the kernel sends from to most of them. `None`: there is none that leads to
+/// any of them.
 pub(super) fn of_rank_0(own: &[IpAddr], named: bool, others: &[Other<'_>]) -> Option<IpAddr> {
     let towards = |other: &Other<'_>| -> Vec<IpAddr> {
         match other.reached {
@@ -251,7 +257,8 @@ pub(super) fn of_rank_0(own: &[IpAddr], named: bool, others: &[Other<'_>]) -> Op
 /// What to do where no way is found.
 pub(super) const REMEDY: &str = "STANDPIPE_INTERFACE names another interface or address of this host's";
 
-/// The address of this host that leads to rank 0's; of those named by the user, if any were. The error says what was tried.
+/// The address of this host that leads to rank 0's; of those named by the user, if any were. The error says
+/// what was tried.
 pub(super) fn towards_rank_0(own: &[IpAddr], named: bool, zero: IpAddr) -> Result<IpAddr, String> {
     let source = source_towards(zero);
     let alike = |ip: &&IpAddr| ip.is_ipv4() == zero.is_ipv4();

@@ -1,5 +1,5 @@
-//! The job's meeting point: one thread that lets members in, introduces them to each other and tells all when one
-//! is gone.
+//! The job's meeting point: one thread that lets members in, introduces them to each other and tells all when
+//! one is gone.
 
 mod service;
 
@@ -67,14 +67,14 @@ impl Broker {
         Self::start_with(size, false, std::process::id())
     }
 
-    /// As [`start`](Self::start), in one of the job's own processes. `launcher_pid` is the process that they all descend
-    /// from, which under a restricted ptrace is to be named as permitted tracer.
+    /// As [`start`](Self::start), in one of the job's own processes. `launcher_pid` is the process that they
+    /// all descend from, which under a restricted ptrace is to be named as permitted tracer.
     pub(crate) fn start_among(size: u32, launcher_pid: u32) -> Result<Self, BrokerError> {
         Self::start_with(size, false, launcher_pid)
     }
 
-    /// As [`start`](Self::start), for a launcher that tells how each process [`ended`](Self::ended). A member whose
-    /// connection goes is then given a moment for the launcher's account before it counts as vanished.
+    /// As [`start`](Self::start), for a launcher that tells how each process [`ended`](Self::ended). A member
+    /// whose connection goes is then given a moment for the launcher's account before it counts as vanished.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -114,20 +114,20 @@ impl Broker {
         self.command(Command::Ended { rank, pid, how });
     }
 
-    /// Tells which of the [`ended`](Self::ended) processes no member reaches by number any more. Until then they should not
-    /// be reaped: another process could get the number.
+    /// Tells which of the [`ended`](Self::ended) processes no member reaches by number any more. Until then
+    /// they should not be reaped: another process could get the number.
     pub(crate) fn forgotten(&self) -> &Forgotten {
         &self.forgotten
     }
 
-    /// The ranks that have left the job or have gone without a word, first to last. The broker tells no member of one that is not yet
-    /// here; the kernel or a network may be sooner.
+    /// The ranks that have left the job or have gone without a word, first to last. The broker tells no
+    /// member of one that is not yet here; the kernel or a network may be sooner.
     pub(crate) fn departed(&self) -> Vec<u32> {
         lock(&self.departed).clone()
     }
 
-    /// Waits until all members have left or vanished, and then ends. Of these `ranks`, those that have not joined are
-    /// waited for `within` the time.
+    /// Waits until all members have left or vanished, and then ends. Of these `ranks`, those that have not
+    /// joined are waited for `within` the time.
     pub(crate) fn retire(mut self, ranks: Vec<u32>, within: Duration) {
         self.command(Command::Retire { ranks, joined_by: Instant::now() + within });
         self.end();

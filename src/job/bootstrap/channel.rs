@@ -1,7 +1,7 @@
 //! Connections over TCP that only those can use who share a secret, and nobody else reads or changes.
 //!
-//! They speak the [Noise protocol](https://noiseprotocol.org/noise.html), `NNpsk0` with the secret as the key shared before, and
-//! a prologue that says what the connection is for.
+//! They speak the [Noise protocol](https://noiseprotocol.org/noise.html), `NNpsk0` with the secret as the key
+//! shared before, and a prologue that says what the connection is for.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};

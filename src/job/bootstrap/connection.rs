@@ -46,7 +46,8 @@ impl Connection {
         self.flush(Instant::now())
     }
 
-    /// As [`post`](Self::post), for what may be forgotten: nothing happens where anything waits, or would have to.
+    /// As [`post`](Self::post), for what may be forgotten: nothing happens where anything waits, or would
+    /// have to.
     pub(super) fn offer(&mut self, reply: &Reply) {
         if self.queue.is_empty() {
             // Where the other end is gone, its socket tells.

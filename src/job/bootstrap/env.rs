@@ -20,9 +20,9 @@ const SECRET: &str = "STANDPIPE_SECRET";
 const RANK: &str = "STANDPIPE_RANK";
 const SIZE: &str = "STANDPIPE_SIZE";
 
-/// One process's invitation to a job: where the broker listens, the secret it wants to see, and which rank this
-/// process is. It travels in four environment variables, and whoever can read those can join: the kernel shows a
-/// process's environment to its own user only.
+/// One process's invitation to a job: where the broker listens, the secret it wants to see, and which rank
+/// this process is. It travels in four environment variables, and whoever can read those can join: the kernel
+/// shows a process's environment to its own user only.
 #[derive(Clone, Debug)]
 pub struct JobEnv {
     pub(super) name: JobName,
@@ -31,7 +31,8 @@ pub struct JobEnv {
     pub(super) size: u32,
 }
 
-/// The random part of the name of a socket that a broker listens at, or a node for others: no two have the same.
+/// The random part of the name of a socket that a broker listens at, or a node for others: no two have the
+/// same.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct JobName(Arc<str>);
 
@@ -118,7 +119,8 @@ impl JobEnv {
         Ok(Some(Self { name, secret, rank, size }))
     }
 
-    /// What leads those who only look to a node that nobody launched: the name of its listener, and the secret for them.
+    /// What leads those who only look to a node that nobody launched: the name of its listener, and the
+    /// secret for them.
     pub(crate) fn of_listener(peer_listener: &[u8; LISTENER_BYTES]) -> Self {
         let (name, secret) = peer_listener.split_at(NAME_BYTES);
         let name = JobName::of(name.try_into().expect("split there"));

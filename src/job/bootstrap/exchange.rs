@@ -1,4 +1,5 @@
-//! How processes that somebody else's launcher started tell each other what they must know before they can talk.
+//! How processes that somebody else's launcher started tell each other what they must know before they can
+//! talk.
 //!
 //! | started by | found by | how |
 //! |---|---|---|
@@ -6,11 +7,11 @@
 //! | MPICH's `mpiexec` (hydra), `srun --mpi=pmi2` | `PMI_FD`, `PMI_RANK`, `PMI_SIZE` | [PMI](pmi) 1 or 2, over the connection that the launcher left |
 //! | torchrun, and scripts that do as it does | `RANK`, `WORLD_SIZE`, `MASTER_ADDR`, `MASTER_PORT` | a [meeting](tcp_meeting) at rank 0, encrypted by the job's secret |
 //!
-//! No wait here is longer than its deadline, and two seconds where PMIx has to be asked: what keeps none by itself is called
-//! [blocking_call].
+//! No wait here is longer than its deadline, and two seconds where PMIx has to be asked: what keeps none by
+//! itself is called [blocking_call].
 //!
-//! `STANDPIPE_LAUNCHER` names one, or `none`. Slurm is *untested on hardware*: its PMI 2 is spoken with hydra, its PMIx
-//! with Open MPI.
+//! `STANDPIPE_LAUNCHER` names one, or `none`. Slurm is *untested on hardware*: its PMI 2 is spoken with
+//! hydra, its PMIx with Open MPI.
 
 pub(super) mod blocking_call;
 mod common;
@@ -32,8 +33,8 @@ use crate::base::environment::variable;
 /// The variable that names the launcher to believe.
 const NAMED: &str = "STANDPIPE_LAUNCHER";
 
-/// The exchange that this process's launcher offers; `None` where nobody does: it is a job of one. A launcher that counts several
-/// processes and leaves them no way to meet is an error.
+/// The exchange that this process's launcher offers; `None` where nobody does: it is a job of one. A launcher
+/// that counts several processes and leaves them no way to meet is an error.
 pub(crate) fn from_env(deadline: Instant) -> Result<Option<Box<dyn Exchange>>, ExchangeError> {
     let lookup = variable;
     let Some(launcher) = launcher(&lookup)? else { return Ok(None) };
@@ -49,11 +50,12 @@ pub(crate) fn from_env(deadline: Instant) -> Result<Option<Box<dyn Exchange>>, E
     Ok(Some(exchange))
 }
 
-/// Names what started this process, for people, once its variables are well formed; `None`: nobody, or `STANDPIPE_LAUNCHER=none`.
-/// This asks no launcher and waits for nobody.
+/// Names what started this process, for people, once its variables are well formed; `None`: nobody, or
+/// `STANDPIPE_LAUNCHER=none`. This asks no launcher and waits for nobody.
 ///
 /// # Errors
-/// What [`Node::open`](crate::Node::open) would say of the variables. Whether the launcher answers only it finds out.
+/// What [`Node::open`](crate::Node::open) would say of the variables. Whether the launcher answers only it
+/// finds out.
 pub fn launched_by() -> Result<Option<String>, ExchangeError> {
     let lookup = variable;
     let said = match launcher(&lookup)? {
@@ -99,8 +101,8 @@ fn launcher(lookup: Lookup<'_>) -> Result<Option<Launcher>, ExchangeError> {
     }
 }
 
-/// The error of a process that a launcher counts among several, and that has no way to meet them. One whose program meets others by
-/// name needs none.
+/// The error of a process that a launcher counts among several, and that has no way to meet them. One whose
+/// program meets others by name needs none.
 fn lonely(lookup: Lookup<'_>) -> Option<ExchangeError> {
     if lookup(PLACE).is_some_and(|place| !place.trim().is_empty()) {
         return None;

@@ -1,8 +1,8 @@
 //! A job of another launcher's: the processes of each host meet at a broker in the lowest rank there.
 //!
-//! That rank therefore stays until all others of its host have left: its node's end waits for theirs, as the end of MPI
-//! may. If it is killed, the others of its host are told that all there are lost, which is also when launchers end a
-//! job.
+//! That rank therefore stays until all others of its host have left: its node's end waits for theirs, as the
+//! end of MPI may. If it is killed, the others of its host are told that all there are lost, which is also
+//! when launchers end a job.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::process::parent_id;
@@ -51,11 +51,12 @@ type Invitation = Vec<(String, String)>;
 /// What each process tells first: where it is, and by which addresses others may reach it.
 type Whereabouts = (HostId, Vec<IpAddr>);
 
-/// What each tells then: how to join at its host, if it has the broker there; of rank 0, its address, or why it has none.
+/// What each tells then: how to join at its host, if it has the broker there; of rank 0, its address, or why
+/// it has none.
 type Terms = (Invitation, Option<Result<IpAddr, String>>);
 
-/// This process's part in such a job. Dropping it, which comes after the node has left the job, waits at the lowest rank
-/// of a host until all others there have.
+/// This process's part in such a job. Dropping it, which comes after the node has left the job, waits at the
+/// lowest rank of a host until all others there have.
 pub(crate) struct Host {
     /// This host's, and the whole job's: rank 0's.
     env: JobEnv,
@@ -70,8 +71,8 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// Meets the other processes of the job that the environment's launcher has started; `None` where none has. Others are
-    /// to reach it by the `interface` of that name or address, if one is given.
+    /// Meets the other processes of the job that the environment's launcher has started; `None` where none
+    /// has. Others are to reach it by the `interface` of that name or address, if one is given.
     pub(crate) fn meet(interface: Option<&str>, deadline: Instant) -> Result<Option<Host>, HostError> {
         match from_env(deadline)? {
             Some(exchange) => Host::meet_by(exchange, interface, deadline).map(Some),
@@ -123,12 +124,14 @@ impl Host {
         !self.here.iter().all(|here| *here)
     }
 
-    /// The address of this host that leads to and from the others, with a port of nought; or why there is none.
+    /// The address of this host that leads to and from the others, with a port of nought; or why there is
+    /// none.
     pub(crate) fn address(&self) -> Result<SocketAddr, String> {
         self.at.clone()
     }
 
-    /// What each process of another host tells of itself, by rank; `None` for those of this one. All must call it.
+    /// What each process of another host tells of itself, by rank; `None` for those of this one. All must
+    /// call it.
     pub(crate) fn tell<T>(&mut self, own: &T, deadline: Instant) -> Result<Box<[Option<T>]>, HostError>
     where
         T: Serialize + for<'a> Deserialize<'a>,
@@ -176,7 +179,8 @@ fn address_of_rank_0(
     })
 }
 
-/// The address of this process that leads to rank 0's, with the scope that it has here if it means something on one link only.
+/// The address of this process that leads to rank 0's, with the scope that it has here if it means something
+/// on one link only.
 fn own_address(
     exchange: &dyn Exchange,
     own: &[IpAddr],

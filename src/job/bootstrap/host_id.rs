@@ -25,15 +25,15 @@ pub(super) struct HostId {
     pub(super) boot: String,
     /// The network namespace, in which the broker's name lies.
     pub(super) network: u64,
-    /// The process namespace, out of which nobody is seen by number: as of containers that share the network only, such as those of
-    /// one pod.
+    /// The process namespace, out of which nobody is seen by number: as of containers that share the network
+    /// only, such as those of one pod.
     pub(super) processes: u64,
     pub(super) user: u32,
 }
 
 impl HostId {
-    /// This process's. Where the system does not tell, a warning says so once, and the process counts as alone on its host: all others
-    /// are reached over a network.
+    /// This process's. Where the system does not tell, a warning says so once, and the process counts as
+    /// alone on its host: all others are reached over a network.
     pub(super) fn own() -> HostId {
         static SAID: Once = Once::new();
         let user = rustix::process::geteuid().as_raw();

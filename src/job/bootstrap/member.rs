@@ -20,8 +20,8 @@ use super::wire::Request;
 
 /// This process's place in a job. Dropping it takes leave: the others are told that this rank left.
 ///
-/// Any thread may call its methods. A child made by `fork` must not use it, and dropping it there does nothing to
-/// the parent's membership.
+/// Any thread may call its methods. A child made by `fork` must not use it, and dropping it there does
+/// nothing to the parent's membership.
 #[derive(Debug)]
 pub struct Membership {
     shared: Arc<Shared>,
@@ -62,8 +62,8 @@ impl Membership {
         self.size
     }
 
-    /// The process that runs the broker: the launcher, which under a restricted ptrace is the ancestor to name as
-    /// permitted tracer.
+    /// The process that runs the broker: the launcher, which under a restricted ptrace is the ancestor to
+    /// name as permitted tracer.
     pub fn launcher_pid(&self) -> u32 {
         self.launcher_pid
     }
@@ -71,7 +71,8 @@ impl Membership {
     /// Gets `peer`'s process and segments, waiting until it has joined. `peer` may be this rank.
     ///
     /// # Errors
-    /// When there is no such rank, it is gone or goes before it joins, the broker is gone, or `deadline` comes.
+    /// When there is no such rank, it is gone or goes before it joins, the broker is gone, or `deadline`
+    /// comes.
     pub fn connect(&self, peer: u32, deadline: Instant) -> Result<PeerHandles, PeerHandlesError> {
         if peer >= self.size {
             return Err(PeerHandlesError::NoSuchRank { peer, size: self.size });
@@ -79,14 +80,14 @@ impl Membership {
         self.shared.connect(peer, deadline)
     }
 
-    /// Lets `peer`, whose segments this process has got, know that its private memory cannot be attached to from here.
-    /// Does not wait.
+    /// Lets `peer`, whose segments this process has got, know that its private memory cannot be attached to
+    /// from here. Does not wait.
     pub fn request_progress(&self, peer: u32) {
         self.shared.say(Request::Serve { peer });
     }
 
-    /// Lets the launcher know that this process, which has been told that `rank` is gone, reaches that process by its
-    /// number no more. Does not wait.
+    /// Lets the launcher know that this process, which has been told that `rank` is gone, reaches that
+    /// process by its number no more. Does not wait.
     pub(crate) fn acknowledge(&self, rank: u32) {
         self.shared.say(Request::Heard { rank });
     }

@@ -1,5 +1,5 @@
-//! The listener of a node that takes peers at any time: it lets in whoever shows the token of the node's address, calls on the
-//! nodes whose addresses this one is given, and tells when a peer is gone.
+//! The listener of a node that takes peers at any time: it lets in whoever shows the token of the node's
+//! address, calls on the nodes whose addresses this one is given, and tells when a peer is gone.
 //!
 //! ```text
 //!   caller                                                  called
@@ -10,14 +10,16 @@
 //!    | maps and checks the segments
 //!   ... the connection stays open: who sees it or the other's process end has lost the peer
 //! ```
-//! A peer has a number at each of the two, which is its place in the control segment there. Numbers are given once: a process
-//! that is started again is another node, which gets another number, and the old one stays lost.
+//! A peer has a number at each of the two, which is its place in the control segment there. Numbers are given
+//! once: a process that is started again is another node, which gets another number, and the old one stays
+//! lost.
 //!
-//! That is the way between processes that share a network namespace; [over the network](network_handshake) others meet.
+//! That is the way between processes that share a network namespace; [over the network](network_handshake)
+//! others meet.
 //!
-//! Two nodes may call each other at once. The call of the one whose name is lower then counts, and the other is answered
-//! `Crossed`, upon which its caller waits for the first, or tries again. Over the network a call counts from the end of its
-//! handshake on: the other's may be the only one that gets through.
+//! Two nodes may call each other at once. The call of the one whose name is lower then counts, and the other
+//! is answered `Crossed`, upon which its caller waits for the first, or tries again. Over the network a call
+//! counts from the end of its handshake on: the other's may be the only one that gets through.
 
 mod dial;
 mod listener_thread;
@@ -86,8 +88,8 @@ impl PeerListener {
         Ok(PeerListener { shared, bound, thread: Some(thread), pid: std::process::id() })
     }
 
-    /// The node's address, which is of use only where it [listens](ListenerConfig::listens). It names the ways that lead here now: interfaces
-    /// come and go.
+    /// The node's address, which is of use only where it [listens](ListenerConfig::listens). It names the
+    /// ways that lead here now: interfaces come and go.
     pub(crate) fn address(&self) -> Address {
         let ListenerState { node, secret, config, .. } = &*self.shared;
         let ways = self.bound.map(ways_to).unwrap_or_default();
@@ -108,8 +110,8 @@ impl PeerListener {
         self.shared.config.listens
     }
 
-    /// Makes the node at `address` a peer, and returns its number, which is the same at every call for the same node, as long
-    /// as it is not lost.
+    /// Makes the node at `address` a peer, and returns its number, which is the same at every call for the
+    /// same node, as long as it is not lost.
     pub(crate) fn call(&self, address: &[u8], deadline: Instant) -> Result<u32, CallError> {
         self.shared.call(&Told::parse(address)?, deadline)
     }

@@ -6,8 +6,8 @@ use std::time::Instant;
 use rustix::event::{EventfdFlags, PollFd, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
-/// Sleeps until one of `fds` is ready, or until `until` (for ever if `None`). Signals do not wake it. Returns how
-/// many are ready: zero when the moment has come.
+/// Sleeps until one of `fds` is ready, or until `until` (for ever if `None`). Signals do not wake it. Returns
+/// how many are ready: zero when the moment has come.
 pub(crate) fn poll_until(fds: &mut [PollFd<'_>], until: Option<Instant>) -> Result<usize, Errno> {
     loop {
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));

@@ -1,8 +1,9 @@
-//! A place where nodes leave their addresses under names, and others find them: one process that all know, over TCP.
+//! A place where nodes leave their addresses under names, and others find them: one process that all know,
+//! over TCP.
 //!
-//! Whoever asks must have the secret, and nobody else reads or changes what is said: connections are [`Channel`]s. Each is for
-//! one question. An address stays until another is left under its name, or it is withdrawn; what has become of its node, who finds
-//! it finds out.
+//! Whoever asks must have the secret, and nobody else reads or changes what is said: connections are
+//! [`Channel`]s. Each is for one question. An address stays until another is left under its name, or it is
+//! withdrawn; what has become of its node, who finds it finds out.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -41,7 +42,8 @@ const KEPT_MAX: usize = 16 << 10;
 /// Connections at a time, each of which has a thread.
 const VISITORS_MAX: usize = 512;
 
-/// Of these, those that wait for an address: who would leave one is to find room. Others are told at once that it is not there.
+/// Of these, those that wait for an address: who would leave one is to find room. Others are told at once
+/// that it is not there.
 const WAITING_MAX: usize = 384;
 const _: () = assert!(WAITING_MAX < VISITORS_MAX);
 
@@ -168,7 +170,8 @@ pub fn check_rendezvous_words(bytes: &[u8]) -> bool {
     read::<Ask>(bytes).is_ok() | read::<Answer>(bytes).is_ok()
 }
 
-/// The way to a rendezvous: where nodes leave their addresses under names, and others find them. Any thread may use it.
+/// The way to a rendezvous: where nodes leave their addresses under names, and others find them. Any thread
+/// may use it.
 #[derive(Clone, Debug)]
 pub struct Rendezvous {
     at: String,
@@ -176,8 +179,8 @@ pub struct Rendezvous {
 }
 
 impl Rendezvous {
-    /// The one that `STANDPIPE_RENDEZVOUS` names, as `HOST:PORT`, by the secret in `STANDPIPE_SECRET`; `None` where it names
-    /// none. Nothing is connected to.
+    /// The one that `STANDPIPE_RENDEZVOUS` names, as `HOST:PORT`, by the secret in `STANDPIPE_SECRET`; `None`
+    /// where it names none. Nothing is connected to.
     ///
     /// # Errors
     /// [`RendezvousError::Setting`], [`RendezvousError::Unset`].
@@ -204,8 +207,8 @@ impl Rendezvous {
         Ok(Rendezvous { at: at.to_owned(), secret: parse_secret(secret)? })
     }
 
-    /// Leaves a node's address under a name, for whoever has the secret, instead of what was there. Waits for the rendezvous
-    /// to be there.
+    /// Leaves a node's address under a name, for whoever has the secret, instead of what was there. Waits for
+    /// the rendezvous to be there.
     ///
     /// # Errors
     /// [`RendezvousError`].
@@ -220,7 +223,8 @@ impl Rendezvous {
         }
     }
 
-    /// Takes back what was left under a name, if it is still an address of this node's: for one that ends. Nothing takes it back by itself.
+    /// Takes back what was left under a name, if it is still an address of this node's: for one that ends.
+    /// Nothing takes it back by itself.
     ///
     /// # Errors
     /// [`RendezvousError`].
@@ -234,8 +238,8 @@ impl Rendezvous {
         }
     }
 
-    /// The address that was left last under a name, as [`Node::connect_to`](crate::Node::connect_to) takes it; waits for
-    /// the rendezvous, and for somebody to leave one.
+    /// The address that was left last under a name, as [`Node::connect_to`](crate::Node::connect_to) takes
+    /// it; waits for the rendezvous, and for somebody to leave one.
     ///
     /// # Errors
     /// [`RendezvousError`], after `within` at the latest.
@@ -247,7 +251,8 @@ impl Rendezvous {
             let left = deadline.saturating_duration_since(asked).min(WAIT_MAX);
             let within_ms = u32::try_from(left.as_millis()).unwrap_or(u32::MAX);
             let ask = Ask::Find { name: name.to_owned(), within_ms };
-            // The answer that there is none comes after the time for which it was asked: at the end nobody waits for it.
+            // The answer that there is none comes after the time for which it was asked: at the end nobody
+            // waits for it.
             match self.ask(&ask, deadline, left + HANDSHAKE_WITHIN)? {
                 Some(Answer::Found(address)) => return Ok(Address::read(address)?),
                 Some(Answer::Nobody) if Instant::now() < deadline => {
@@ -267,7 +272,8 @@ impl Rendezvous {
         }
     }
 
-    /// Asks, by `deadline`, and waits no longer than `within` for the answer to what was heard. `None`: it did not come in time.
+    /// Asks, by `deadline`, and waits no longer than `within` for the answer to what was heard. `None`: it
+    /// did not come in time.
     fn ask(&self, ask: &Ask, deadline: Instant, within: Duration) -> Result<Option<Answer>, RendezvousError> {
         let asked = || {
             let stream = self.reach(deadline)?;
@@ -398,9 +404,10 @@ struct RegistryState {
 }
 
 impl Registry {
-    /// Listens at an address and port, such as `10.0.0.1:7300`, for those who have the secret in `STANDPIPE_SECRET`. `[::]:7300`
-    /// stands for all addresses of the host, of both families, and `0.0.0.0:7300` for those of IPv4. A name does, too, that leads to
-    /// the host's loopback, as its own name does on many hosts; `localhost` stays loopback.
+    /// Listens at an address and port, such as `10.0.0.1:7300`, for those who have the secret in
+    /// `STANDPIPE_SECRET`. `[::]:7300` stands for all addresses of the host, of both families, and
+    /// `0.0.0.0:7300` for those of IPv4. A name does, too, that leads to the host's loopback, as its own name
+    /// does on many hosts; `localhost` stays loopback.
     ///
     /// # Errors
     /// [`RendezvousError::Unset`] without a secret, [`RendezvousError::Setting`] where it is none, and
@@ -433,7 +440,8 @@ impl Registry {
         self.listener.local_addr()
     }
 
-    /// Serves whoever comes, and tells what happens, by any thread. Returns only where the listening socket fails for good.
+    /// Serves whoever comes, and tells what happens, by any thread. Returns only where the listening socket
+    /// fails for good.
     pub fn serve(&self, tell: impl Fn(&Visit) + Send + Sync + 'static) -> io::Error {
         let tell: Arc<dyn Fn(&Visit) + Send + Sync> = Arc::new(tell);
         loop {

@@ -1,4 +1,5 @@
-//! Who is in the job, who is gone, and who waits for whom. No socket and no clock: what is to be sent is returned.
+//! Who is in the job, who is gone, and who waits for whom. No socket and no clock: what is to be sent is
+//! returned.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,8 +27,8 @@ pub(super) struct Candidate<H> {
     pub(super) handles: H,
 }
 
-/// The state of every rank. A rank goes from open to joined to over, or from open to over, and never back. `H`
-/// stands for a member's segments.
+/// The state of every rank. A rank goes from open to joined to over, or from open to over, and never back.
+/// `H` stands for a member's segments.
 #[derive(Debug)]
 pub(super) struct Roster<H> {
     places: Vec<Place<H>>,
@@ -68,9 +69,9 @@ impl<H: Clone> Roster<H> {
         u32::try_from(self.places.len()).expect("made from a u32")
     }
 
-    /// How many messages can be on their way to or from one member: each rank is lost once, and asked for once at a time;
-    /// besides, the member is welcomed once, and asked to serve once. It asks for each rank, asks it to serve, and has heard of its
-    /// loss, and leaves.
+    /// How many messages can be on their way to or from one member: each rank is lost once, and asked for
+    /// once at a time; besides, the member is welcomed once, and asked to serve once. It asks for each rank,
+    /// asks it to serve, and has heard of its loss, and leaves.
     pub(super) fn mail_max(&self) -> usize {
         3 * self.places.len() + 2
     }
@@ -135,8 +136,8 @@ impl<H: Clone> Roster<H> {
         Ok(mails)
     }
 
-    /// Member `from` wants `peer`'s segments. No answer now means that it comes when `peer` joins, or that the
-    /// member has been told already that `peer` is gone.
+    /// Member `from` wants `peer`'s segments. No answer now means that it comes when `peer` joins, or that
+    /// the member has been told already that `peer` is gone.
     pub(super) fn connect(&mut self, from: u32, peer: u32) -> Result<Option<Mail<H>>, Violation> {
         match self.places.get_mut(peer as usize) {
             None => Err(Violation),
@@ -191,7 +192,8 @@ impl<H: Clone> Roster<H> {
         mails
     }
 
-    /// Member `from` has heard that `rank` is gone. It says so of those, too, that were gone before it joined.
+    /// Member `from` has heard that `rank` is gone. It says so of those, too, that were gone before it
+    /// joined.
     pub(super) fn heard(&mut self, from: u32, rank: u32) -> Result<(), Violation> {
         if !matches!(self.place(rank), Some(Place::Over(_))) {
             return Err(Violation);
@@ -307,8 +309,8 @@ mod tests {
     }
 
     proptest! {
-        /// Each rank's loss is told once to each member, and after every step a request is unanswered only while
-        /// the rank asked for is open.
+        /// Each rank's loss is told once to each member, and after every step a request is unanswered only
+        /// while the rank asked for is open.
         #[test]
         fn every_request_is_answered_once(steps in proptest::collection::vec(step(), 0..60)) {
             let mut roster = Roster::new(SIZE);

@@ -51,7 +51,8 @@ pub(crate) fn listen_at(name: &JobName) -> Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
-/// Connects to whoever listens under `name`. `Errno::AGAIN` means that too many others are connecting just now.
+/// Connects to whoever listens under `name`. `Errno::AGAIN` means that too many others are connecting just
+/// now.
 pub(crate) fn connect_to(name: &JobName) -> Result<OwnedFd, Errno> {
     let socket = new_socket()?;
     connect(&socket, &SocketAddrUnix::new_abstract_name(&name.socket_name())?)?;
@@ -92,7 +93,8 @@ pub(crate) fn receive(socket: &OwnedFd) -> Received {
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
         match recvmsg(socket.as_fd(), &mut [IoSliceMut::new(&mut bytes)], &mut control, flags) {
             Ok(got) => break got,
-            // Reported once when the other end closed without reading all we said; what it said is still there.
+            // Reported once when the other end closed without reading all we said; what it said is still
+            // there.
             Err(Errno::INTR | Errno::CONNRESET) => {}
             Err(Errno::AGAIN) => return Received::Nothing,
             Err(_) => return Received::Closed,

@@ -1,8 +1,8 @@
 //! Reaching a host by any of its addresses.
 //!
-//! Most addresses that do not lead to the host do not say so: the packets are dropped. So none is waited for. The next is tried
-//! when one has failed, or a little later while all before it are still tried, as RFC 8305 wants it ("Happy Eyeballs"); the
-//! first that leads there counts.
+//! Most addresses that do not lead to the host do not say so: the packets are dropped. So none is waited for.
+//! The next is tried when one has failed, or a little later while all before it are still tried, as RFC 8305
+//! wants it ("Happy Eyeballs"); the first that leads there counts.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -42,9 +42,9 @@ impl fmt::Display for Failed {
     }
 }
 
-/// What the first try that succeeds gives. `attempt` is told by when to end, and is called in threads of its own, which end by
-/// that moment after another has succeeded; what they then give is dropped. The caller looks at `stop` between tries, and gives
-/// up once it holds.
+/// What the first try that succeeds gives. `attempt` is told by when to end, and is called in threads of its
+/// own, which end by that moment after another has succeeded; what they then give is dropped. The caller
+/// looks at `stop` between tries, and gives up once it holds.
 ///
 /// # Errors
 /// What became of each address that was tried.

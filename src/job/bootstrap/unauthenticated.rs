@@ -39,7 +39,8 @@ struct UnauthenticatedConnection {
     leave_at: Instant,
 }
 
-/// An unauthenticated connection that asked to join, with what it said. Nothing of it has been checked but its user.
+/// An unauthenticated connection that asked to join, with what it said. Nothing of it has been checked but
+/// its user.
 #[derive(Debug)]
 pub(super) struct Applicant {
     pub(super) socket: OwnedFd,
@@ -97,8 +98,8 @@ impl Unauthenticated {
         self.pause_until = self.pause_until.filter(|until| *until > now);
     }
 
-    /// Takes in whoever knocks, as far as there is room. Returns after a while even if the knocking never ends, as
-    /// that of other users might, who take no room: members wait to be served meanwhile.
+    /// Takes in whoever knocks, as far as there is room. Returns after a while even if the knocking never
+    /// ends, as that of other users might, who take no room: members wait to be served meanwhile.
     pub(super) fn accept(&mut self, now: Instant) {
         for _ in 0..self.waiting_max {
             let Some(listener) = self.listener.as_ref().filter(|_| self.waiting.len() < self.waiting_max)

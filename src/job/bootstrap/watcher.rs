@@ -15,14 +15,16 @@ use super::wire::{DATAGRAM_BYTES_MAX, DecodeError, How, Reply, Request, WIRE_VER
 use crate::base::debug_is_display::debug_is_display;
 use crate::base::fd_limit::{TooFew, make_room};
 
-/// How often a launcher is tried that has too many at its listener, and how long between: a tenth of a second in all.
+/// How often a launcher is tried that has too many at its listener, and how long between: a tenth of a second
+/// in all.
 const KNOCKS_MAX: u32 = 100;
 const KNOCK_AGAIN: Duration = Duration::from_millis(1);
 
 /// What looking takes besides a file descriptor of each rank: reading directories, what arrives, a terminal.
 const DESCRIPTORS_BESIDES: u64 = 16;
 
-/// The process that listens for the job of `env`, if that is one of this user's: zero where it is out of sight.
+/// The process that listens for the job of `env`, if that is one of this user's: zero where it is out of
+/// sight.
 pub(crate) fn find_launcher(env: &JobEnv) -> Option<u32> {
     // A launcher at whose listener too many knock at once is there all the same.
     let socket = (0..KNOCKS_MAX).find_map(|_| match connect_to(&env.name) {
@@ -141,8 +143,8 @@ impl Watcher {
         &self.places
     }
 
-    /// Has the members show their counters, and learns what has become of them. Returns once they have been told, or at
-    /// the deadline: whether the job goes on.
+    /// Has the members show their counters, and learns what has become of them. Returns once they have been
+    /// told, or at the deadline: whether the job goes on.
     pub(crate) fn look(&mut self, deadline: Instant) -> Result<bool, LookError> {
         match send(&self.socket, &encode(&Request::Look), &[]) {
             // What does not get through now has company enough.

@@ -18,7 +18,8 @@ use crate::job::bootstrap::wire::{Refusal, Reply, Request, decode};
 const WATCHERS_MAX: usize = 8;
 /// The members are told no more often than this that somebody looks, however often that is.
 const LOOK_PAUSE: Duration = Duration::from_millis(50);
-/// The size of a job, what has become of one rank, and the answer to one look: more is never on its way at once.
+/// The size of a job, what has become of one rank, and the answer to one look: more is never on its way at
+/// once.
 const LETTERS_MAX: usize = 3;
 
 /// The connections of those who watch.

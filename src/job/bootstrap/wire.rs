@@ -1,8 +1,8 @@
 //! What members, watchers and broker say to each other: one datagram a message, each with a small header.
 //!
 //! The header carries the version of this format, so that two builds that do not understand each other say so
-//! instead of guessing. The body is the message in postcard's encoding. Every datagram is hostile input until it
-//! has been decoded.
+//! instead of guessing. The body is the message in postcard's encoding. Every datagram is hostile input until
+//! it has been decoded.
 
 use std::fmt;
 
@@ -33,15 +33,16 @@ pub(crate) enum Request {
     Connect { peer: u32 },
     /// The sender is done with the job; it says nothing after this.
     Leave,
-    /// The sender, which has had `peer`'s segments, cannot attach to its private memory: `peer` must copy for it.
+    /// The sender, which has had `peer`'s segments, cannot attach to its private memory: `peer` must copy for
+    /// it.
     Serve { peer: u32 },
     /// From a process that only wants to look at the job.
     Watch { secret: Secret },
     /// From a watcher: the members are to show their counters as they are now.
     Look,
-    /// From a node to another, by whose address it knows the secret: wants to be its peer. Comes with two file descriptors, as
-    /// `Join` does. Says which node the sender is, with the proof of it for those who have its address, and which place of how
-    /// many in its control segment the other has.
+    /// From a node to another, by whose address it knows the secret: wants to be its peer. Comes with two
+    /// file descriptors, as `Join` does. Says which node the sender is, with the proof of it for those who
+    /// have its address, and which place of how many in its control segment the other has.
     Meet { secret: Secret, node: [u8; NAME_BYTES], proof: Proof, place: u32, places: u32 },
     /// The sender has heard that `rank` is gone, and reaches its process by number no more.
     Heard { rank: u32 },
@@ -54,8 +55,8 @@ pub(crate) enum Reply {
     Welcome { launcher_pid: u32 },
     /// It is not; the connection ends with this.
     Refused(Refusal),
-    /// Comes with two file descriptors, as `Join` did: those of `rank`. To a watcher it comes with the control segment
-    /// alone, for reading only.
+    /// Comes with two file descriptors, as `Join` did: those of `rank`. To a watcher it comes with the
+    /// control segment alone, for reading only.
     Peer { rank: u32, pid: u32 },
     /// `rank` is gone and does not come back.
     Lost { rank: u32, how: How },
@@ -63,8 +64,8 @@ pub(crate) enum Reply {
     Serve,
     /// The sender of `Watch` may look at a job of this size.
     Watching { size: u32 },
-    /// To a member: it is to show its counters, for somebody looks. To a watcher: it has been told of all members, and
-    /// they have been told that it looks.
+    /// To a member: it is to show its counters, for somebody looks. To a watcher: it has been told of all
+    /// members, and they have been told that it looks.
     Look,
     /// The sender of `Meet` is a peer now. Comes with two file descriptors, and says what `Meet` does.
     Met { place: u32, places: u32 },
@@ -200,7 +201,8 @@ pub enum Refusal {
     Unwatched {
         /// The joiner as the broker sees it.
         pid: u32,
-        /// What the system says: EMFILE where the broker has no descriptor left, EPERM or ENOSYS where pidfd_open is refused.
+        /// What the system says: EMFILE where the broker has no descriptor left, EPERM or ENOSYS where
+        /// pidfd_open is refused.
         errno: i32,
     },
     /// As many watch the job already as may.

@@ -1,6 +1,6 @@
-//! Finding this user's jobs: every rank has the job's name and secret in its environment, which the kernel shows to its
-//! own user only. A node that nobody launched says in its control segment how to look at it; the kernel lets that user open the
-//! segment by the process's descriptors, and removes it with the process.
+//! Finding this user's jobs: every rank has the job's name and secret in its environment, which the kernel
+//! shows to its own user only. A node that nobody launched says in its control segment how to look at it; the
+//! kernel lets that user open the segment by the process's descriptors, and removes it with the process.
 
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -15,7 +15,8 @@ use crate::job::bootstrap::{JobEnv, JoinError, find_launcher};
 use crate::transport::shm::control::SEGMENT;
 use crate::transport::shm::stats_page::listener::read_listener;
 
-/// No environment is longer, as far as it matters here: the kernel gives a new process no more than a few MiB.
+/// No environment is longer, as far as it matters here: the kernel gives a new process no more than a few
+/// MiB.
 const ENVIRONMENT_BYTES_MAX: u64 = 8 << 20;
 
 /// A job of this user on this host, or a node that nobody launched, as a job of one.
@@ -28,8 +29,8 @@ pub struct Job {
     launched: bool,
 }
 
-/// Every job of this user on this host whose launcher runs, and every node that nobody launched and that others can come to
-/// ([`Node::address`](crate::Node::address)), in the order of their process numbers.
+/// Every job of this user on this host whose launcher runs, and every node that nobody launched and that
+/// others can come to ([`Node::address`](crate::Node::address)), in the order of their process numbers.
 ///
 /// # Errors
 /// When `/proc` cannot be read.
@@ -72,7 +73,8 @@ impl Job {
         self.launcher_pid
     }
 
-    /// Whether a launcher started it. Otherwise it is one node, of the process [`launcher_pid`](Self::launcher_pid).
+    /// Whether a launcher started it. Otherwise it is one node, of the process
+    /// [`launcher_pid`](Self::launcher_pid).
     pub fn is_launched(&self) -> bool {
         self.launched
     }

@@ -9,9 +9,9 @@ const LOOKS: usize = 8;
 /// Some buffer, whose drop may run a program's code.
 pub(super) type Buffer = Box<dyn Any + Send>;
 
-/// Most operations end in their order. So the oldest is looked at, and after it the next for as long as they have ended;
-/// and of all others a few in turn, as one may wait long for its peer: more for as long as some of them have ended. So thousands
-/// cost a look no more than ten do.
+/// Most operations end in their order. So the oldest is looked at, and after it the next for as long as they
+/// have ended; and of all others a few in turn, as one may wait long for its peer: more for as long as some
+/// of them have ended. So thousands cost a look no more than ten do.
 pub(super) struct DetachedBuffers<K> {
     all: VecDeque<(K, Buffer)>,
     turn: usize,
@@ -26,8 +26,8 @@ impl<K: Copy> DetachedBuffers<K> {
         self.all.push_back((op, buffer));
     }
 
-    /// Takes out those whose operations have ended, for the caller to drop while it holds no lock: if all have ended, all of
-    /// them.
+    /// Takes out those whose operations have ended, for the caller to drop while it holds no lock: if all
+    /// have ended, all of them.
     pub(super) fn take_ended(&mut self, mut has_ended: impl FnMut(K) -> bool) -> Vec<Buffer> {
         let mut ended = Vec::new();
         while self.all.front().is_some_and(|(op, _)| has_ended(*op)) {

@@ -72,8 +72,8 @@ impl NodeCore {
         }
     }
 
-    /// Takes note of what the launcher says. Called by the thread that watches, which must not wait for the engine:
-    /// whoever holds it may be waiting for that very thread.
+    /// Takes note of what the launcher says. Called by the thread that watches, which must not wait for the
+    /// engine: whoever holds it may be waiting for that very thread.
     pub(crate) fn on_notice(self: &Arc<Self>, notice: &Notice) {
         let gone: Vec<Rank> = match notice {
             Notice::Lost { rank, how } => {

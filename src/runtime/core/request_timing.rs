@@ -1,4 +1,5 @@
-//! Taking the time of what goes on after its call: operations that nobody waits for in the call, and requests.
+//! Taking the time of what goes on after its call: operations that nobody waits for in the call, and
+//! requests.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -28,7 +29,8 @@ impl NodeCore {
         (self.nanos(Instant::now()) & STAMP_MASK).max(1)
     }
 
-    /// A stamp has come back. Any peer may have made it up; then it is none, or a time since this node was opened.
+    /// A stamp has come back. Any peer may have made it up; then it is none, or a time since this node was
+    /// opened.
     #[cold]
     pub(super) fn on_stamp(&self, stamp: u64) {
         if let Some(ns) = self.stamp_now().checked_sub(stamp) {
@@ -69,7 +71,8 @@ impl NodeCore {
         }
     }
 
-    /// An operation was given up, by whoever waited for it: others may wait for it, too, or for what has ended with it.
+    /// An operation was given up, by whoever waited for it: others may wait for it, too, or for what has
+    /// ended with it.
     pub(crate) fn after_cancel(&self) {
         if self.deferred.load(Ordering::Acquire) & FOLLOWED != 0 {
             self.look_after_followed();

@@ -1,9 +1,10 @@
 //! Tasks that await: who wakes them, and who makes the progress that they wait for.
 //!
-//! A task that awaits an operation sleeps until it is woken. Whoever makes progress wakes all tasks whenever something has
-//! moved, but while all threads of the program sleep nobody does. So the first task that has to wait starts a thread: the
-//! progress thread, where the node may have one. Under `STANDPIPE_PROGRESS=off` it may not, and the thread only *wakes*: it
-//! sleeps until there may be something to do, and wakes the tasks, whose own polls then do it.
+//! A task that awaits an operation sleeps until it is woken. Whoever makes progress wakes all tasks whenever
+//! something has moved, but while all threads of the program sleep nobody does. So the first task that has to
+//! wait starts a thread: the progress thread, where the node may have one. Under `STANDPIPE_PROGRESS=off` it
+//! may not, and the thread only *wakes*: it sleeps until there may be something to do, and wakes the tasks,
+//! whose own polls then do it.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -20,8 +21,8 @@ const MOVES: u32 = 64;
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 
 impl NodeCore {
-    /// For a task's poll: makes progress while there is something to do, until `done`; then sees to it that the task is woken
-    /// when there may be more. Whether it is done.
+    /// For a task's poll: makes progress while there is something to do, until `done`; then sees to it that
+    /// the task is woken when there may be more. Whether it is done.
     pub(crate) fn poll_task(self: &Arc<Self>, waker: &Waker, mut done: impl FnMut() -> bool) -> bool {
         let mut moves = 0;
         while !done() {
@@ -39,8 +40,8 @@ impl NodeCore {
         true
     }
 
-    /// Wakes the task at the next progress that moves anything, and sees to it that somebody makes progress, or wakes the task
-    /// to make it.
+    /// Wakes the task at the next progress that moves anything, and sees to it that somebody makes progress,
+    /// or wakes the task to make it.
     fn wake_later(self: &Arc<Self>, waker: &Waker) {
         if !lock(&self.wakers).iter().any(|known| known.will_wake(waker)) {
             // A copy runs the executor's code.
@@ -70,15 +71,16 @@ impl NodeCore {
         Ok(())
     }
 
-    /// Wakes tasks whenever there may be something for their polls to do, until the node closes. Makes no progress, runs no
-    /// handler and serves no peer.
+    /// Wakes tasks whenever there may be something for their polls to do, until the node closes. Makes no
+    /// progress, runs no handler and serves no peer.
     fn keep_waking(&self) {
         while !self.closing.load(Ordering::SeqCst) {
             if self.deferred.load(Ordering::Acquire) & WAKERS == 0 {
                 std::thread::park();
                 continue;
             }
-            // What is there already the tasks will have seen when they were polled just now: if not, it is a short nap away.
+            // What is there already the tasks will have seen when they were polled just now: if not, it is a
+            // short nap away.
             let mut is_closing = || self.closing.load(Ordering::SeqCst).then_some(());
             self.sleep(Instant::now(), SLEEP_MAX, true, &mut is_closing);
             self.wake_tasks();
@@ -92,8 +94,8 @@ impl NodeCore {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Wakes every thread that waits, as [`NodeCore::wake`] does; and tasks by a thread of its own, as whoever wakes one may poll it at
-    /// once, which can wait for the caller.
+    /// Wakes every thread that waits, as [`NodeCore::wake`] does; and tasks by a thread of its own, as
+    /// whoever wakes one may poll it at once, which can wait for the caller.
     pub(crate) fn wake_from_afar(&self) {
         self.wake_threads();
         if self.deferred.fetch_and(!WAKERS, Ordering::AcqRel) & WAKERS == 0 {

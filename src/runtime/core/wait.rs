@@ -17,22 +17,22 @@ const SLEEP_MAX: Duration = Duration::from_millis(100);
 /// A sleep's length where nothing will ring: a full lane is drained by the peer in its own time.
 const NAP: Duration = Duration::from_micros(100);
 
-/// What waits take a network to carry when they poll for a copy: a fast one has carried it by then, and on a slow one they
-/// have polled for a small part of the time.
+/// What waits take a network to carry when they poll for a copy: a fast one has carried it by then, and on a
+/// slow one they have polled for a small part of the time.
 const BYTES_PER_NS: u64 = 1;
 
 /// Looks for what is waited for, at most, between two polls for whatever else there may be.
 const LOOKS: u32 = 8;
 
-/// Messages that a wait takes between two looks at the clock, at most: a peer may have so much to say that there is always
-/// something better to do.
+/// Messages that a wait takes between two looks at the clock, at most: a peer may have so much to say that
+/// there is always something better to do.
 const MOVES: u64 = 64;
 
 /// Messages between two looks at deadlines, whoever takes them.
 const MOVES_UNTIMED: u32 = 256;
 
-/// Whether a wait looks at the clock after so many messages: seldom, as most are short, and more often at first, as the
-/// handlers of some are long. Not after the first, which mostly is what the wait is for.
+/// Whether a wait looks at the clock after so many messages: seldom, as most are short, and more often at
+/// first, as the handlers of some are long. Not after the first, which mostly is what the wait is for.
 const fn is_look_due(moves: u64) -> bool {
     moves.is_multiple_of(MOVES) || (moves > 1 && moves.is_power_of_two())
 }
@@ -56,8 +56,9 @@ impl NodeCore {
         self.wait_napping(timeout, NAP, done)
     }
 
-    /// Makes progress until `done` gives something, for as long as a wait of that policy polls before it sleeps (then `None`).
-    /// `done` may look for what it is about by itself, and is asked more often than there are polls.
+    /// Makes progress until `done` gives something, for as long as a wait of that policy polls before it
+    /// sleeps (then `None`). `done` may look for what it is about by itself, and is asked more often than
+    /// there are polls.
     #[inline]
     pub(crate) fn poll_for<R>(
         self: &Arc<Self>,
@@ -71,8 +72,8 @@ impl NodeCore {
                 if let Some(result) = done(&mut engine) {
                     return Some(result);
                 }
-                // Once between looks: without it they take the line away from whoever is writing it, and each more is some 20 ns that
-                // the word may have been there.
+                // Once between looks: without it they take the line away from whoever is writing it, and each
+                // more is some 20 ns that the word may have been there.
                 spin_loop();
             }
             None
@@ -163,7 +164,8 @@ impl NodeCore {
         Duration::from_nanos(bytes / BYTES_PER_NS).min(SLEEP_MAX)
     }
 
-    /// Sleeps until the bell rings, unless there is something to do or `done` gives something after the announcement.
+    /// Sleeps until the bell rings, unless there is something to do or `done` gives something after the
+    /// announcement.
     #[inline(never)]
     pub(super) fn sleep<R>(
         &self,
@@ -181,7 +183,8 @@ impl NodeCore {
             notices => (notices != 0, at_most),
         };
         let work = cold == Cold::Work || notices;
-        // Work that another thread is at is no reason to stay awake; but it may leave without doing all of it.
+        // Work that another thread is at is no reason to stay awake; but it may leave without doing all of
+        // it.
         let at_most = match cold {
             _ if work && !taken => return None,
             Cold::Work | Cold::Blocked => at_most.min(NAP),
@@ -203,7 +206,8 @@ impl NodeCore {
         result
     }
 
-    /// Something has moved, so that nobody looks at deadlines who would if there were nothing to do: it may never be quiet.
+    /// Something has moved, so that nobody looks at deadlines who would if there were nothing to do: it may
+    /// never be quiet.
     #[inline]
     pub(super) fn note_moved(&self) {
         // Several threads may count one move: how many it are exactly does not matter.
@@ -220,8 +224,8 @@ impl NodeCore {
         self.expire(Instant::now(), true);
     }
 
-    /// Ends the operations whose deadlines have passed, and lets go on who waits for them: after a poll, or while another thread is at
-    /// that. Returns the time until the next deadline.
+    /// Ends the operations whose deadlines have passed, and lets go on who waits for them: after a poll, or
+    /// while another thread is at that. Returns the time until the next deadline.
     pub(super) fn expire(&self, now: Instant, polled: bool) -> Duration {
         let now = self.nanos(now);
         let (ended, next) = {

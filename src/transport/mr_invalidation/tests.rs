@@ -28,7 +28,8 @@ fn memory_that_stays_is_registered_once_and_reached_one_sided() {
     let Some(mut pair) = Pair::new() else { return };
     let places = holds(&mut pair, rounds(), &STILL).expect("it changes nothing");
     let (one_sided, told) = pair.counts();
-    // Each place is asked for by one transfer at first; then all are hits. What is told is that places are left.
+    // Each place is asked for by one transfer at first; then all are hits. What is told is that places are
+    // left.
     assert!(
         one_sided >= u64::from(rounds()) && told <= 3 * u64::from(places),
         "{one_sided} hits, {told} told"
@@ -47,7 +48,8 @@ fn memory_that_has_changed_is_never_mistaken() {
     }
 }
 
-/// While a removal goes on, another thread changes some of the same memory, and transfers pin what is about to go.
+/// While a removal goes on, another thread changes some of the same memory, and transfers pin what is about
+/// to go.
 #[test]
 fn memory_that_two_threads_change_is_never_mistaken() {
     if Pair::new().is_some() {
@@ -60,8 +62,8 @@ fn memory_that_two_threads_change_is_never_mistaken() {
     }
 }
 
-/// Rows that need processes of their own: the break, which is the process's, and allocators that programs have in the C
-/// library's place.
+/// Rows that need processes of their own: the break, which is the process's, and allocators that programs
+/// have in the C library's place.
 #[test]
 fn the_break_moves_in_a_process_of_its_own() {
     if Pair::new().is_some() {
@@ -92,8 +94,8 @@ fn preloaded_allocators_are_no_different() {
 /// Set in processes in which one test runs and nothing else.
 const ALONE: &str = "STANDPIPE_TEST_ALONE";
 
-/// Runs what a test that holds rows does, where no other test runs beside it: the end of a removal is seen where all other threads
-/// sleep, and the C library's memory has parts of other tests' removed.
+/// Runs what a test that holds rows does, where no other test runs beside it: the end of a removal is seen
+/// where all other threads sleep, and the C library's memory has parts of other tests' removed.
 pub(crate) fn in_a_process_of_its_own(test: &str, body: impl FnOnce()) {
     match std::env::var_os(ALONE) {
         Some(_) => body(),
@@ -101,8 +103,8 @@ pub(crate) fn in_a_process_of_its_own(test: &str, body: impl FnOnce()) {
     }
 }
 
-/// Runs a test that holds rows in another process, for the rows whose names begin so, perhaps with a library before all
-/// others.
+/// Runs a test that holds rows in another process, for the rows whose names begin so, perhaps with a library
+/// before all others.
 pub(crate) fn alone(test: &str, rows: &str, preloaded: Option<&Path>) {
     let mut child = Command::new(std::env::current_exe().expect("this program"));
     child.args(["--exact", test, "--nocapture", "--test-threads", "1"]).env(ONLY, rows).env(ALONE, "1");

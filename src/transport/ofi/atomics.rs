@@ -1,9 +1,9 @@
-//! Atomics, by message: their owner's processor does them, whoever asks. So are peers asked for the keys of their
-//! [heaps](super::heaps).
+//! Atomics, by message: their owner's processor does them, whoever asks. So are peers asked for the keys of
+//! their [heaps](super::heaps).
 //!
-//! An ask is the words (its number, memory, offset, what to do, two values); its answer (its number, status, the old
-//! word; or, of a heap, its live bytes, key and first byte). A process asks no peer for more than [`ASKS`] at a time, so
-//! answers need no credits.
+//! An ask is the words (its number, memory, offset, what to do, two values); its answer (its number, status,
+//! the old word; or, of a heap, its live bytes, key and first byte). A process asks no peer for more than
+//! [`ASKS`] at a time, so answers need no credits.
 
 use engine::{Atomic, Event, Header, MemId, OpError, OpId, Place, Rank, Submit};
 

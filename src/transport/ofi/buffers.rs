@@ -1,7 +1,7 @@
 //! Memory of this transport's own that is lent to the provider, and what for.
 //!
-//! It lies in shared memory that no reference points into. A buffer stays where it is, and is known by its number: so that
-//! to lend one, and to have it back, moves nothing about.
+//! It lies in shared memory that no reference points into. A buffer stays where it is, and is known by its
+//! number: so that to lend one, and to have it back, moves nothing about.
 
 use engine::Place;
 use fabric::{Desc, Local};
@@ -98,8 +98,9 @@ impl Room {
     #[inline(always)]
     fn fill(&self, at: usize, from: Place, len: usize) {
         let from = std::ptr::with_exposed_provenance(from.offset as usize);
-        // SAFETY: the engine hands on the pieces that it was given; this library gives it only pieces of a `PieceList`,
-        // or of buffers that it keeps until the operation has ended: readable, and not written meanwhile.
+        // SAFETY: the engine hands on the pieces that it was given; this library gives it only pieces of a
+        // `PieceList`, or of buffers that it keeps until the operation has ended: readable, and not written
+        // meanwhile.
         self.put(at, unsafe { std::slice::from_raw_parts(from, len) });
     }
 }
@@ -153,7 +154,8 @@ impl Buffers {
         self.lent
     }
 
-    /// The provider is about to be given the first `len` bytes of a buffer, for this purpose; they are as it wants them.
+    /// The provider is about to be given the first `len` bytes of a buffer, for this purpose; they are as it
+    /// wants them.
     #[inline(always)]
     pub(super) fn lend(&mut self, buffer: &Buffer, len: usize, purpose: Purpose) -> Local {
         let room = &mut self.rooms[buffer.0 as usize];
@@ -211,8 +213,9 @@ impl Buffers {
     #[inline(always)]
     pub(super) fn drain(&self, buffer: &Buffer, at: usize, to: Place, len: usize) {
         let to = std::ptr::with_exposed_provenance_mut(to.offset as usize);
-        // SAFETY: the engine hands on the pieces that it was given; this library gives it only pieces of a `PieceList`,
-        // or of buffers that it keeps until the operation has ended: writable, and referred to by nothing else.
+        // SAFETY: the engine hands on the pieces that it was given; this library gives it only pieces of a
+        // `PieceList`, or of buffers that it keeps until the operation has ended: writable, and referred to
+        // by nothing else.
         self.get(buffer, at, unsafe { std::slice::from_raw_parts_mut(to, len) });
     }
 }

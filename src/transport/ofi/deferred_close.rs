@@ -1,8 +1,8 @@
 //! Registrations that were to be taken back, and that the provider would not close.
 //!
-//! Peers that know their keys reach them still, and their pages stay pinned. So nobody is told that they are gone: the
-//! engine goes on counting them ([`Deregistering::Refused`](engine::Deregistering::Refused)), and the provider is asked
-//! again twice a second.
+//! Peers that know their keys reach them still, and their pages stay pinned. So nobody is told that they are
+//! gone: the engine goes on counting them ([`Deregistering::Refused`](engine::Deregistering::Refused)), and
+//! the provider is asked again twice a second.
 
 use std::ops::Range;
 

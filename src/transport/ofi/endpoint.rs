@@ -1,13 +1,16 @@
-//! The endpoint, and all memory that it is lent: with [`buffers`](super::buffers), all of this transport that is unsafe.
+//! The endpoint, and all memory that it is lent: with [`buffers`](super::buffers), all of this transport that
+//! is unsafe.
 //!
-//! Two kinds of memory are lent to the provider. *Buffers* are given away until their operation has ended, so an operation
-//! from one may be given up at any time. *Callers' memory* is lent to copies by key that are long, and has to come back at a deadline. An operation whose
-//! peer hangs ends only with its whole endpoint (`net` and `tcp;ofi_rxm` of 1.17 go on with what was posted to a peer
-//! that has been removed from the address vector): so it is lent to *auxiliary endpoints* only, which are endpoints that nobody knows
-//! the address of, and can be closed. Where one cannot be closed that callers' memory is lent to, the process is aborted.
+//! Two kinds of memory are lent to the provider. *Buffers* are given away until their operation has ended, so
+//! an operation from one may be given up at any time. *Callers' memory* is lent to copies by key that are
+//! long, and has to come back at a deadline. An operation whose peer hangs ends only with its whole endpoint
+//! (`net` and `tcp;ofi_rxm` of 1.17 go on with what was posted to a peer that has been removed from the
+//! address vector): so it is lent to *auxiliary endpoints* only, which are endpoints that nobody knows the
+//! address of, and can be closed. Where one cannot be closed that callers' memory is lent to, the process is
+//! aborted.
 //!
-//! What peers may reach is registered where the engine says so, and only after the kernel was asked whether that memory
-//! is there: providers that pin nothing would believe anything, and die of it when a peer comes.
+//! What peers may reach is registered where the engine says so, and only after the kernel was asked whether
+//! that memory is there: providers that pin nothing would believe anything, and die of it when a peer comes.
 
 mod aux_endpoints;
 mod receive_buffers;
@@ -132,8 +135,8 @@ pub(crate) struct NetEndpoint {
 }
 
 impl NetEndpoint {
-    /// Opens an endpoint, and makes it receive messages. With `wait`, there is a [descriptor](NetEndpoint::wait_fd) to sleep
-    /// on.
+    /// Opens an endpoint, and makes it receive messages. With `wait`, there is a
+    /// [descriptor](NetEndpoint::wait_fd) to sleep on.
     pub(crate) fn open(provider: &Provider, wait: bool) -> Result<NetEndpoint, Error> {
         let endpoint = Endpoint::open(provider, &Options { depth: DEPTH, wait })?;
         let description = endpoint.description().clone();
@@ -192,7 +195,8 @@ impl NetEndpoint {
         self.idle.is_empty() && self.endpoint.as_mut().is_some_and(asleep)
     }
 
-    /// Makes a peer known by the address that its endpoint says it has, and by the one at which it was met, if it was.
+    /// Makes a peer known by the address that its endpoint says it has, and by the one at which it was met,
+    /// if it was.
     pub(super) fn add_peer(&mut self, address: &[u8], met: Option<SocketAddr>) -> Option<Peer> {
         let added = self.endpoint.as_mut()?.add_peer_met(address, met);
         added.inspect_err(|error| tracing::warn!(%error, "a peer's address cannot be used")).ok()
@@ -210,7 +214,8 @@ impl NetEndpoint {
         self.buffers.take(size)
     }
 
-    /// Makes some more buffers. For a while after that was refused it is not tried: each try asks the system for memory.
+    /// Makes some more buffers. For a while after that was refused it is not tried: each try asks the system
+    /// for memory.
     #[cold]
     fn make(&mut self, size: Size) -> Result<(), Error> {
         if self.refused_at.is_some_and(|at| at.elapsed() < MEMORY_PAUSE) {
@@ -245,8 +250,8 @@ impl NetEndpoint {
             let (addr, len) = (memory.base_addr() as usize, memory.len() as usize);
             let key = draw(&self.description).ok_or(NO_MEMORY)?;
             let addr = std::ptr::with_exposed_provenance_mut(addr);
-            // SAFETY: the mapping stays until the endpoint is closed: this keeps it in `memory`, and leaks it where
-            // closing fails. No reference to what lies in it is ever made.
+            // SAFETY: the mapping stays until the endpoint is closed: this keeps it in `memory`, and leaks it
+            // where closing fails. No reference to what lies in it is ever made.
             let region = unsafe { endpoint.register(addr, len, Access::LOCAL, key) };
             desc = region?.desc;
         }
@@ -255,17 +260,19 @@ impl NetEndpoint {
         Ok(())
     }
 
-    /// CachesRegistrations `len` bytes of this process's space from `addr` on, for peers to read and write. Returns the key.
+    /// CachesRegistrations `len` bytes of this process's space from `addr` on, for peers to read and write.
+    /// Returns the key.
     pub(super) fn register(&mut self, addr: u64, len: u64) -> Result<(Region, u64), RegisterError> {
         if !self.description.mr_mode.allocated {
             vm::fault_safe_copy::make_present(addr, len).map_err(|_| RegisterError::Fault)?;
         }
-        // SAFETY: it is there now, as the kernel or the provider finds; whoever unmaps it tells the engine before,
-        // which takes the registration back.
+        // SAFETY: it is there now, as the kernel or the provider finds; whoever unmaps it tells the engine
+        // before, which takes the registration back.
         unsafe { self.register_there(addr, len) }
     }
 
-    /// CachesRegistrations a part of a mapping, for peers to read and write: it stays until the endpoint is closed. Returns the key.
+    /// CachesRegistrations a part of a mapping, for peers to read and write: it stays until the endpoint is
+    /// closed. Returns the key.
     pub(super) fn register_mapped(
         &mut self,
         memory: &SharedMemory,
@@ -274,8 +281,8 @@ impl NetEndpoint {
         if part.start > part.end || part.end > memory.len() {
             return Err(RegisterError::Fault);
         }
-        // SAFETY: the mapping stays until the endpoint is closed: this keeps it in `memory`, and leaks it where closing
-        // fails. No reference to what lies in it is ever made.
+        // SAFETY: the mapping stays until the endpoint is closed: this keeps it in `memory`, and leaks it
+        // where closing fails. No reference to what lies in it is ever made.
         let registered =
             unsafe { self.register_there(memory.base_addr() + part.start, part.end - part.start) }?;
         if !self.memory.iter().any(|kept| kept.base_addr() == memory.base_addr()) {
@@ -297,8 +304,8 @@ impl NetEndpoint {
         let start = std::ptr::with_exposed_provenance_mut(addr as usize);
         for _ in 0..DRAWS {
             let key = draw(&self.description).ok_or(RegisterError::Limit)?;
-            // SAFETY: it is there, by what the caller has promised. Peers may write anywhere in this process by what
-            // joining a job means (`Node::open` says so), as they may by cross-memory attach.
+            // SAFETY: it is there, by what the caller has promised. Peers may write anywhere in this process
+            // by what joining a job means (`Node::open` says so), as they may by cross-memory attach.
             let region = unsafe { endpoint.register(start, len as usize, Access::ALL, key) };
             match region {
                 Ok(region) => {
@@ -361,8 +368,8 @@ impl NetEndpoint {
         self.lend(lent, purpose, Begin::ReadPieces(from, remote))
     }
 
-    /// Copies straight from or to memory of callers, which stays lent until this operation has ended or the auxiliary endpoint is
-    /// closed: nobody may be told before that the copy is over.
+    /// Copies straight from or to memory of callers, which stays lent until this operation has ended or the
+    /// auxiliary endpoint is closed: nobody may be told before that the copy is over.
     pub(super) fn copy_from_aux_endpoint(
         &mut self,
         aux_endpoint: AuxEndpointId,
@@ -387,10 +394,11 @@ impl NetEndpoint {
         let (locals, token) = (&locals[..lent.len()], part as u64);
         let endpoint = self.endpoint.as_mut().ok_or(NotStarted { busy: false })?;
         let mut aux_endpoint = endpoint.aux_endpoint(aux_endpoint).map_err(|_| NotStarted { busy: false })?;
-        // SAFETY: the engine hands on the pieces that it was given; this library gives it only pieces of a `PieceList`, or
-        // of buffers that it keeps until the operation has ended: readable or writable as the direction wants, and used by
-        // nothing else. That it has ended the engine is told only after the completion of this has come, or the auxiliary endpoint is
-        // closed, as the caller of this function sees to; and registrations stay until then, too.
+        // SAFETY: the engine hands on the pieces that it was given; this library gives it only pieces of a
+        // `PieceList`, or of buffers that it keeps until the operation has ended: readable or writable as the
+        // direction wants, and used by nothing else. That it has ended the engine is told only after the
+        // completion of this has come, or the auxiliary endpoint is closed, as the caller of this function
+        // sees to; and registrations stay until then, too.
         let posted = unsafe {
             match direction {
                 Direction::Put => aux_endpoint.write_pieces(locals, peer, remote, Until::Delivered, token),
@@ -409,7 +417,8 @@ impl NetEndpoint {
         }
     }
 
-    /// Makes progress at an auxiliary endpoint, and returns the next part of a copy that has ended there, and whether well.
+    /// Makes progress at an auxiliary endpoint, and returns the next part of a copy that has ended there, and
+    /// whether well.
     pub(super) fn poll_aux_endpoint(&mut self, aux_endpoint: AuxEndpointId) -> Option<(usize, bool)> {
         match self.endpoint.as_mut()?.aux_endpoint(aux_endpoint).ok()?.poll() {
             Ok(completion) => match completion? {
@@ -445,8 +454,8 @@ impl NetEndpoint {
         }
         let (local, token) = (self.buffers.lend(&buffer, len, purpose), buffer.token());
         let Some(endpoint) = self.willing() else { return Err(self.not_lent(buffer, None)) };
-        // SAFETY: the buffer is kept in `buffers`, registered where that is needed, until the operation's completion has
-        // come or the endpoint is closed; nobody else has it, so nobody reads or writes it.
+        // SAFETY: the buffer is kept in `buffers`, registered where that is needed, until the operation's
+        // completion has come or the endpoint is closed; nobody else has it, so nobody reads or writes it.
         let posted = unsafe {
             match begin {
                 Begin::Send(to) => endpoint.send(local, to, token),
@@ -506,7 +515,8 @@ impl NetEndpoint {
         Some(Ended::Buffer { purpose, buffer, result })
     }
 
-    /// Makes progress, and returns the next operation that has ended. A queue that is broken closes the endpoint.
+    /// Makes progress, and returns the next operation that has ended. A queue that is broken closes the
+    /// endpoint.
     pub(super) fn poll(&mut self) -> Option<Ended> {
         #[cfg(test)]
         if self.script.fails_namelessly {

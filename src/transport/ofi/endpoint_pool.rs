@@ -1,10 +1,11 @@
 //! Which auxiliary endpoint carries whose copies.
 //!
-//! An auxiliary endpoint is closed to get callers' memory back from operations with a peer that hangs, and that ends all that it
-//! carries. To send that again would not do: what a closed connection had taken may still arrive at a peer, after what
-//! is sent by the next one, and even after the peer was told that all is there. So an auxiliary endpoint carries copies with one peer
-//! at a time, and its end is noticed by no other. One that does not reach its peer is closed, too, and carries nothing then.
-//! So is one that takes parts and ends none, while its peer is heard from by the endpoint's connection.
+//! An auxiliary endpoint is closed to get callers' memory back from operations with a peer that hangs, and
+//! that ends all that it carries. To send that again would not do: what a closed connection had taken may
+//! still arrive at a peer, after what is sent by the next one, and even after the peer was told that all is
+//! there. So an auxiliary endpoint carries copies with one peer at a time, and its end is noticed by no
+//! other. One that does not reach its peer is closed, too, and carries nothing then. So is one that takes
+//! parts and ends none, while its peer is heard from by the endpoint's connection.
 
 use std::time::{Duration, Instant};
 
@@ -113,7 +114,8 @@ impl EndpointPool {
         self.parts += 1;
     }
 
-    /// A peer was heard from for so long. Returns how long it was, in all, since the last part with it has ended.
+    /// A peer was heard from for so long. Returns how long it was, in all, since the last part with it has
+    /// ended.
     pub(super) fn stall(&mut self, rank: Rank, heard: Duration) -> Duration {
         let carries = |pooled: &&mut PooledEndpoint| pooled.rank == rank && pooled.parts > 0;
         self.all.iter_mut().find(carries).map_or(Duration::ZERO, |pooled| {

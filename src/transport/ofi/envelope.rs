@@ -10,8 +10,8 @@
 //! 32   the engine's header, or the words of an atomic (7 × 8 bytes), unless the kind has none
 //! 88   payload, of requests and replies
 //! ```
-//! Numbers are little-endian. Whatever arrives, [`Envelope::decode`] returns an envelope of a known kind with a body of
-//! that kind's shape, or nothing.
+//! Numbers are little-endian. Whatever arrives, [`Envelope::decode`] returns an envelope of a known kind with
+//! a body of that kind's shape, or nothing.
 
 use engine::{Header, Lane, Rank};
 
@@ -84,7 +84,8 @@ pub(super) struct Envelope {
 }
 
 impl Envelope {
-    /// The bytes to send before the payload: all of them, or only the first [`BARE_BYTES`] where the kind has no header.
+    /// The bytes to send before the payload: all of them, or only the first [`BARE_BYTES`] where the kind has
+    /// no header.
     pub(super) fn encode(&self) -> [u8; HEAD_BYTES] {
         let mut bytes = [0; HEAD_BYTES];
         bytes[..16].copy_from_slice(&self.token);
@@ -99,7 +100,8 @@ impl Envelope {
         bytes
     }
 
-    /// What a message of `len` bytes begins with; `bytes` are its first ones, as many as there are of [`HEAD_BYTES`].
+    /// What a message of `len` bytes begins with; `bytes` are its first ones, as many as there are of
+    /// [`HEAD_BYTES`].
     pub(super) fn decode(bytes: &[u8; HEAD_BYTES], len: usize, payload_max: usize) -> Option<Envelope> {
         let zeros = [bytes[21], bytes[26], bytes[27]];
         let kind = Kind::from_number(bytes[20]).filter(|_| len >= BARE_BYTES && zeros == [0; 3])?;

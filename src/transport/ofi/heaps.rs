@@ -1,17 +1,19 @@
 //! Copies to and from peers' heaps by key, where to register memory pins nothing.
 //!
-//! A heap is mapped for as long as its process lives, and no part of it is ever unmapped. So a provider that copies by the
-//! owner's processor comes to no harm there, and all of it is registered at once: for each peer by itself, when that asks,
-//! so that the key of one that is given up can be taken back. A provider that pins would pin all of it; there the engine
-//! registers pages of a heap as it does those of private memory, once a peer knows where the heap lies. Pages of freed
-//! blocks are not taken away while they are registered ([`HeapState::hold`](crate::transport::shm::heap_pages::HeapState::hold)), so that
-//! no key ever leads to pages that are not the heap's any more.
+//! A heap is mapped for as long as its process lives, and no part of it is ever unmapped. So a provider that
+//! copies by the owner's processor comes to no harm there, and all of it is registered at once: for each peer
+//! by itself, when that asks, so that the key of one that is given up can be taken back. A provider that pins
+//! would pin all of it; there the engine registers pages of a heap as it does those of private memory, once a
+//! peer knows where the heap lies. Pages of freed blocks are not taken away while they are registered
+//! ([`HeapState::hold`](crate::transport::shm::heap_pages::HeapState::hold)), so that no key ever leads to
+//! pages that are not the heap's any more.
 //!
-//! Whoever wants to copy asks for the key first, and goes by message until the answer has come. The answer also says how
-//! much of the heap is live. Of what lies beyond, the owner judges: it goes by message, and what is live now is asked for.
+//! Whoever wants to copy asks for the key first, and goes by message until the answer has come. The answer
+//! also says how much of the heap is live. Of what lies beyond, the owner judges: it goes by message, and
+//! what is live now is asked for.
 //!
-//! Words of 4 and 8 bytes always go by message, too: their owner, or somebody on its host, may be changing them by an atomic, and
-//! no provider promises to copy them whole.
+//! Words of 4 and 8 bytes always go by message, too: their owner, or somebody on its host, may be changing
+//! them by an atomic, and no provider promises to copy them whole.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -39,7 +41,8 @@ impl OfiTransport {
         counts: bool,
     ) -> Submit {
         let mut keyed = std::mem::take(&mut self.keyed);
-        // What is not counted is a bounce buffer: its owner has just said that it is there, and the key leads to all of the heap.
+        // What is not counted is a bounce buffer: its owner has just said that it is there, and the key leads
+        // to all of the heap.
         let submit = match self.by_heap_key(rank, pieces, !counts, &mut keyed) {
             Some(()) => {
                 if counts {
@@ -128,7 +131,8 @@ impl OfiTransport {
         Piece::new(Place::new(MemId::Space, far), Place::new(MemId::Space, near), piece.len)
     }
 
-    /// A piece with addresses at both ends, where heaps are registered page by page and it is known where the peer's lies.
+    /// A piece with addresses at both ends, where heaps are registered page by page and it is known where the
+    /// peer's lies.
     pub(super) fn in_registered_heaps(&mut self, rank: Rank, piece: Piece) -> Option<Piece> {
         let Place { mem, offset } = piece.remote;
         let far = match mem {

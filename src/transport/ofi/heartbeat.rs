@@ -1,9 +1,10 @@
 //! Signs of life: what is sent to peers, and expected of them, though there is nothing to say.
 //!
-//! Of a connection that is gone the provider says nothing unless something is under way. So all peers that there are links
-//! to are sent something twice a second. One whose process has ended is lost by that: its system refuses what comes. One
-//! whose whole host is gone, or cannot be reached any more, refuses nothing; it is lost when nothing was heard from it for
-//! as long as [`OfiTransport::silence`] allows. Only time in which this process listened counts.
+//! Of a connection that is gone the provider says nothing unless something is under way. So all peers that
+//! there are links to are sent something twice a second. One whose process has ended is lost by that: its
+//! system refuses what comes. One whose whole host is gone, or cannot be reached any more, refuses nothing;
+//! it is lost when nothing was heard from it for as long as [`OfiTransport::silence`] allows. Only time in
+//! which this process listened counts.
 
 use std::time::{Duration, Instant};
 
@@ -15,14 +16,15 @@ use super::transport::OfiTransport;
 /// How often peers are sent something.
 const HEARTBEAT: Duration = Duration::from_millis(500);
 
-/// In how many heartbeats a peer has to be heard from that was said to be gone: what it had sent before may come after that.
+/// In how many heartbeats a peer has to be heard from that was said to be gone: what it had sent before may
+/// come after that.
 const DOUBTS: u8 = 4;
 
 /// The shortest time for which an auxiliary endpoint may end no part, though its peer is heard from.
 const STALLS_MIN: Duration = Duration::from_secs(2);
 
-/// How long an auxiliary endpoint may end no part while its peer is heard from, which may be silent for so long. Half of that, as the copies
-/// are tried by one more auxiliary endpoint.
+/// How long an auxiliary endpoint may end no part while its peer is heard from, which may be silent for so
+/// long. Half of that, as the copies are tried by one more auxiliary endpoint.
 fn stalls_within(silence: Duration) -> Duration {
     (silence / 2).max(STALLS_MIN)
 }
@@ -110,7 +112,8 @@ impl OfiTransport {
         }
     }
 
-    /// Somebody says that a peer is gone. Who has a link to it finds out; who has not has nothing to say against it.
+    /// Somebody says that a peer is gone. Who has a link to it finds out; who has not has nothing to say
+    /// against it.
     pub(crate) fn believe_gone(&mut self, rank: Rank) {
         if self.links.has(rank) {
             self.suspect(rank);

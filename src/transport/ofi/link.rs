@@ -48,7 +48,8 @@ impl Wait {
         Wait { last: now, waited: Duration::ZERO }
     }
 
-    /// Whether there has been no room for so long that a moment more does not matter, and it was looked for a moment ago.
+    /// Whether there has been no room for so long that a moment more does not matter, and it was looked for a
+    /// moment ago.
     fn rests(&self) -> bool {
         self.waited > BUFFERED_AGAIN && self.last.elapsed() < BUFFERED_AGAIN
     }
@@ -77,8 +78,8 @@ pub(super) struct Busy {
 }
 
 impl Busy {
-    /// Begins to wait. The provider is connecting to the peer; where it has reached that before, it is connecting again, or
-    /// has its queues full.
+    /// Begins to wait. The provider is connecting to the peer; where it has reached that before, it is
+    /// connecting again, or has its queues full.
     pub(super) fn since(now: Instant, peer: Rank, again: bool, listens_at: Option<SocketAddr>) -> Busy {
         let span = tracing::debug_span!("reach", peer, again, outcome = tracing::field::Empty);
         Busy { wait: Wait::since(now), probe: LivenessProbe::at(listens_at, now), span }
@@ -102,13 +103,14 @@ pub(super) struct Link {
     pub(super) held: bool,
     /// How long the first of them, or of the copies through buffers that wait, has found no room.
     pub(super) busy: Option<Busy>,
-    /// Whether the provider has ever taken anything for it; whether it was heard from since the last heartbeat.
+    /// Whether the provider has ever taken anything for it; whether it was heard from since the last
+    /// heartbeat.
     pub(super) reached: bool,
     pub(super) heard: bool,
     /// Whether it was sent anything since the last heartbeat.
     pub(super) spoken_to: bool,
-    /// Others say that it is gone: it is not waited for as one that may just be late. In so many heartbeats it has to be heard from
-    /// before it is again.
+    /// Others say that it is gone: it is not waited for as one that may just be late. In so many heartbeats
+    /// it has to be heard from before it is again.
     pub(super) doubts: u8,
     /// Where it listens by TCP, if that is known.
     pub(super) listens_at: Option<SocketAddr>,
@@ -122,19 +124,20 @@ pub(super) struct Link {
     pub(super) heaps: Heaps,
     /// Answers to the peer's that are not out.
     pub(super) unanswered: usize,
-    /// By kind of place, as in [`PARTS`]: copies that wait for one and hold none, in turn; and how many parts are under way. Where
-    /// any wait, there are as many under way as may be, or the link is `stuck`.
+    /// By kind of place, as in [`PARTS`]: copies that wait for one and hold none, in turn; and how many parts
+    /// are under way. Where any wait, there are as many under way as may be, or the link is `stuck`.
     pub(super) copies: [VecDeque<usize>; 3],
     pub(super) parts: [usize; 3],
     /// Copies with it were broken off, and it has done nothing since: no caller's memory is lent for it.
     pub(super) suspect: bool,
-    /// An auxiliary endpoint did not reach it: until that time none is tried. And how long after the last failure that is.
+    /// An auxiliary endpoint did not reach it: until that time none is tried. And how long after the last
+    /// failure that is.
     pub(super) no_aux_endpoint_before: Option<Instant>,
     pub(super) aux_endpoint_pause: Duration,
     /// The last auxiliary endpoint for it took parts and ended none, and no other has ended one since.
     pub(super) doubts_aux_endpoints: bool,
-    /// Whether it stands in the list of links with messages for the engine; of those with what the provider had no
-    /// room for; of those that owe much.
+    /// Whether it stands in the list of links with messages for the engine; of those with what the provider
+    /// had no room for; of those that owe much.
     pub(super) listed: bool,
     pub(super) stuck: bool,
     pub(super) owing: bool,
@@ -148,8 +151,8 @@ impl Link {
     }
 }
 
-/// What is kept of a peer that is gone here, for it may live: a connection that broke is enough for a loss at one end. It goes on
-/// talking then, and waits for answers until it is told.
+/// What is kept of a peer that is gone here, for it may live: a connection that broke is enough for a loss at
+/// one end. It goes on talking then, and waits for answers until it is told.
 pub(super) struct Parted {
     pub(super) peer: Option<Peer>,
     pub(super) place: Rank,
@@ -158,8 +161,8 @@ pub(super) struct Parted {
     pub(super) remind_at: Instant,
 }
 
-/// The links of a process, by rank: with a place for each rank up to the highest that was ever talked to, so that a link is
-/// found at once.
+/// The links of a process, by rank: with a place for each rank up to the highest that was ever talked to, so
+/// that a link is found at once.
 #[derive(Default)]
 pub(super) struct Links(Vec<Option<Box<Link>>>);
 
@@ -178,7 +181,8 @@ impl Links {
         self.get(rank).is_some()
     }
 
-    /// `rank` is a member's, or one that was given to a process from outside: others would cost memory for nothing.
+    /// `rank` is a member's, or one that was given to a process from outside: others would cost memory for
+    /// nothing.
     pub(super) fn insert(&mut self, rank: Rank, link: Link) {
         let places = self.0.len().max(rank as usize + 1);
         self.0.resize_with(places, || None);

@@ -1,7 +1,8 @@
 //! Whether anybody listens where a peer did: what tells a process that has ended from a network that is away.
 //!
-//! A provider that finds no connection says the same in both cases. But the system of a process that has ended refuses whoever
-//! connects to its port, as long as no other has that, and a network that is away refuses nobody.
+//! A provider that finds no connection says the same in both cases. But the system of a process that has
+//! ended refuses whoever connects to its port, as long as no other has that, and a network that is away
+//! refuses nobody.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -11,7 +12,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt};
 
-/// How long it takes from one try to the next, at least: twice as long each time that somebody listens, up to the other.
+/// How long it takes from one try to the next, at least: twice as long each time that somebody listens, up to
+/// the other.
 const PAUSE: Duration = Duration::from_millis(250);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
@@ -79,8 +81,8 @@ fn answer(socket: &OwnedFd) -> Option<Result<(), Errno>> {
     }
 }
 
-/// Where a peer's port listens by TCP, which says that its address is this, and was `met` at that one. `None`: that is not known,
-/// or this provider does not listen by TCP.
+/// Where a peer's port listens by TCP, which says that its address is this, and was `met` at that one.
+/// `None`: that is not known, or this provider does not listen by TCP.
 pub(super) fn listens_at(provider: &str, told: &[u8], met: Option<SocketAddr>) -> Option<SocketAddr> {
     if !provider.split(';').any(|layer| ["tcp", "net", "sockets"].contains(&layer)) {
         return None;

@@ -57,7 +57,8 @@ impl OfiTransport {
         self.part_with(rank);
     }
 
-    /// Tells a peer that this process leaves, if they have ever talked: nothing is to be sent to it after that.
+    /// Tells a peer that this process leaves, if they have ever talked: nothing is to be sent to it after
+    /// that.
     pub(crate) fn take_leave(&mut self, rank: Rank) {
         if self.links.has(rank) && !self.gone.contains(&rank) {
             self.say_bye(rank);
@@ -70,8 +71,8 @@ impl OfiTransport {
         }
     }
 
-    /// A peer that is gone here still talks. It is told, now and then, that it was given up, unless that is what it says itself.
-    /// Whether it was that peer.
+    /// A peer that is gone here still talks. It is told, now and then, that it was given up, unless that is
+    /// what it says itself. Whether it was that peer.
     #[cold]
     pub(super) fn remind(&mut self, rank: Rank, token: &[u8; TOKEN_BYTES], kind: Kind) -> bool {
         let Some(parted) = self.parted.get_mut(&rank).filter(|parted| parted.inward.matches(token)) else {
@@ -98,7 +99,8 @@ impl OfiTransport {
         true
     }
 
-    /// Ends everything with a peer but the messages that have come. Returns whether there was anything to end.
+    /// Ends everything with a peer but the messages that have come. Returns whether there was anything to
+    /// end.
     fn part_with(&mut self, rank: Rank) -> bool {
         if !self.gone.insert(rank) {
             return false;

@@ -1,16 +1,17 @@
 //! The network: what libfabric offers here, which provider is opened, and what is registered with it.
 //!
 //! # What may stay registered
-//! Heaps are never unmapped, and reached by key: as a whole where a registration pins nothing, page by page where it
-//! does (`transport::ofi::heaps`). Private memory can be unmapped while it is registered. That is noticed (`memory`),
-//! and holders give back what is gone before they hear from its owner again; but what is on its way until then, and
-//! was so by a mistake of the program's, meets the old pages where the provider pins memory: a put is lost, and a get
-//! has the bytes of before. Nothing else comes of it, so there `firehose` is the default. Where the provider pins
-//! nothing, as `tcp`, it is copied by the processor of the owner, which dies of it if nothing is mapped there any more
-//! (`fabric` tells how that was found out). No strategy avoids this that registers at all: under `rendezvous-unpin`,
-//! transfers that overlap share a registration, and so may one that starts after an unmapping. By message each chunk
-//! is copied by the kernel, when it arrives: a bad address is a fault, and nothing else. So there `bounce` is the
-//! default, and the strategies that register are for programs that keep mapped what they let peers know of.
+//! Heaps are never unmapped, and reached by key: as a whole where a registration pins nothing, page by page
+//! where it does (`transport::ofi::heaps`). Private memory can be unmapped while it is registered. That is
+//! noticed (`memory`), and holders give back what is gone before they hear from its owner again; but what is
+//! on its way until then, and was so by a mistake of the program's, meets the old pages where the provider
+//! pins memory: a put is lost, and a get has the bytes of before. Nothing else comes of it, so there
+//! `firehose` is the default. Where the provider pins nothing, as `tcp`, it is copied by the processor of the
+//! owner, which dies of it if nothing is mapped there any more (`fabric` tells how that was found out). No
+//! strategy avoids this that registers at all: under `rendezvous-unpin`, transfers that overlap share a
+//! registration, and so may one that starts after an unmapping. By message each chunk is copied by the
+//! kernel, when it arrives: a bad address is a fault, and nothing else. So there `bounce` is the default, and
+//! the strategies that register are for programs that keep mapped what they let peers know of.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -26,19 +27,20 @@ use crate::transport::ofi::MESSAGE_BYTES;
 use crate::transport::ofi::endpoint::NetEndpoint;
 use crate::transport::ofi::provider_env;
 
-/// Providers that are tried where none is named, best first. Others that libfabric may have are for tests (`sockets`,
-/// `udp`), reach one host only (`shm`), or never let anybody sleep (`net` of 1.17); they must be named.
+/// Providers that are tried where none is named, best first. Others that libfabric may have are for tests
+/// (`sockets`, `udp`), reach one host only (`shm`), or never let anybody sleep (`net` of 1.17); they must be
+/// named.
 const PREFERRED: [&str; 5] = ["cxi", "efa", "verbs;ofi_rxm", "psm3", "tcp"];
 
-/// Providers, by how their names begin, that are known to reach registered memory by pinned pages alone. Of others that
-/// want memory registered, some copy by the processor of the owner.
+/// Providers, by how their names begin, that are known to reach registered memory by pinned pages alone. Of
+/// others that want memory registered, some copy by the processor of the owner.
 const PINNING: [&str; 2] = ["verbs", "cxi"];
 
 /// Providers, by how their names begin, whose endpoints are sockets: any of the host's addresses is theirs.
 const OVER_SOCKETS: [&str; 4] = ["tcp", "net", "sockets", "udp"];
 
-/// Those of them that may listen at all of the host's addresses: they tell a peer by the address that its connection comes
-/// from, where others believe the one that it says it has.
+/// Those of them that may listen at all of the host's addresses: they tell a peer by the address that its
+/// connection comes from, where others believe the one that it says it has.
 const LISTEN_EVERYWHERE: [&str; 2] = ["tcp", "net"];
 
 /// Providers over sockets name their domains after interfaces.
@@ -143,8 +145,8 @@ fn of_ports(error: &fabric::Error) -> String {
 pub(crate) enum Reach {
     /// From this host, and from no other where the provider can tell.
     Host,
-    /// From other hosts, at this address, which may stand for all; or why there is none. A provider that has interfaces of its
-    /// own takes one of these where none has the address.
+    /// From other hosts, at this address, which may stand for all; or why there is none. A provider that has
+    /// interfaces of its own takes one of these where none has the address.
     Network(Result<SocketAddr, String>),
     /// At this address of the host's only.
     Interface(SocketAddr),
@@ -233,11 +235,12 @@ pub fn version() -> Result<String, NetworkError> {
     Ok(Fabric::load()?.version().to_string())
 }
 
-/// Looks what libfabric offers here. Opens an endpoint at each provider, and closes it again: takes up to some seconds.
+/// Looks what libfabric offers here. Opens an endpoint at each provider, and closes it again: takes up to
+/// some seconds.
 ///
 /// # Errors
-/// [`NetworkError::Library`], if there is none that can be used; [`NetworkError::Provider`], if it does not say what it
-/// has.
+/// [`NetworkError::Library`], if there is none that can be used; [`NetworkError::Provider`], if it does not
+/// say what it has.
 pub fn library() -> Result<Library, NetworkError> {
     let fabric = Fabric::load()?;
     let hints = Hints { manual: true, ..Hints::default() };
@@ -293,8 +296,8 @@ fn refuse_raw_keys(description: &Description) -> Result<(), NetworkError> {
     refuse_raw(&description.provider, description.mr_mode, description.key_bytes)
 }
 
-/// `fabric` hands out raw keys and maps them, in its tests: no provider that was at hand has any. But whoever is to map one
-/// needs all of it, and messages have 64 bits for a key.
+/// `fabric` hands out raw keys and maps them, in its tests: no provider that was at hand has any. But whoever
+/// is to map one needs all of it, and messages have 64 bits for a key.
 fn refuse_raw(provider: &str, mr_mode: MrMode, key_bytes: usize) -> Result<(), NetworkError> {
     if mr_mode.raw {
         return Err(NetworkError::RawKeys { provider: provider.to_owned(), key_bytes });
@@ -302,8 +305,8 @@ fn refuse_raw(provider: &str, mr_mode: MrMode, key_bytes: usize) -> Result<(), N
     Ok(())
 }
 
-/// Opens an endpoint for peers that may be anywhere. Where nothing but this host can be reached yet, and the provider cannot listen at
-/// addresses that come later, it opens one for those of this host alone.
+/// Opens an endpoint for peers that may be anywhere. Where nothing but this host can be reached yet, and the
+/// provider cannot listen at addresses that come later, it opens one for those of this host alone.
 pub(crate) fn open_to_all(name: Option<&str>, listen: Listen) -> Result<NetEndpoint, NetworkError> {
     if let Listen::At(at) = listen {
         let at = SocketAddr::new(at.ip(), 0);
@@ -332,8 +335,8 @@ pub(crate) fn open(name: Option<&str>, reach: Reach) -> Result<NetEndpoint, Netw
     Ok(endpoint)
 }
 
-/// Asks `of` about the provider of this name, or about those that nodes take by themselves until it has an answer. Returns which one
-/// that was, the answer, and why one before it was passed by, though it is there.
+/// Asks `of` about the provider of this name, or about those that nodes take by themselves until it has an
+/// answer. Returns which one that was, the answer, and why one before it was passed by, though it is there.
 fn first_of<'a, T>(
     name: Option<&'a str>,
     of: impl Fn(&'a str) -> Result<T, NetworkError>,
@@ -364,8 +367,8 @@ fn open_named(fabric: &'static Fabric, name: &str, reach: &Reach) -> Result<NetE
     Ok(endpoint)
 }
 
-/// Whether there is libfabric on this host, and in it the provider of this name; where none is given, any that nodes take by
-/// themselves. Nothing is opened. For programs that start ranks, to say so once.
+/// Whether there is libfabric on this host, and in it the provider of this name; where none is given, any
+/// that nodes take by themselves. Nothing is opened. For programs that start ranks, to say so once.
 ///
 /// # Errors
 /// Why not.
@@ -417,8 +420,8 @@ pub(crate) fn provider(fabric: &'static Fabric, name: &str, reach: &Reach) -> Re
     Err(refused.unwrap_or_else(|| NetworkError::NoProvider { name: name.to_owned() }))
 }
 
-/// The addresses to look for a provider at, the best first; `None` stands for whichever it has. Instead of one that there
-/// is not, why not.
+/// The addresses to look for a provider at, the best first; `None` stands for whichever it has. Instead of
+/// one that there is not, why not.
 fn sources(name: &str, reach: &Reach) -> Vec<Result<Option<SocketAddr>, String>> {
     let is_of = |names: &[&str]| names.iter().any(|begins| name.starts_with(begins));
     let over_sockets = is_of(&OVER_SOCKETS);
@@ -453,7 +456,8 @@ fn find(
     Ok(None)
 }
 
-/// An address as the system's resolver reads it, with the interface of one that means something on one link only.
+/// An address as the system's resolver reads it, with the interface of one that means something on one link
+/// only.
 fn written(at: SocketAddr) -> String {
     match at {
         SocketAddr::V6(v6) if v6.scope_id() != 0 => format!("{}%{}", v6.ip(), v6.scope_id()),
@@ -461,8 +465,9 @@ fn written(at: SocketAddr) -> String {
     }
 }
 
-/// Whether processes of other hosts may reach what a provider found by itself. An interface that is just coming up is not
-/// among what it finds, and loopback always is; a link-local address means nothing without the interface that a peer has.
+/// Whether processes of other hosts may reach what a provider found by itself. An interface that is just
+/// coming up is not among what it finds, and loopback always is; a link-local address means nothing without
+/// the interface that a peer has.
 fn leads_away(provider: &Provider) -> bool {
     let of_a_link = |at: SocketAddr| matches!(at, SocketAddr::V6(v6) if v6.ip().is_unicast_link_local());
     provider.description().domain != LOOPBACK_DOMAIN && !provider.source().is_some_and(of_a_link)

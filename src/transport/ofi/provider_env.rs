@@ -1,7 +1,8 @@
-//! Providers that misbehave unless libfabric is told something by its environment, which it reads when it is loaded.
+//! Providers that misbehave unless libfabric is told something by its environment, which it reads when it is
+//! loaded.
 //!
-//! Setting variables of a process that has threads is not safe, so whoever starts processes sets them: `standpipe run`
-//! does. Under other launchers the user must, and is told when an endpoint is opened.
+//! Setting variables of a process that has threads is not safe, so whoever starts processes sets them:
+//! `standpipe run` does. Under other launchers the user must, and is told when an endpoint is opened.
 
 use std::ffi::OsString;
 
@@ -55,8 +56,9 @@ fn may_mistake(free: bool, most: Option<OsString>) -> bool {
 /// Variables by which the user makes rxm's buffers smaller.
 const BUFFERS: [&str; 2] = ["FI_OFI_RXM_BUFFER_SIZE", "FI_OFI_RXM_EAGER_LIMIT"];
 
-/// The variable, and its value, by which rxm would cut messages of `bytes` into pieces. With libfabric 1.17 and buffers of 8,192 bytes
-/// the conformance suite died of a corrupted heap when a peer was lost; with 8,400 it passed. The other variable was not tried.
+/// The variable, and its value, by which rxm would cut messages of `bytes` into pieces. With libfabric 1.17
+/// and buffers of 8,192 bytes the conformance suite died of a corrupted heap when a peer was lost; with 8,400
+/// it passed. The other variable was not tried.
 pub(crate) fn cuts_messages(provider: &str, bytes: usize) -> Option<(&'static str, String)> {
     cuts(provider, bytes, crate::base::environment::variable)
 }

@@ -12,18 +12,19 @@ use super::link::{DIRECT, Link, PARTS};
 use super::rma_state::{Part, RmaOp, RmaOps};
 use super::transport::OfiTransport;
 
-/// How long bytes may still arrive that a connection had taken before it was closed, once its peer has answered on
-/// another.
+/// How long bytes may still arrive that a connection had taken before it was closed, once its peer has
+/// answered on another.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// How long a system may go on sending what a closed connection had taken, over a network that does not carry it: Linux gives up
-/// after eight tries, the last of them within 102 s of the first loss.
+/// How long a system may go on sending what a closed connection had taken, over a network that does not carry
+/// it: Linux gives up after eight tries, the last of them within 102 s of the first loss.
 const ORPHANED: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 120 });
 
 /// How long an auxiliary endpoint may have no room, and nothing to carry, before copies go through buffers.
 const AUX_ENDPOINT_WITHIN: Duration = Duration::from_secs(2);
 
-/// After an auxiliary endpoint did not reach a peer the next is tried so much later; twice that after each more, but no later than this.
+/// After an auxiliary endpoint did not reach a peer the next is tried so much later; twice that after each
+/// more, but no later than this.
 const AUX_ENDPOINT_PAUSE: Duration = Duration::from_secs(10);
 const AUX_ENDPOINT_PAUSE_MAX: Duration = Duration::from_secs(600);
 
@@ -85,8 +86,8 @@ impl OfiTransport {
         Submit::Pending
     }
 
-    /// Gives a copy to an auxiliary endpoint, if one can be had. What the network does not seem to carry goes in small parts: over a slow one,
-    /// these end.
+    /// Gives a copy to an auxiliary endpoint, if one can be had. What the network does not seem to carry goes
+    /// in small parts: over a slow one, these end.
     fn carry(&mut self, copy: usize, rank: Rank) {
         let known = &mut self.copies.all[copy];
         known.pooled = self.endpoint_pool.enter(rank, &mut self.endpoint);
@@ -106,8 +107,8 @@ impl OfiTransport {
         long && ends_well && self.links.get(rank).is_some_and(is_reached)
     }
 
-    /// Starts as many parts of a copy as there is room for, and ends it when nothing is left of it. Behind others that wait for
-    /// the same kind of place it waits, too, unless it is its `turn`.
+    /// Starts as many parts of a copy as there is room for, and ends it when nothing is left of it. Behind
+    /// others that wait for the same kind of place it waits, too, unless it is its `turn`.
     fn advance(&mut self, copy: usize, mut turn: bool) -> Advanced {
         loop {
             let Some(known) = self.copies.all.get_mut(copy) else { return Advanced::On };
@@ -158,8 +159,9 @@ impl OfiTransport {
         }
     }
 
-    /// Starts a part. Where that is refused nothing is held for it any more, and what it is of goes on later: when a part of its
-    /// kind has ended, if there are as many as may be, and otherwise when it is tried again.
+    /// Starts a part. Where that is refused nothing is held for it any more, and what it is of goes on later:
+    /// when a part of its kind has ended, if there are as many as may be, and otherwise when it is tried
+    /// again.
     fn start_part(&mut self, part: Part) -> Result<(), Refused> {
         let (rank, kind) = (self.copies.all[part.copy].rank, part.kind());
         let link = self.links.get_mut(rank).ok_or(Refused::Lost)?;
@@ -218,8 +220,8 @@ impl OfiTransport {
         self.waits_on(part)
     }
 
-    /// There is no memory for a part's buffer. Others have some under way, which come back; where none has, the peer is not
-    /// waited for for ever.
+    /// There is no memory for a part's buffer. Others have some under way, which come back; where none has,
+    /// the peer is not waited for for ever.
     fn lack_buffer(&mut self, part: &Part) -> Refused {
         let rank = self.copies.all[part.copy].rank;
         if self.copies.parts.is_empty() {
@@ -230,7 +232,8 @@ impl OfiTransport {
         self.waits_on(part)
     }
 
-    /// Whether a part still waits once its refusal is dealt with: all that was with the peer may be over by now, or go another way.
+    /// Whether a part still waits once its refusal is dealt with: all that was with the peer may be over by
+    /// now, or go another way.
     fn waits_on(&self, part: &Part) -> Refused {
         match self.copies.all.get(part.copy) {
             Some(copy) if copy.error.is_none() && (copy.pooled.is_some() || !part.direct) => Refused::Now,
@@ -245,7 +248,8 @@ impl OfiTransport {
         }
     }
 
-    /// Gives the provider a part in a buffer. `Err`: the buffer again, and whether it may be taken another time.
+    /// Gives the provider a part in a buffer. `Err`: the buffer again, and whether it may be taken another
+    /// time.
     fn start_buffered(
         &mut self,
         buffer: Buffer,
@@ -285,8 +289,9 @@ impl OfiTransport {
         Ok(())
     }
 
-    /// The auxiliary endpoint has no room for a part of a copy: it is to be tried again, but not for ever. It has a connection of its own, and the
-    /// peer may be reached by the endpoint's all the while: it is not lost by this, and the next auxiliary endpoint is not tried at once.
+    /// The auxiliary endpoint has no room for a part of a copy: it is to be tried again, but not for ever. It
+    /// has a connection of its own, and the peer may be reached by the endpoint's all the while: it is not
+    /// lost by this, and the next auxiliary endpoint is not tried at once.
     fn doubt_pooled(&mut self, copy: usize) {
         let RmaOp { rank, pooled: Some(pooled), .. } = self.copies.all[copy] else { return };
         self.try_again(rank);
@@ -334,8 +339,8 @@ impl OfiTransport {
         self.advance(part.copy, false);
     }
 
-    /// A part has failed at an auxiliary endpoint, and with it the auxiliary endpoint's connection. The peer may be there all the same: copies with it that
-    /// go on by the endpoint's connection find that out.
+    /// A part has failed at an auxiliary endpoint, and with it the auxiliary endpoint's connection. The peer
+    /// may be there all the same: copies with it that go on by the endpoint's connection find that out.
     #[cold]
     fn on_aux_endpoint_failed(&mut self, number: usize) {
         let copy = self.copies.parts[number].copy;
@@ -350,9 +355,10 @@ impl OfiTransport {
         }
     }
 
-    /// For long no part has ended at the auxiliary endpoint for a peer that is heard from: the network does not carry what it took, as one
-    /// does that forgot a connection, or drops long packets. Its copies begin anew by another auxiliary endpoint, and not by the endpoint's
-    /// connection, which that network would end. If it was so with the last one, too, they end.
+    /// For long no part has ended at the auxiliary endpoint for a peer that is heard from: the network does
+    /// not carry what it took, as one does that forgot a connection, or drops long packets. Its copies begin
+    /// anew by another auxiliary endpoint, and not by the endpoint's connection, which that network would
+    /// end. If it was so with the last one, too, they end.
     #[cold]
     pub(super) fn doubt_aux_endpoint(&mut self, rank: Rank) {
         let Some(link) = self.links.get_mut(rank) else { return };
@@ -374,10 +380,11 @@ impl OfiTransport {
         self.begin_anew(rank);
     }
 
-    /// The auxiliary endpoint of this copy has failed. Its connection ends with the first byte of callers' memory that cannot be read or
-    /// written, and with it all that it carries. Where this finds such memory, it ends the copies of it, has the others begin
-    /// anew, and returns true: the peer is not to blame. Copies that only wait are looked at, too: through a buffer this process
-    /// would read their memory itself.
+    /// The auxiliary endpoint of this copy has failed. Its connection ends with the first byte of callers'
+    /// memory that cannot be read or written, and with it all that it carries. Where this finds such memory,
+    /// it ends the copies of it, has the others begin anew, and returns true: the peer is not to blame.
+    /// Copies that only wait are looked at, too: through a buffer this process would read their memory
+    /// itself.
     #[cold]
     fn has_faults(&mut self, copy: usize) -> bool {
         let RmaOp { rank, pooled: Some(pooled), .. } = self.copies.all[copy] else { return false };
@@ -397,7 +404,8 @@ impl OfiTransport {
         found
     }
 
-    /// Goes on with the copies that wait for a place of this kind with a peer, in turn, until there is none again.
+    /// Goes on with the copies that wait for a place of this kind with a peer, in turn, until there is none
+    /// again.
     pub(super) fn go_on_with_copies(&mut self, rank: Rank, kind: usize) {
         while let Some(copy) = self.links.get_mut(rank).and_then(|link| link.copies[kind].pop_front()) {
             // It may be over, or wait for something else by now.
@@ -411,7 +419,8 @@ impl OfiTransport {
         }
     }
 
-    /// Has a copy touch no local memory any more. It is still reported, when it touches none of the peer's either.
+    /// Has a copy touch no local memory any more. It is still reported, when it touches none of the peer's
+    /// either.
     pub(super) fn abandon_copy(&mut self, op: OpId) {
         let abandoned = |copies: &RmaOps| {
             let found = copies.all.iter().find(|(_, copy)| copy.op == op && !copy.reported);
@@ -438,8 +447,8 @@ impl OfiTransport {
         self.copies.parts.iter().any(|(_, part)| part.direct && part.copy == copy)
     }
 
-    /// Takes back all callers' memory that is lent for copies with a peer. What has not ended of these goes through
-    /// buffers from now on.
+    /// Takes back all callers' memory that is lent for copies with a peer. What has not ended of these goes
+    /// through buffers from now on.
     fn break_off(&mut self, rank: Rank) {
         if let Some(link) = self.links.get_mut(rank) {
             link.suspect = true;
@@ -461,7 +470,8 @@ impl OfiTransport {
         carried
     }
 
-    /// Goes on with all copies with a peer, whose auxiliary endpoint is closed: those first that waited for it, in the same order.
+    /// Goes on with all copies with a peer, whose auxiliary endpoint is closed: those first that waited for
+    /// it, in the same order.
     fn begin_anew(&mut self, rank: Rank) {
         let link = self.links.get_mut(rank);
         let waiting = link.map_or_else(VecDeque::new, |link| std::mem::take(&mut link.copies[DIRECT]));
@@ -518,7 +528,8 @@ impl OfiTransport {
         }
     }
 
-    /// Ends all copies with a peer that is gone. What the provider still has of them then is in buffers of this transport.
+    /// Ends all copies with a peer that is gone. What the provider still has of them then is in buffers of
+    /// this transport.
     pub(super) fn lose_copies(&mut self, rank: Rank) {
         for copy in self.copies.with(rank) {
             self.copies.all[copy].error = Some(OpError::PeerLost { peer: rank });

@@ -1,4 +1,5 @@
-//! Copies of few bytes that are under way, each in a slot: with a buffer and an operation of the provider's that is prepared.
+//! Copies of few bytes that are under way, each in a slot: with a buffer and an operation of the provider's
+//! that is prepared.
 
 use engine::{Direction, Key, KeyedPiece, MemId, OpId, Piece, Place, Rank};
 use fabric::Prepared;
@@ -53,7 +54,8 @@ impl Slot {
         }
     }
 
-    /// It is taken for this copy. Word by word, as nothing else of the piece is kept. Returns what is to be started.
+    /// It is taken for this copy. Word by word, as nothing else of the piece is kept. Returns what is to be
+    /// started.
     #[inline(always)]
     pub(super) fn lend(
         &mut self,

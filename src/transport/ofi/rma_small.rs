@@ -1,8 +1,10 @@
-//! Copies of few bytes to or from one place: each goes in a slot, and nothing is kept of it but what stands there.
+//! Copies of few bytes to or from one place: each goes in a slot, and nothing is kept of it but what stands
+//! there.
 //!
-//! Puts are not *injected* (`fi_inject_write`), which would spare the buffer and the completion: each has an end of its own
-//! that is told only when its bytes are there, and of what is injected nothing is heard, but that it failed. To hear of it by
-//! something later would take an order of writes, or of a read after them, that is assumed of no provider.
+//! Puts are not *injected* (`fi_inject_write`), which would spare the buffer and the completion: each has an
+//! end of its own that is told only when its bytes are there, and of what is injected nothing is heard, but
+//! that it failed. To hear of it by something later would take an order of writes, or of a read after them,
+//! that is assumed of no provider.
 
 use super::buffers::Size;
 use super::link::PARTS;
@@ -14,8 +16,8 @@ use fabric::Prepared;
 const SMALL: usize = Size::Small as usize;
 
 impl OfiTransport {
-    /// Starts a copy of one piece. If it is small, its peer is there, and nothing of that waits, nothing is kept of it but its
-    /// slot; what waits or fails does so as a copy like any other.
+    /// Starts a copy of one piece. If it is small, its peer is there, and nothing of that waits, nothing is
+    /// kept of it but its slot; what waits or fails does so as a copy like any other.
     #[inline(always)]
     pub(super) fn start_one(
         &mut self,
@@ -36,8 +38,8 @@ impl OfiTransport {
         }
     }
 
-    /// Starts the copy that a slot is lent for. `false`: it is not small, others like it wait for its peer, or the provider does
-    /// not take it now.
+    /// Starts the copy that a slot is lent for. `false`: it is not small, others like it wait for its peer,
+    /// or the provider does not take it now.
     #[inline(always)]
     fn start_small(
         &mut self,

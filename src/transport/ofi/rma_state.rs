@@ -1,8 +1,8 @@
 //! Copies by key that are under way, and how they are cut into operations of the provider.
 //!
-//! The pieces of a copy are taken one after the other, as one long run of bytes at the local end. A *part* is a stretch
-//! of that run, over no more pieces than the provider takes in one operation. It goes straight from or to the caller's
-//! memory, or through a buffer of this transport, and then is no longer than that.
+//! The pieces of a copy are taken one after the other, as one long run of bytes at the local end. A *part* is
+//! a stretch of that run, over no more pieces than the provider takes in one operation. It goes straight from
+//! or to the caller's memory, or through a buffer of this transport, and then is no longer than that.
 
 use std::time::Instant;
 
@@ -61,7 +61,8 @@ pub(super) struct RmaOp {
     pub(super) doubtful: bool,
     /// When that is.
     pub(super) settles: Option<Instant>,
-    /// Whether a connection had taken parts of it that no network carried: the system may still send them for long.
+    /// Whether a connection had taken parts of it that no network carried: the system may still send them for
+    /// long.
     pub(super) orphaned: bool,
     pub(super) error: Option<OpError>,
     pub(super) reported: bool,
@@ -110,7 +111,8 @@ pub(super) struct RmaOps {
     message_bytes: usize,
     /// Whether local memory must be registered, too.
     pub(super) registers_local: bool,
-    /// What remote addresses count from is a registration's beginning where all bits are set, and nought where none is.
+    /// What remote addresses count from is a registration's beginning where all bits are set, and nought
+    /// where none is.
     based: u64,
     /// Whether the provider says when a write has arrived.
     pub(super) delivers: bool,
@@ -202,7 +204,8 @@ impl RmaOps {
         self.all[part.copy].direction == Direction::Put && !part.confirms
     }
 
-    /// The part that comes next of those with bytes. Where only some of the local memory is registered, that goes by itself.
+    /// The part that comes next of those with bytes. Where only some of the local memory is registered, that
+    /// goes by itself.
     fn plan(&self, copy: usize) -> Part {
         let RmaOp { pieces, next, pooled, direct_max, .. } = &self.all[copy];
         let direct =
@@ -242,7 +245,8 @@ impl RmaOps {
         (list, count)
     }
 
-    /// A part at the near end, likewise; `desc` is asked for what the provider wants to know of a registration.
+    /// A part at the near end, likewise; `desc` is asked for what the provider wants to know of a
+    /// registration.
     pub(super) fn local(
         &self,
         part: &Part,
@@ -274,8 +278,8 @@ impl RmaOps {
     }
 }
 
-/// Calls `each` with every piece that a part has bytes of, where in the piece they begin, where in the part, and how many
-/// they are.
+/// Calls `each` with every piece that a part has bytes of, where in the piece they begin, where in the part,
+/// and how many they are.
 fn stretch(pieces: &[KeyedPiece], part: &Part, mut each: impl FnMut(&KeyedPiece, u64, usize, usize)) {
     let Cursor { mut piece, mut offset } = part.from;
     let mut at = 0;

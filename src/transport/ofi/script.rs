@@ -34,8 +34,8 @@ impl Script {
         due(&mut self.refuse_after)
     }
 
-    /// What is said of an operation that has ended so. Of those that receive none fails: that would be a message lost, which
-    /// no reliable endpoint does.
+    /// What is said of an operation that has ended so. Of those that receive none fails: that would be a
+    /// message lost, which no reliable endpoint does.
     pub(super) fn judge(&mut self, receives: bool, result: Result<usize, ()>) -> Result<usize, ()> {
         if !receives && due(&mut self.fail_after) { Err(()) } else { result }
     }

@@ -129,7 +129,8 @@ impl OfiTransport {
         self.lose(rank);
     }
 
-    /// There is no memory for what is for a peer, and none that comes back: it is to be tried again, but not for ever.
+    /// There is no memory for what is for a peer, and none that comes back: it is to be tried again, but not
+    /// for ever.
     pub(super) fn lack_memory(&mut self, rank: Rank) {
         self.grow_impatient(rank);
         let Some(busy) = self.links.get(rank).and_then(|link| link.busy.as_ref()) else { return };

@@ -19,8 +19,9 @@ pub(crate) struct Party {
     pub(crate) incarnation: u32,
 }
 
-/// What all messages of one process to another carry: half of an HMAC-SHA256, by the job's secret, over who sends and
-/// who receives. So it also keeps out what was meant for somebody else, or for a process that had the rank before.
+/// What all messages of one process to another carry: half of an HMAC-SHA256, by the job's secret, over who
+/// sends and who receives. So it also keeps out what was meant for somebody else, or for a process that had
+/// the rank before.
 #[derive(Clone)]
 pub(super) struct Token([u8; TOKEN_BYTES]);
 

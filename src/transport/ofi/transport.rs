@@ -26,8 +26,8 @@ use crate::transport::shm::heap_pages::HeapState;
 /// Operations that end in one call of [`OfiTransport::progress`], at most.
 const ROUND: usize = 64;
 
-/// Polls of the pooled endpoints alone, while something is under way there, for each of both: who waits for a copy asks where it is rather
-/// than whether there are messages, each of which is a system call over `tcp`.
+/// Polls of the pooled endpoints alone, while something is under way there, for each of both: who waits for a
+/// copy asks where it is rather than whether there are messages, each of which is a system call over `tcp`.
 const PASSES: u32 = 3;
 
 /// Polls between two looks at the clock, if each finds a small copy that has ended.
@@ -39,7 +39,8 @@ pub(super) const OTHER_POLL: u32 = 16;
 /// Finds the address of a peer's [`NetEndpoint`]: asked at the first word with it, with the engine held.
 pub(crate) type Find = Box<dyn Fn(Rank) -> Result<Box<[u8]>, OpError> + Send>;
 
-/// How long a peer may be silent before it is lost; `None`: as long as it likes. PendingRequest when its link is made.
+/// How long a peer may be silent before it is lost; `None`: as long as it likes. PendingRequest when its link
+/// is made.
 pub(crate) type Silence = Box<dyn Fn(Rank) -> Option<Duration> + Send>;
 
 /// The processes of a job, as this one is told.
@@ -96,13 +97,15 @@ pub(crate) struct OfiTransport {
     pub(crate) silence: Silence,
     pub(super) endpoint: NetEndpoint,
     pub(super) links: Links,
-    /// Peers whose links have messages for the engine; something that the provider had no room for; many credits to give back.
+    /// Peers whose links have messages for the engine; something that the provider had no room for; many
+    /// credits to give back.
     pub(super) ready: VecDeque<Rank>,
     pub(super) stuck: VecDeque<Rank>,
     pub(super) owing: VecDeque<Rank>,
     /// Messages handed on since the last progress.
     pub(super) run: u32,
-    /// Polls until the clock is looked at; when peers are pinged next, and whether all that came was taken in since.
+    /// Polls until the clock is looked at; when peers are pinged next, and whether all that came was taken in
+    /// since.
     pub(super) looks_left: u32,
     pub(super) pulse_at: Instant,
     pub(super) listened: bool,
@@ -157,8 +160,8 @@ pub(crate) enum Rest {
 }
 
 impl OfiTransport {
-    /// A transport over an open endpoint. `own` is this process's memory; a peer whose silence has no limit is lost when
-    /// what is for it finds no room for as long as `send_timeout`.
+    /// A transport over an open endpoint. `own` is this process's memory; a peer whose silence has no limit
+    /// is lost when what is for it finds no room for as long as `send_timeout`.
     pub(crate) fn new(
         endpoint: NetEndpoint,
         members: Members,
@@ -246,7 +249,8 @@ impl OfiTransport {
         !self.lost.is_empty()
     }
 
-    /// Whether peers have signalled by words of this process since this was asked last: who sleeps is to look at them.
+    /// Whether peers have signalled by words of this process since this was asked last: who sleeps is to look
+    /// at them.
     #[inline]
     pub(crate) fn take_signalled(&mut self) -> bool {
         std::mem::take(&mut self.signalled)
@@ -257,8 +261,8 @@ impl OfiTransport {
         self.sending == 0 && self.stuck.is_empty()
     }
 
-    /// Lets the provider make progress, and takes in what has ended, until there is something for the engine: to ask the
-    /// provider once more costs a system call.
+    /// Lets the provider make progress, and takes in what has ended, until there is something for the engine:
+    /// to ask the provider once more costs a system call.
     pub(super) fn progress(&mut self) {
         let alone = self.endpoint_pool.are_loaded() && self.passed < PASSES;
         self.passed = if alone { self.passed + 1 } else { 0 };
@@ -341,8 +345,9 @@ impl OfiTransport {
         Ok(())
     }
 
-    /// Makes a link to a process from outside the job, by a number that none has had. The one of the two that was called says
-    /// nothing before it has heard from the other, which may not have come so far. `false`: its address cannot be used.
+    /// Makes a link to a process from outside the job, by a number that none has had. The one of the two that
+    /// was called says nothing before it has heard from the other, which may not have come so far. `false`:
+    /// its address cannot be used.
     pub(crate) fn meet(&mut self, rank: Rank, outsider: &Outsider) -> bool {
         let Some(known) = self.endpoint.add_peer(&outsider.endpoint, outsider.met) else { return false };
         let [caller, called] = [0, 1].map(|rank| Party { rank, incarnation: 0 });

@@ -5,10 +5,11 @@ use engine::Rank;
 use super::Peers;
 
 impl Peers {
-    /// Whether it is for this rank to tell the others that one is lost: in a job on several hosts, whose brokers do not know
-    /// each other. Of those on its host the lowest rank tells, or if it is that one itself, everybody there; of those on
-    /// other hosts rank 0, for which all wait at barriers, and whoever answers for them. Of those that have `left` in order
-    /// the latter does not: it might be heard before what they said at last.
+    /// Whether it is for this rank to tell the others that one is lost: in a job on several hosts, whose
+    /// brokers do not know each other. Of those on its host the lowest rank tells, or if it is that one
+    /// itself, everybody there; of those on other hosts rank 0, for which all wait at barriers, and whoever
+    /// answers for them. Of those that have `left` in order the latter does not: it might be heard before
+    /// what they said at last.
     pub(crate) fn tells_of(&self, lost: Rank, left: bool) -> bool {
         if !self.is_spread() {
             return false;
@@ -20,8 +21,8 @@ impl Peers {
         }
     }
 
-    /// Whether this is the next rank below, on another host, that is there: all ranks lie in a circle, in which each watches
-    /// the next, so that the end of a whole host does not go unnoticed.
+    /// Whether this is the next rank below, on another host, that is there: all ranks lie in a circle, in
+    /// which each watches the next, so that the end of a whole host does not go unnoticed.
     fn answers_for(&self, rank: Rank) -> bool {
         let Some(card) = self.elsewhere(rank) else { return false };
         let on_its_host =

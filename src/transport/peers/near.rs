@@ -9,13 +9,14 @@ use vm::{Bell, FenceMode, SharedMemory, Words};
 use crate::transport::shm::control::{Control, Mapping};
 use crate::transport::shm::reach::Reach;
 
-/// A process whose heap and control segment are mapped here: this one itself, one of its job on this host, or one from outside.
+/// A process whose heap and control segment are mapped here: this one itself, one of its job on this host, or
+/// one from outside.
 pub(crate) struct Near {
     pub(crate) rank: Rank,
     /// This process's place in its control segment.
     pub(crate) place: u32,
-    /// Bytes of the heap that may be accessed: what is live, as far as known here, and 0 once the peer is lost. One
-    /// comparison thus answers both questions on the fast path.
+    /// Bytes of the heap that may be accessed: what is live, as far as known here, and 0 once the peer is
+    /// lost. One comparison thus answers both questions on the fast path.
     pub(super) limit: AtomicU64,
     pub(super) heap: SharedMemory,
     pub(crate) control: Control,
@@ -85,8 +86,8 @@ impl Near {
         self.reach.is_lost()
     }
 
-    /// Looks whether its process has ended, which the kernel knows before the launcher tells: then its memory is not accessed
-    /// any more.
+    /// Looks whether its process has ended, which the kernel knows before the launcher tells: then its memory
+    /// is not accessed any more.
     #[cold]
     pub(crate) fn look_after(&self) {
         if self.reach.has_ended() {

@@ -17,10 +17,11 @@
 //! 65536    the doorbell
 //! rings    for each sender: the request ring, the reply ring, and the baton of its requests
 //! ```
-//! Senders are told apart by *place*: a number that the owner gives. In a job a rank's place is its rank; who connects from
-//! outside is told its own.
+//! Senders are told apart by *place*: a number that the owner gives. In a job a rank's place is its rank; who
+//! connects from outside is told its own.
 //!
-//! Everything a peer's segment says is hostile until checked: reads are copies, and the sizes used are our own.
+//! Everything a peer's segment says is hostile until checked: reads are copies, and the sizes used are our
+//! own.
 
 use engine::{Lane, Rank};
 use vm::robust::{self, EndWord, Held};
@@ -92,12 +93,14 @@ pub(crate) struct Identity {
     pub(crate) rank: Rank,
     /// The size of its job.
     pub(crate) size: u32,
-    /// A word of the process's private memory, and what it holds: to find out whether cross-memory attach reaches it.
+    /// A word of the process's private memory, and what it holds: to find out whether cross-memory attach
+    /// reaches it.
     pub(crate) nonce: u64,
     pub(crate) nonce_addr: u64,
     /// Whether the process registered for the heavy fence, so that it may do without light ones.
     pub(crate) fences_asymmetric: bool,
-    /// Whether the process exposes ranges of its private memory only: peers go by message then, so that it can check.
+    /// Whether the process exposes ranges of its private memory only: peers go by message then, so that it
+    /// can check.
     pub(crate) ranges_only: bool,
     /// Where the process's share of the directory lies in its heap.
     pub(crate) directory: u64,
@@ -135,7 +138,8 @@ impl Control {
         senders_at(places) + u64::from(places) * SENDER_BYTES
     }
 
-    /// Creates this process's own control segment, with room for so many senders; `names` are the sorted handler names as in the layout above.
+    /// Creates this process's own control segment, with room for so many senders; `names` are the sorted
+    /// handler names as in the layout above.
     pub(crate) fn create(
         places: u32,
         identity: &Identity,
@@ -165,8 +169,8 @@ impl Control {
         Ok((control, segment))
     }
 
-    /// Looks at a peer's control segment, which is to be of that rank of a job of `size` and to have room for so many senders;
-    /// the error says what is wrong with it.
+    /// Looks at a peer's control segment, which is to be of that rank of a job of `size` and to have room for
+    /// so many senders; the error says what is wrong with it.
     pub(crate) fn open(
         segment: &Segment,
         places: u32,
@@ -218,7 +222,8 @@ impl Control {
         names
     }
 
-    /// Says by which address peers reach the process's endpoint in the network; before anybody has the segment.
+    /// Says by which address peers reach the process's endpoint in the network; before anybody has the
+    /// segment.
     ///
     /// # Panics
     /// When it is longer than [`ENDPOINT_MAX`].
@@ -271,13 +276,14 @@ impl Control {
         Bell::new(words, peers).expect("there are as many words as the bell wants")
     }
 
-    /// The words of the ring that brings `lane` from the `sender` at that place to this control segment's process.
+    /// The words of the ring that brings `lane` from the `sender` at that place to this control segment's
+    /// process.
     pub(crate) fn ring(&self, sender: Rank, lane: Lane) -> Words {
         self.words(self.sender_at(sender) + u64::from(lane == Lane::Reply) * RING_BYTES, RING.words())
     }
 
-    /// The words of the baton that goes back and forth with the requests of the `sender` at that place to this segment's
-    /// process.
+    /// The words of the baton that goes back and forth with the requests of the `sender` at that place to
+    /// this segment's process.
     pub(crate) fn baton(&self, sender: Rank) -> Words {
         self.words(self.sender_at(sender) + 2 * RING_BYTES, BATON_WORDS)
     }

@@ -10,8 +10,9 @@ use vm::{Blocks, Outside, SharedMemory};
 
 use crate::transport::peers::Near;
 
-/// Local memory that a transfer borrows: to be read by a put, or written by a get, until `'a` ends. Parts of memory that is to
-/// be written may be the same: they are only ever written one after the other, or by others than this program.
+/// Local memory that a transfer borrows: to be read by a put, or written by a get, until `'a` ends. Parts of
+/// memory that is to be written may be the same: they are only ever written one after the other, or by others
+/// than this program.
 #[derive(Clone, Copy)]
 pub(crate) struct Lent<'a> {
     addr: usize,
@@ -61,8 +62,8 @@ impl<'a> Lent<'a> {
     }
 }
 
-/// Pieces of one transfer whose local ends are borrowed memory: every local place is an address in this process that
-/// is valid for the transfer's direction until `'a` ends.
+/// Pieces of one transfer whose local ends are borrowed memory: every local place is an address in this
+/// process that is valid for the transfer's direction until `'a` ends.
 pub(crate) struct PieceList<'a> {
     /// The only piece, as long as there is no more than one: most transfers have one, and need no list.
     one: Option<Piece>,
@@ -136,7 +137,8 @@ impl<'a> PieceList<'a> {
 }
 
 thread_local! {
-    /// The last list's memory, for the next one: a transfer allocates nothing once its thread has made one as long.
+    /// The last list's memory, for the next one: a transfer allocates nothing once its thread has made one as
+    /// long.
     static SPARE: Cell<Vec<Piece>> = const { Cell::new(Vec::new()) };
 }
 
@@ -207,12 +209,12 @@ pub(crate) fn blocks(
     }
 }
 
-/// Copies all pieces to or from `peer`: heap pieces as memory, all others in as few system calls as their list
-/// allows.
+/// Copies all pieces to or from `peer`: heap pieces as memory, all others in as few system calls as their
+/// list allows.
 ///
 /// # Safety
-/// For a put every piece's local place must be [`MemId::Space`] with an address and length that this process may
-/// read; for a get, memory that it may write and that nothing else refers to meanwhile.
+/// For a put every piece's local place must be [`MemId::Space`] with an address and length that this process
+/// may read; for a get, memory that it may write and that nothing else refers to meanwhile.
 pub(crate) unsafe fn copy_pieces(
     peer: &Near,
     direction: Direction,
@@ -244,8 +246,8 @@ unsafe fn copy_mapped(peer: &Near, direction: Direction, piece: &Piece) -> Resul
     let (addr, len) = (piece.local.offset as usize, piece.len as usize);
     let copied = match direction {
         Direction::Put => {
-            // SAFETY: the caller promises `len` readable bytes at this address; the address was exposed by whoever
-            // borrowed them. They may lie in the heap itself.
+            // SAFETY: the caller promises `len` readable bytes at this address; the address was exposed by
+            // whoever borrowed them. They may lie in the heap itself.
             let from = unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance(addr), len) };
             heap.copy_in(piece.remote.offset, from)
         }
@@ -293,7 +295,8 @@ unsafe fn attach(
             extend(&mut remote, there);
             extend(&mut local, here);
         }
-        // SAFETY: the local ends are those of the caller's pieces, which it promises to be valid for this direction.
+        // SAFETY: the local ends are those of the caller's pieces, which it promises to be valid for this
+        // direction.
         unsafe { attach_list(peer, direction, &remote, &local) }
     };
     match done {
@@ -304,8 +307,8 @@ unsafe fn attach(
     }
 }
 
-/// The error for a peer whose process has ended, which the kernel tells before the launcher does. Whoever has heard of the loss must
-/// not find the heap alive.
+/// The error for a peer whose process has ended, which the kernel tells before the launcher does. Whoever has
+/// heard of the loss must not find the heap alive.
 #[cold]
 fn ended(peer: &Near) -> CopyError {
     peer.lose();
@@ -316,7 +319,8 @@ fn in_space(pieces: &[Piece]) -> impl Iterator<Item = &Piece> {
     pieces.iter().filter(|piece| piece.remote.mem == MemId::Space)
 }
 
-/// Adds a run to those of one end: to the last one, where it goes on there. The kernel takes so many runs a call.
+/// Adds a run to those of one end: to the last one, where it goes on there. The kernel takes so many runs a
+/// call.
 #[inline]
 fn extend(runs: &mut Vec<Iov>, next: Iov) {
     match runs.last_mut() {
@@ -360,8 +364,8 @@ fn attach_error(known: &Near, pieces: &[Piece], error: CmaError) -> CopyError {
         CmaError::Gone if known.reach.has_ended() => return ended(known),
         // Only its first thread has ended, without which the kernel does not find its memory by its number.
         CmaError::Gone => return CopyError::Unreachable(known.reach.lose_attach(Errno::PERM)),
-        // Rights were there when the peer was introduced. What earlier calls for a long list have copied does no harm:
-        // it is copied once more.
+        // Rights were there when the peer was introduced. What earlier calls for a long list have copied does
+        // no harm: it is copied once more.
         CmaError::Denied { errno } => return CopyError::Unreachable(known.reach.lose_attach(errno)),
         _ => OpError::Protocol { peer, what: "cross-memory attach failed in a way that no kernel documents" },
     };

@@ -44,8 +44,8 @@ pub(crate) struct HeapState {
     /// The process whose heap it is, and its place in its line of forks.
     pid: u32,
     generation: u32,
-    /// Whether memory is taken for each block when it is given out, as where the system promises none: then a touch of memory that
-    /// is not there would end whoever touches it, and that may be a peer.
+    /// Whether memory is taken for each block when it is given out, as where the system promises none: then a
+    /// touch of memory that is not there would end whoever touches it, and that may be a peer.
     reserves: bool,
     pages: Mutex<Pages>,
 }
@@ -62,13 +62,14 @@ pub(crate) struct NoRoom {
 /// Which pages are whose.
 struct Pages {
     allocator: HeapAllocator,
-    /// By how many registrations each page is held, by its number: who has its key must find the page that is mapped, so
-    /// that such pages stay until they are let go of, whoever frees the blocks on them.
+    /// By how many registrations each page is held, by its number: who has its key must find the page that is
+    /// mapped, so that such pages stay until they are let go of, whoever frees the blocks on them.
     held: BTreeMap<u64, u32>,
 }
 
 impl HeapState {
-    /// A heap of which its program's allocator has the first bytes, so many, and `allocator` divides the others.
+    /// A heap of which its program's allocator has the first bytes, so many, and `allocator` divides the
+    /// others.
     pub(crate) fn new(
         segment: Segment,
         control: Control,
@@ -129,8 +130,8 @@ impl HeapState {
         }
     }
 
-    /// Keeps the pages of a registration that lies between these offsets, until they are [let go](HeapState::let_go) of as
-    /// often: whatever is freed, they are not taken away.
+    /// Keeps the pages of a registration that lies between these offsets, until they are [let
+    /// go](HeapState::let_go) of as often: whatever is freed, they are not taken away.
     pub(crate) fn hold(&self, range: Range<u64>) {
         let mut pages = lock(&self.pages);
         for page in pages_of(&range) {

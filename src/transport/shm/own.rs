@@ -50,7 +50,8 @@ impl OwnMemory {
         Some(offset)
     }
 
-    /// Copies between a bounce buffer and an address: the kernel does, so that nothing is touched that is not there.
+    /// Copies between a bounce buffer and an address: the kernel does, so that nothing is touched that is not
+    /// there.
     pub(crate) fn copy(&self, from: Place, to: Place, len: u64) -> Result<(), OpError> {
         let (buffer, addr) = if from.mem == MemId::Heap { (from, to) } else { (to, from) };
         let fault = |place: Place| OpError::LocalFault { mem: place.mem, addr: place.offset, len };
@@ -65,7 +66,8 @@ impl OwnMemory {
         copied.map_err(|_| fault(addr))
     }
 
-    /// Whether the bytes of a transfer's local end can be read, or written for a get, as far as the kernel tells.
+    /// Whether the bytes of a transfer's local end can be read, or written for a get, as far as the kernel
+    /// tells.
     pub(crate) fn is_there(&self, local: Place, len: u64, direction: Direction) -> bool {
         local.mem == MemId::Space && fault_safe_copy::is_there(local.offset, len, direction == Direction::Get)
     }
@@ -91,9 +93,9 @@ impl OwnMemory {
         let len = from.len() as u64;
         let fault = OpError::LocalFault { mem: to.mem, addr: to.offset, len };
         match to.mem {
-            // SAFETY: the place is either the local end of a get of this process, which whoever started it keeps
-            // valid and to itself until the get ends; or a peer's choice, which may put anywhere by what joining a
-            // job means (`Node::open` says so), as it may by cross-memory attach.
+            // SAFETY: the place is either the local end of a get of this process, which whoever started it
+            // keeps valid and to itself until the get ends; or a peer's choice, which may put anywhere by
+            // what joining a job means (`Node::open` says so), as it may by cross-memory attach.
             MemId::Space => unsafe { self.checked.write(to.offset, from) }.map_err(|_| fault),
             MemId::Heap => write_heap(self.heap(to, len)?, to.offset, from).map_err(|_| fault),
             MemId::Control => Err(fault),
@@ -117,14 +119,16 @@ pub(crate) fn values<T: Pod>(block: &mut Block, count: usize) -> &mut [T] {
     let end = (count as u64).checked_mul(size_of::<T>() as u64).and_then(|len| block.offset.checked_add(len));
     assert!(end.is_some_and(|end| end <= memory.len()), "{count} values at {} in the heap", block.offset);
     let start = std::ptr::with_exposed_provenance_mut((memory.base_addr() + block.offset) as usize);
-    // SAFETY: so many values are mapped there while the block lives, which this borrows for itself, and begin at a cache line. Any
-    // bytes are a `T`. The engine writes there what a collective gets, as it writes to callers' own buffers: between the steps in which
-    // these values are used, and by whoever holds the engine meanwhile. Peers are told where to read only, and one that writes there
-    // all the same only decides which values these are, as it may anywhere in this process's memory that is exposed.
+    // SAFETY: so many values are mapped there while the block lives, which this borrows for itself, and begin
+    // at a cache line. Any bytes are a `T`. The engine writes there what a collective gets, as it writes to
+    // callers' own buffers: between the steps in which these values are used, and by whoever holds the engine
+    // meanwhile. Peers are told where to read only, and one that writes there all the same only decides which
+    // values these are, as it may anywhere in this process's memory that is exposed.
     unsafe { std::slice::from_raw_parts_mut(start, count) }
 }
 
-/// Reads bytes of a heap; a word as a word, since its owner, or a peer on its host, may be changing it by an atomic.
+/// Reads bytes of a heap; a word as a word, since its owner, or a peer on its host, may be changing it by an
+/// atomic.
 fn read_heap(heap: &SharedMemory, offset: u64, into: &mut [u8]) -> Result<(), Outside> {
     if let Ok(word) = <&mut [u8; 8]>::try_from(&mut *into) {
         *word = heap.load(offset)?;

@@ -13,8 +13,8 @@ use crate::transport::peers::{Near, Peer, Peers};
 
 const LAID_OUT: &str = "the control segment keeps exactly this layout's words";
 
-/// Both directions between this process and a peer. Who asks and who answers share a link, so that an answer can go
-/// back where the question came from.
+/// Both directions between this process and a peer. Who asks and who answers share a link, so that an answer
+/// can go back where the question came from.
 pub(super) struct Pair {
     rank: Rank,
     /// `None` where the peer was gone before it could be connected to: what it sent is heard all the same.
@@ -75,8 +75,8 @@ impl Pair {
                 return Err(OpError::Protocol { peer: rank, what: "no connection for messages" });
             }
         };
-        // Without a peer, what would go to it goes into memory of a control segment that nobody reads: our own share
-        // of it, which only a message to oneself would use.
+        // Without a peer, what would go to it goes into memory of a control segment that nobody reads: our
+        // own share of it, which only a message to oneself would use.
         let theirs = peer.as_ref().map_or(&own.control, |peer| &peer.control);
         let fence = peer.as_ref().map_or(FenceMode::Symmetric, |peer| peer.fence);
         let at = peer.as_ref().map_or(own.rank, |peer| peer.place);
@@ -183,8 +183,8 @@ impl Pair {
         Some(lane)
     }
 
-    /// Takes the peer's next request, if it begins like this and has no payload. Only while polls look here: who has been taken
-    /// for one that seldom says something rings for each message.
+    /// Takes the peer's next request, if it begins like this and has no payload. Only while polls look here:
+    /// who has been taken for one that seldom says something rings for each message.
     #[inline(always)]
     pub(super) fn take_like(
         &mut self,

@@ -1,10 +1,12 @@
-//! How a near peer's private memory is reached without the peer: by its process's number, for as long as that is its own.
+//! How a near peer's private memory is reached without the peer: by its process's number, for as long as that
+//! is its own.
 //!
-//! The kernel gives a number away once its process has ended and been reaped. Before that it marks a word of the peer's control segment
-//! (`vm::robust`), at which whoever uses the number looks first. Between that look and the copy the number may still be given away,
-//! while this process is stopped. So whoever uses it says so, and a launcher of ours reaps nobody whom a member is about to reach
-//! ([`Reach::when_unreached`]). Where others reap, a descriptor of the peer's memory serves for puts (`STANDPIPE_ATTACH=strict`), and a
-//! look after the copy tells of what a get has read.
+//! The kernel gives a number away once its process has ended and been reaped. Before that it marks a word of
+//! the peer's control segment (`vm::robust`), at which whoever uses the number looks first. Between that look
+//! and the copy the number may still be given away, while this process is stopped. So whoever uses it says
+//! so, and a launcher of ours reaps nobody whom a member is about to reach ([`Reach::when_unreached`]). Where
+//! others reap, a descriptor of the peer's memory serves for puts (`STANDPIPE_ATTACH=strict`), and a look
+//! after the copy tells of what a get has read.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock};
@@ -107,7 +109,8 @@ impl Reach {
         self.memory.as_ref()
     }
 
-    /// Whether the process has ended, or its node is closed: its number may be another process's then. One load of memory.
+    /// Whether the process has ended, or its node is closed: its number may be another process's then. One
+    /// load of memory.
     #[inline(always)]
     pub(crate) fn has_ended(&self) -> bool {
         self.end.has_ended()
@@ -123,8 +126,9 @@ impl Reach {
         self.lost.store(true, Ordering::SeqCst);
     }
 
-    /// Begins to use the number, unless the process has ended or is lost. The number may become another process's after this: so
-    /// what was read since is its own only if it [has not ended](Reach::has_ended) by then.
+    /// Begins to use the number, unless the process has ended or is lost. The number may become another
+    /// process's after this: so what was read since is its own only if it [has not ended](Reach::has_ended)
+    /// by then.
     #[inline]
     pub(crate) fn by_number(&self) -> Option<ByNumber<'_>> {
         self.users.fetch_add(1, Ordering::SeqCst);
@@ -132,8 +136,8 @@ impl Reach {
         (!self.is_lost() && !self.has_ended()).then_some(use_of)
     }
 
-    /// Calls `tell` once nobody uses the number of this peer, which is lost, any more. Either this thread finds that nobody does,
-    /// or the last one that does finds the peer lost: each does its own part first.
+    /// Calls `tell` once nobody uses the number of this peer, which is lost, any more. Either this thread
+    /// finds that nobody does, or the last one that does finds the peer lost: each does its own part first.
     pub(crate) fn when_unreached(&self, tell: impl FnOnce() + Send + 'static) {
         *lock(&self.when_unused) = Some(Box::new(tell));
         if self.users.load(Ordering::SeqCst) == 0 {

@@ -1,9 +1,10 @@
 //! What a process shows of its counters in its control segment, for whoever looks at the job from outside.
 //!
-//! There are two parts of figures, one of rows about [`peers`], and one of [`latencies`], each with one writer at a time. A part is a run of
-//! words: a sequence number, odd while the rest is being written; the time of writing, on the process's own clock; what
-//! is shown. Watchers read it from a descriptor that does not let them write, and map nothing. What they read may be
-//! anything: they get numbers that add up without overflow.
+//! There are two parts of figures, one of rows about [`peers`], and one of [`latencies`], each with one
+//! writer at a time. A part is a run of words: a sequence number, odd while the rest is being written; the
+//! time of writing, on the process's own clock; what is shown. Watchers read it from a descriptor that does
+//! not let them write, and map nothing. What they read may be anything: they get numbers that add up without
+//! overflow.
 
 pub(crate) mod latencies;
 pub(crate) mod listener;
@@ -34,7 +35,8 @@ const WORDS: usize = 2 * TALLIES + Why::ALL.len() + 2 + REGISTRATION_WORDS;
 const PART_BYTES: u64 = ((2 + WORDS) as u64 * 8).next_multiple_of(64);
 const PARTS_END: u64 = STATS_AT + 2 * PART_BYTES;
 
-/// How often to read again what is being written. A writer takes well under a microsecond, unless it loses its core.
+/// How often to read again what is being written. A writer takes well under a microsecond, unless it loses
+/// its core.
 const TRIES: usize = 16;
 
 /// No figure is larger, so that a rank's operations of one kind add up: both parts, all mechanisms.
@@ -89,8 +91,8 @@ impl PageCounters {
     }
 }
 
-/// The one list of what is counted about registration. As each field can be lent once and there are as many words as
-/// fields, it names all.
+/// The one list of what is counted about registration. As each field can be lent once and there are as many
+/// words as fields, it names all.
 fn registration_words(counters: &mut RegistrationCounters) -> [&mut u64; REGISTRATION_WORDS] {
     let table = &mut counters.table;
     [
@@ -142,8 +144,8 @@ impl Control {
     }
 }
 
-/// What the process behind a control segment shows. `None` where it has shown nothing yet, is writing without end, or
-/// the descriptor is of something else.
+/// What the process behind a control segment shows. `None` where it has shown nothing yet, is writing without
+/// end, or the descriptor is of something else.
 pub(crate) fn read(page: &OwnedFd, part: Part) -> Option<PageSnapshot> {
     let words: [u64; 1 + WORDS] = read_settled(page, part.at())?;
     let mut figures = [0; WORDS];

@@ -1,8 +1,8 @@
 //! The engine's transport over shared memory: messages in rings, copies and atomics at once.
 //!
-//! A ring that nobody polls is *cold*: its producer rings the doorbell after each message, and the owner looks where
-//! the bell says. A ring whose sender keeps talking turns *hot* and is polled directly, so that a message costs one
-//! cache line. Before a thread sleeps, all rings turn cold again.
+//! A ring that nobody polls is *cold*: its producer rings the doorbell after each message, and the owner
+//! looks where the bell says. A ring whose sender keeps talking turns *hot* and is polled directly, so that a
+//! message costs one cache line. Before a thread sleeps, all rings turn cold again.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -28,8 +28,8 @@ const HOT_MAX: usize = 8;
 /// Messages from one sender, with no sleep in between, that make its rings hot.
 const HOT_AFTER: u32 = 2;
 
-/// How long a sender that rings may take to be connected to, at the first attempt and at most. It has joined before it
-/// could ring, so this takes no time; but any peer can ring in the name of one that never comes.
+/// How long a sender that rings may take to be connected to, at the first attempt and at most. It has joined
+/// before it could ring, so this takes no time; but any peer can ring in the name of one that never comes.
 const HEAR_WITHIN: Duration = Duration::from_millis(100);
 const HEAR_WITHIN_MAX: Duration = Duration::from_millis(500);
 
@@ -64,8 +64,8 @@ pub(crate) struct ShmTransport {
     turn: usize,
     run: u32,
     bell: Bell<Words>,
-    /// How many senders may be hot: none where waits do not poll, since turning cold before each sleep would cost more
-    /// than doorbells.
+    /// How many senders may be hot: none where waits do not poll, since turning cold before each sleep would
+    /// cost more than doorbells.
     hot_max: usize,
     /// Threads of this process that sleep or are about to: while there are any, no ring turns hot.
     sleepers: Arc<AtomicU32>,
@@ -94,7 +94,8 @@ impl ShmTransport {
         }
     }
 
-    /// Turns every hot ring cold, so that whatever comes from now on rings the bell, and says what is there already.
+    /// Turns every hot ring cold, so that whatever comes from now on rings the bell, and says what is there
+    /// already.
     pub(crate) fn prepare_sleep(&mut self) -> Cold {
         self.take_rung();
         self.retry_unheard();
@@ -204,8 +205,8 @@ impl ShmTransport {
         }
     }
 
-    /// A short message in a baton of the hot sender whose turn it is: what answers and their questions are where two
-    /// talk. Everything else is for [`ShmTransport::poll_all`].
+    /// A short message in a baton of the hot sender whose turn it is: what answers and their questions are
+    /// where two talk. Everything else is for [`ShmTransport::poll_all`].
     #[inline(always)]
     fn poll_first(&mut self, inbox: &mut Inbox) -> Option<(Rank, Lane)> {
         if self.run >= RUN_MAX {
@@ -236,8 +237,8 @@ impl ShmTransport {
         self.poll_others(inbox)
     }
 
-    /// Looks at those that rang, after the hot ones had nothing or had their turns; then, after those turns, at the hot
-    /// ones again.
+    /// Looks at those that rang, after the hot ones had nothing or had their turns; then, after those turns,
+    /// at the hot ones again.
     fn poll_others(&mut self, inbox: &mut Inbox) -> Option<(Rank, Found)> {
         let hot_again = std::mem::replace(&mut self.run, 0) >= RUN_MAX;
         self.take_rung();
@@ -479,8 +480,9 @@ impl engine::Transport for ShmTransport {
             Some(at) => pieces[..at].iter().copied().chain(pieces[at..].iter().map(best)).collect(),
             None => pieces.into(),
         };
-        // SAFETY: the local ends are addresses. The engine hands on the pieces that it was given; this library gives
-        // it only pieces of a `PieceList`, or of buffers that it keeps until the operation has ended.
+        // SAFETY: the local ends are addresses. The engine hands on the pieces that it was given; this
+        // library gives it only pieces of a `PieceList`, or of buffers that it keeps until the operation has
+        // ended.
         match unsafe { copy_pieces(known, direction, &reached) } {
             Ok(()) => Submit::Done(0),
             Err(CopyError::Unreachable(why)) => Submit::Unreachable(why),

@@ -227,8 +227,8 @@ fn libfabric(facts: &Facts) -> Check {
     }
 }
 
-/// Bytes that suffice for what verbs pins for a node and two connections of long copies, 83 MiB each over soft-RoCE, and for
-/// some buckets.
+/// Bytes that suffice for what verbs pins for a node and two connections of long copies, 83 MiB each over
+/// soft-RoCE, and for some buckets.
 const VERBS_BYTES: u64 = 288 << 20;
 
 const UNPINNED: &str = "nothing is pinned between processes of one host, or over tcp";
@@ -285,8 +285,8 @@ fn text(limit: Limit) -> String {
     format!("{} (at most {})", text(limit.soft), text(limit.hard))
 }
 
-/// A limit that heaps run into: unless `STANDPIPE_HEAP` says otherwise they may grow to half of the memory, and none is made that
-/// could not.
+/// A limit that heaps run into: unless `STANDPIPE_HEAP` says otherwise they may grow to half of the memory,
+/// and none is made that could not.
 fn heap_limit(name: &'static str, limit: Limit, facts: &Facts, remedy: &str) -> Check {
     let needed = facts.memory_bytes.map_or(0, |bytes| bytes / 2);
     match limit.soft {
@@ -378,7 +378,8 @@ fn heap_path(facts: &Facts) -> Check {
     }
 }
 
-/// The path that private memory of this host's processes takes under the present settings, in a job and outside one.
+/// The path that private memory of this host's processes takes under the present settings, in a job and
+/// outside one.
 fn private_path(facts: &Facts) -> Check {
     let name = "path: private memory";
     let messages = "messages: copied twice, and the owner must make progress";

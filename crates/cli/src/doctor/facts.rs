@@ -1,4 +1,5 @@
-//! What the doctor finds out, apart from what it makes of it, so that hosts that are not at hand can be tested.
+//! What the doctor finds out, apart from what it makes of it, so that hosts that are not at hand can be
+//! tested.
 
 use standpipe::bootstrap::{JobEnv, launched_by};
 use standpipe::host::{
@@ -27,8 +28,8 @@ pub(super) struct Facts {
     pub(super) ptrace_scope: Option<u8>,
     pub(super) traces_anyone: Option<bool>,
     pub(super) attach: Attach,
-    /// The values of `STANDPIPE_ATTACH` and `STANDPIPE_EXPOSE`, if the user has changed them, and of `STANDPIPE_TRANSPORT`, if it names
-    /// a network.
+    /// The values of `STANDPIPE_ATTACH` and `STANDPIPE_EXPOSE`, if the user has changed them, and of
+    /// `STANDPIPE_TRANSPORT`, if it names a network.
     pub(super) attach_set: Option<String>,
     pub(super) expose_set: Option<String>,
     pub(super) transport_set: Option<String>,
@@ -63,7 +64,8 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    /// Asks the system; takes a fraction of a second, for two short-lived processes and what libfabric says of a provider.
+    /// Asks the system; takes a fraction of a second, for two short-lived processes and what libfabric says
+    /// of a provider.
     pub(super) fn gather() -> Self {
         let config = Config::from_env();
         Self {

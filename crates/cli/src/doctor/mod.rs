@@ -1,5 +1,5 @@
-//! `standpipe doctor`: what this host allows, which path each kind of memory takes here, how long the calls of running nodes
-//! take, and what to change.
+//! `standpipe doctor`: what this host allows, which path each kind of memory takes here, how long the calls
+//! of running nodes take, and what to change.
 
 mod check;
 mod checks;

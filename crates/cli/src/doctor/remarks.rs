@@ -7,8 +7,8 @@ use super::check::{Check, Status};
 use super::nodes::{Node, Signs};
 use crate::calls::{Calls, Times};
 
-/// The 99th percentile is remarkable from so many medians on, where so many calls were timed and it is so long: shorter ones
-/// are a matter of where the processor was.
+/// The 99th percentile is remarkable from so many medians on, where so many calls were timed and it is so
+/// long: shorter ones are a matter of where the processor was.
 const FAR_OFF: u64 = 100;
 const SAMPLED_MIN: u64 = 100;
 const LONG_NS: u64 = 100_000;
@@ -74,7 +74,8 @@ fn told(what: Timed, times: &Times) -> String {
     format!("{} median {median}, 99 % {slow}, max {max}", what.name())
 }
 
-/// Whether the slowest hundredth takes so much longer than the median that something else than the call must take it.
+/// Whether the slowest hundredth takes so much longer than the median that something else than the call must
+/// take it.
 fn is_off(times: &Times) -> bool {
     let far_off = times.p99_ns >= times.p50_ns.saturating_mul(FAR_OFF);
     far_off && times.sampled >= SAMPLED_MIN && times.p99_ns >= LONG_NS

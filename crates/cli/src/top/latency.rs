@@ -35,7 +35,8 @@ pub(super) fn lines(report: &Report) -> Vec<String> {
     std::iter::once(String::new()).chain(table.lines(Layout::FILE)).collect()
 }
 
-/// The buckets of a histogram up to each power of two of nanoseconds, in seconds: collectors keep a series for each.
+/// The buckets of a histogram up to each power of two of nanoseconds, in seconds: collectors keep a series
+/// for each.
 fn by_powers(latency: &Latency) -> Vec<(f64, u64)> {
     let (mut buckets, mut sum) = (Vec::new(), 0);
     for (end, count) in latency.buckets() {

@@ -49,11 +49,12 @@ pub(crate) struct TopArgs {
     /// Print one JSON object and nothing else; with --interval or --count, one on each line
     #[arg(long)]
     json: bool,
-    /// Print one look as OpenMetrics text, for collectors, and leave: what each rank has counted since it began, of all jobs unless
-    /// one is named
+    /// Print one look as OpenMetrics text, for collectors, and leave: what each rank has counted since it
+    /// began, of all jobs unless one is named
     #[arg(long, conflicts_with_all = ["json", "count", "interval", "peers"])]
     openmetrics: bool,
-    /// Show how one rank registers memory with each of its peers: rank 0 unless given. On a terminal p does so, and back
+    /// Show how one rank registers memory with each of its peers: rank 0 unless given. On a terminal p does
+    /// so, and back
     #[arg(long, value_name = "RANK", num_args = 0..=1, default_missing_value = "0", value_parser = at_least(0_u32))]
     peers: Option<u32>,
 }
@@ -108,7 +109,8 @@ fn look_once(job: &Job) -> Result<Report> {
     Ok(report(job, &now, &now))
 }
 
-/// All jobs as they are now, at the same time: some may be stopped. Those that cannot be looked at are told on standard error.
+/// All jobs as they are now, at the same time: some may be stopped. Those that cannot be looked at are told
+/// on standard error.
 fn look_at_all(jobs: &[Job]) -> Vec<Report> {
     let looks: Vec<_> = std::thread::scope(|scope| {
         let thread = |job| std::thread::Builder::new().spawn_scoped(scope, move || look_once(job));

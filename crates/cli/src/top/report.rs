@@ -33,8 +33,8 @@ pub(super) struct RankReport {
     pub(super) state: String,
     /// How old its counts of messages are.
     pub(super) away_seconds: Option<f64>,
-    /// All that its process has pinned for devices, what a provider takes for its queues and buffers included. `None` where the
-    /// kernel does not say, and of one that is gone.
+    /// All that its process has pinned for devices, what a provider takes for its queues and buffers
+    /// included. `None` where the kernel does not say, and of one that is gone.
     pub(super) process_pinned_bytes: Option<u64>,
     #[serde(flatten)]
     pub(super) figures: Figures,
@@ -145,7 +145,8 @@ impl Report {
 }
 
 impl RankReport {
-    /// Bytes that its process has pinned beyond the registered ones: a provider's queues and buffers, which no budget counts.
+    /// Bytes that its process has pinned beyond the registered ones: a provider's queues and buffers, which
+    /// no budget counts.
     pub(super) fn pinned_besides(&self) -> Option<u64> {
         let registered = self.figures.registration.map_or(0, |registration| registration.pinned()[0]);
         self.process_pinned_bytes?.checked_sub(registered).filter(|bytes| *bytes > 0)
@@ -171,7 +172,8 @@ fn runs(state: State) -> bool {
 /// The labels of a figure, for collectors.
 pub(super) type Labels = Vec<(&'static str, String)>;
 
-/// All ranks of these jobs, and what tells each from the others on this host. Who collects their figures names the host.
+/// All ranks of these jobs, and what tells each from the others on this host. Who collects their figures
+/// names the host.
 pub(super) fn labelled(reports: &[Report]) -> impl Iterator<Item = (Labels, &RankReport)> {
     let labels = |report: &Report, rank: &RankReport| {
         vec![

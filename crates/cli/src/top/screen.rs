@@ -167,8 +167,8 @@ fn leaves(key: KeyEvent) -> bool {
     }
 }
 
-/// What of `lines` a terminal has room for; the last line says what else there is, and what the keys do. A line that goes
-/// on beyond the edge ends in dots.
+/// What of `lines` a terminal has room for; the last line says what else there is, and what the keys do. A
+/// line that goes on beyond the edge ends in dots.
 fn fit(lines: &[String], keys: &str, width: usize, height: usize) -> Vec<String> {
     let shown = lines.len().min(height.saturating_sub(1));
     let foot = match lines.len() - shown {

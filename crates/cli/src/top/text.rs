@@ -7,7 +7,8 @@ use studies::table::{Layout, plain};
 use super::latency;
 use super::report::{FIELDS, Figures, RankReport, Registration, Report, TRANSFERS};
 
-/// A rank whose counts of messages are as old as that has called nothing that waits or makes progress for a while.
+/// A rank whose counts of messages are as old as that has called nothing that waits or makes progress for a
+/// while.
 const AWAY_SECONDS: f64 = 1.0;
 
 /// A headline, what is not as it should be, the ranks, and all of them together.
@@ -148,8 +149,8 @@ fn transfer_columns(mechanism: Mechanism, name: &'static str) -> [Column; 2] {
     ]
 }
 
-/// What ranks do by registered memory, and for it: over a network heaps may be reached by one key each, with nothing registered after
-/// that. None where no rank does.
+/// What ranks do by registered memory, and for it: over a network heaps may be reached by one key each, with
+/// nothing registered after that. None where no rank does.
 fn registered_columns(totals: &Figures) -> Vec<Column> {
     let mut columns = Vec::new();
     if totals.uses_registered() || totals.registration.is_some() {

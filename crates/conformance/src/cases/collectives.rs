@@ -106,8 +106,8 @@ pub(crate) fn inputs(size: u32, len: u64) -> Vec<Vec<u8>> {
     (0..size).map(|me| pattern(u64::from(me) + 1, len as usize)).collect()
 }
 
-/// Checks clusters of 1 to 9 ranks with these lengths, in odd ones from the last on, so that the longest is the first that is
-/// moved. What moves much does so by few ways: the last is for some sizes only.
+/// Checks clusters of 1 to 9 ranks with these lengths, in odd ones from the last on, so that the longest is
+/// the first that is moved. What moves much does so by few ways: the last is for some sizes only.
 fn at_all_sizes<C: Cluster>(
     make: Make<'_, C>,
     lengths: [u64; 4],
@@ -221,8 +221,8 @@ fn reductions<C: Cluster>(bench: &mut Bench<C>, count: u64) {
     }
 }
 
-/// From the second time on the rights to the others' memory are there, where they are kept: what is gotten by them is awaited
-/// like all else.
+/// From the second time on the rights to the others' memory are there, where they are kept: what is gotten by
+/// them is awaited like all else.
 pub(crate) fn the_same_memory_is_gathered_again<C: Cluster>(make: Make<'_, C>) {
     let (size, block) = (3, 12_000);
     let what = Collective::AllGather { block };

@@ -8,8 +8,8 @@ use crate::cluster::Cluster;
 
 const LEN: usize = 30_000;
 
-/// Ends an operation of rank 0 that rank 1 does not answer, by `end`, and checks that nothing happens to the buffer
-/// when rank 1 answers after all.
+/// Ends an operation of rank 0 that rank 1 does not answer, by `end`, and checks that nothing happens to the
+/// buffer when rank 1 answers after all.
 fn end_and_check<C: Cluster>(make: Make<'_, C>, end: impl Fn(&mut Bench<C>, OpId)) {
     for direction in BOTH {
         for rounds in [0, 10, 200] {
@@ -93,7 +93,8 @@ pub(crate) fn deadlines_are_told_in_turn<C: Cluster>(make: Make<'_, C>) {
     assert_eq!(ops.map(|id| bench.outcome(0, id)), [timeout, Ok(0), timeout, timeout]);
 }
 
-/// The earliest deadline is that of an operation that has ended: at that time nothing is late, and the next one is told.
+/// The earliest deadline is that of an operation that has ended: at that time nothing is late, and the next
+/// one is told.
 pub(crate) fn a_deadline_that_was_met_ends_nothing<C: Cluster>(make: Make<'_, C>) {
     let mut bench = Bench::new(make, 2);
     let here = bench.memory(0, MemId::Space, LEN);

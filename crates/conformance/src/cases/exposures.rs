@@ -11,7 +11,8 @@ use crate::cluster::Cluster;
 /// Bytes of each memory: whole buckets, and parts of some.
 const LEN: usize = 50_000;
 
-/// Rank 1 exposes ranges only. `false`, said aloud: rank 0 reaches it without asking, by what nobody here can refuse.
+/// Rank 1 exposes ranges only. `false`, said aloud: rank 0 reaches it without asking, by what nobody here can
+/// refuse.
 fn asks<C: Cluster>(bench: &mut Bench<C>, here: Place) -> bool {
     bench.node(1).expose_ranges_only();
     let there = bench.memory(1, MemId::Space, LEN);

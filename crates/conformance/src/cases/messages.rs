@@ -101,8 +101,8 @@ pub(crate) fn messages_to_oneself<C: Cluster>(make: Make<'_, C>) {
     bench.until("replies from oneself", |bench| replies(bench) == 100);
 }
 
-/// Every rank sends `each` requests to every rank, itself too, as fast as the lanes take them, and goes on until all
-/// are answered.
+/// Every rank sends `each` requests to every rank, itself too, as fast as the lanes take them, and goes on
+/// until all are answered.
 fn flood<C: Cluster>(bench: &mut Bench<C>, each: u64) {
     let (size, max) = (bench.size(), bench.node(0).transport().payload_max());
     let mut left: Vec<(Rank, Rank, u64)> =

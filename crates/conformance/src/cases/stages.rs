@@ -1,4 +1,5 @@
-//! Long transfers of private memory by message, which go through bounce buffers of the heap where transports have them.
+//! Long transfers of private memory by message, which go through bounce buffers of the heap where transports
+//! have them.
 
 use engine::{Direction, Mechanism, MemId, OpId, Operation, Place, Rank, Transport};
 
@@ -7,7 +8,8 @@ use super::faults::assert_fault;
 use crate::bench::{Bench, Make, pattern, piece};
 use crate::cluster::Cluster;
 
-/// Messages that a long transfer would take: two bounce buffers full at the least, and something that is not worth one.
+/// Messages that a long transfer would take: two bounce buffers full at the least, and something that is not
+/// worth one.
 const MESSAGES: usize = 70;
 
 /// Bytes of a long transfer here.
@@ -17,7 +19,8 @@ fn long<C: Cluster>(bench: &mut Bench<C>) -> usize {
 
 /// Whether private memory of rank 1 goes through bounce buffers, once rank 0 knows its heap.
 fn is_staged<C: Cluster>(bench: &mut Bench<C>) -> bool {
-    // Whoever has never heard of a peer learns about its heap with the first transfer, and of its bounce buffers with those after.
+    // Whoever has never heard of a peer learns about its heap with the first transfer, and of its bounce
+    // buffers with those after.
     for _ in 0..3 {
         let _ = move_long(bench, 0, 1);
     }
@@ -109,7 +112,8 @@ fn cut_short<C: Cluster>(bench: &mut Bench<C>, direction: Direction, rounds: usi
         let was_sent = direction == Direction::Put && found[*at] == put[*at];
         !was_sent && found[*at] != before[*at]
     });
-    // A bounce buffer that another's bytes came into, or a buffer that was looked at too late, would be seen here.
+    // A bounce buffer that another's bytes came into, or a buffer that was looked at too late, would be seen
+    // here.
     assert_eq!(wrong, None, "a byte came from elsewhere");
 }
 

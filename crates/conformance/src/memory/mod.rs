@@ -1,4 +1,5 @@
-//! A transport inside one thread: the reference for what the engine asks of one, and the engine's own test bed.
+//! A transport inside one thread: the reference for what the engine asks of one, and the engine's own test
+//! bed.
 //!
 //! Lanes hold few messages, so that they are full all the time. A seed decides how long each message and each
 //! one-sided copy takes, and in which order they arrive where the contract leaves the order open.

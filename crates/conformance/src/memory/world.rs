@@ -124,7 +124,8 @@ impl World {
         self.lanes.get(&lane_key(to, from, lane)).is_none_or(|q| q.len() < self.settings.lane_messages)
     }
 
-    /// Takes a message that has arrived at `rank`. Which of the lanes that have one goes first is left to the dice.
+    /// Takes a message that has arrived at `rank`. Which of the lanes that have one goes first is left to the
+    /// dice.
     pub(super) fn receive(&mut self, rank: Rank, inbox: &mut Inbox) -> Option<Event> {
         let ready: Vec<_> = self
             .lanes
@@ -216,7 +217,8 @@ impl World {
         Ok(())
     }
 
-    /// Does the next part of a pending operation. With a dead peer nothing happens any more, not even a report.
+    /// Does the next part of a pending operation. With a dead peer nothing happens any more, not even a
+    /// report.
     fn work(&mut self, index: usize) {
         let (from, peer) = (self.pending[index].from, self.pending[index].peer);
         if self.is_dead(peer) || self.is_dead(from) {

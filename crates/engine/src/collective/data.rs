@@ -2,8 +2,8 @@
 
 use super::plan::{Algorithm, Memory, Plan, Span};
 
-/// The `index`th of `parts` parts of so many bytes, of which the first ones are a byte longer where it does not come out
-/// even: where it begins, and its length.
+/// The `index`th of `parts` parts of so many bytes, of which the first ones are a byte longer where it does
+/// not come out even: where it begins, and its length.
 fn part(len: u64, parts: u32, index: u32) -> (u64, u64) {
     let (parts, index) = (u64::from(parts), u64::from(index));
     let (each, more) = (len / parts, len % parts);

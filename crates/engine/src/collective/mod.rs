@@ -1,7 +1,9 @@
-//! Collectives as lists of steps: what each member of a team sends, receives, copies and combines, and in which order.
+//! Collectives as lists of steps: what each member of a team sends, receives, copies and combines, and in
+//! which order.
 //!
-//! A [`Plan`] is a pure function of the [`Collective`], the team's size and the member. The engine's node carries it out
-//! over any transport (`node/collective.rs`); which algorithm is taken is said by [`Collective::algorithm`].
+//! A [`Plan`] is a pure function of the [`Collective`], the team's size and the member. The engine's node
+//! carries it out over any transport (`node/collective.rs`); which algorithm is taken is said by
+//! [`Collective::algorithm`].
 
 mod data;
 mod plan;
@@ -23,7 +25,8 @@ const DIRECT_MAX: u32 = 8;
 /// Blocks of an all-to-all that are gathered into fewer messages, in bytes at most.
 const BRUCK_BLOCK_MAX: u64 = 256;
 
-/// Segments of a reduction between two waits for all others, at most: each is a message to one that may not have come to it.
+/// Segments of a reduction between two waits for all others, at most: each is a message to one that may not
+/// have come to it.
 const TOGETHER: usize = EARLY_MESSAGES as usize;
 
 /// What the members of a team do together. All of them must name the same, with the same root and sizes.
@@ -85,7 +88,8 @@ pub enum Collective {
     Split,
 }
 
-/// Rounds of a collective, in each of which every member sends one message and gets one, whose tags are the rounds' numbers.
+/// Rounds of a collective, in each of which every member sends one message and gets one, whose tags are the
+/// rounds' numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rounds {
     size: u32,
@@ -117,8 +121,9 @@ impl TeamId {
     /// The team of the whole job.
     pub const WORLD: TeamId = TeamId(0);
 
-    /// The team of those that give this color to that collective of a team. Nobody is asked for a number: all that it
-    /// is made of is the same at its members, and other teams give other numbers, as well as 64 bits can tell.
+    /// The team of those that give this color to that collective of a team. Nobody is asked for a number: all
+    /// that it is made of is the same at its members, and other teams give other numbers, as well as 64 bits
+    /// can tell.
     pub(crate) fn of_split(self, number: u64, color: u32) -> TeamId {
         let mix = |seed: u64, word: u64| {
             let mut mixed = (seed ^ word).wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -133,7 +138,8 @@ impl TeamId {
 /// What all members of a collective must agree on, as it stands in each of its messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Signature {
-    /// Which collective: the kind's number in the low byte, the root above it, and the function's number above that.
+    /// Which collective: the kind's number in the low byte, the root above it, and the function's number
+    /// above that.
     pub what: u64,
     /// Bytes, as the collective counts them.
     pub bytes: u64,
@@ -158,8 +164,8 @@ const KINDS: [(&str, bool); 10] = [
     ("split", false),
 ];
 
-/// Two members of a team that called different things at the same place in the order of its collectives. Which of them is
-/// wrong nobody can know but the program.
+/// Two members of a team that called different things at the same place in the order of its collectives.
+/// Which of them is wrong nobody can know but the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Difference {
     /// The two ranks.
@@ -253,14 +259,15 @@ impl Collective {
     /// What `member` of a team of `size` does.
     ///
     /// # Panics
-    /// When `member`, or the root, is not below `size`, or the lists of an all-to-all-v are not of that length.
+    /// When `member`, or the root, is not below `size`, or the lists of an all-to-all-v are not of that
+    /// length.
     pub fn plan(&self, size: u32, member: u32) -> Plan {
         self.plan_by(size, member, TOGETHER)
     }
 
-    /// The same for a member whose scratch memory others reach at less cost than the memories that `hidden` names, with the same
-    /// messages: much that several members get of it, or combine, is copied to scratch memory before it is given. `None`: nothing much is
-    /// given out of scratch memory.
+    /// The same for a member whose scratch memory others reach at less cost than the memories that `hidden`
+    /// names, with the same messages: much that several members get of it, or combine, is copied to scratch
+    /// memory before it is given. `None`: nothing much is given out of scratch memory.
     ///
     /// Where nothing is combined, what one member gets once stays where it is: it would be copied twice.
     ///
@@ -294,7 +301,8 @@ impl Collective {
         plan
     }
 
-    /// The rounds of one that is nothing but an exchange of up to eight bytes in each. `None`: it is not, or there are too many.
+    /// The rounds of one that is nothing but an exchange of up to eight bytes in each. `None`: it is not, or
+    /// there are too many.
     pub fn rounds(&self, size: u32) -> Option<Rounds> {
         let pairs = match self {
             Collective::Barrier => false,
@@ -349,8 +357,8 @@ pub fn split_entry(color: Option<u32>, key: i64) -> [u8; SPLIT_BYTES as usize] {
     bytes
 }
 
-/// The members of the old team that gave `color`, in the order of their keys, and where those are alike in the old
-/// team's order. What members gave that no correct one gives is no color.
+/// The members of the old team that gave `color`, in the order of their keys, and where those are alike in
+/// the old team's order. What members gave that no correct one gives is no color.
 pub fn split_members(entries: &[u8], color: u32) -> Vec<u32> {
     let word = |entry: &[u8], at: usize| {
         u64::from_le_bytes(entry[8 * at..8 * at + 8].try_into().expect("an entry has three words"))

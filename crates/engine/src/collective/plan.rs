@@ -11,14 +11,16 @@ pub enum Algorithm {
     Binomial,
     /// Everyone who needs a member's bytes takes them from there.
     Direct,
-    /// The root's bytes are scattered, and the parts gathered by all (Barnett, Payne, van de Geijn and Watts, 1994).
+    /// The root's bytes are scattered, and the parts gathered by all (Barnett, Payne, van de Geijn and Watts,
+    /// 1994).
     ScatterAllGather,
-    /// Blocks go along together to members twice as far away each round (Bruck, Ho, Kipnis, Upfal and Weathersby, 1997).
+    /// Blocks go along together to members twice as far away each round (Bruck, Ho, Kipnis, Upfal and
+    /// Weathersby, 1997).
     Bruck,
     /// Each pair exchanges its blocks, everyone beginning with its next neighbour.
     Pairwise,
-    /// Pairs of members twice as far away each round exchange what they have combined; where there are no power of two,
-    /// the first ones pair up before (Thakur, Rabenseifner and Gropp, 2005).
+    /// Pairs of members twice as far away each round exchange what they have combined; where there are no
+    /// power of two, the first ones pair up before (Thakur, Rabenseifner and Gropp, 2005).
     RecursiveDoubling,
     /// Each member combines a part of all, and the parts are gathered (Rabenseifner, 2004), both directly.
     ReduceScatter,
@@ -111,7 +113,8 @@ pub enum Step {
         tag: u16,
         /// The bytes.
         from: Span,
-        /// They are made of what was released by this tag, and go when that is known to have lain there still.
+        /// They are made of what was released by this tag, and go when that is known to have lain there
+        /// still.
         of: Option<u16>,
     },
     /// Begins to receive from a member; the bytes are there after the next [`Step::Wait`].
@@ -132,8 +135,8 @@ pub enum Step {
         /// How many they are.
         len: u64,
     },
-    /// Begins to get some of the bytes that a member has been awaited for, once it has said where they lie. What uses them, and
-    /// the next [`Step::Wait`], goes on when they are there.
+    /// Begins to get some of the bytes that a member has been awaited for, once it has said where they lie.
+    /// What uses them, and the next [`Step::Wait`], goes on when they are there.
     Pull {
         /// The member.
         from: u32,
@@ -144,8 +147,8 @@ pub enum Step {
         /// Where they go.
         into: Span,
     },
-    /// Begins to tell a member that all of its bytes, which it was awaited for, were gotten. The next [`Step::Wait`] goes on when they
-    /// are known to have lain there still.
+    /// Begins to tell a member that all of its bytes, which it was awaited for, were gotten. The next
+    /// [`Step::Wait`] goes on when they are known to have lain there still.
     Release {
         /// The member.
         from: u32,
@@ -168,8 +171,9 @@ pub enum Step {
         /// Right operands.
         from: Span,
     },
-    /// Combines this member's elements with those that all others have been awaited for, in any order, out of where these
-    /// lie. Who cannot reach them there goes on with the next steps, which do the same and are left out otherwise.
+    /// Combines this member's elements with those that all others have been awaited for, in any order, out of
+    /// where these lie. Who cannot reach them there goes on with the next steps, which do the same and are
+    /// left out otherwise.
     Fold {
         /// This member's operands.
         own: Span,
@@ -182,8 +186,8 @@ pub enum Step {
     },
 }
 
-/// What a member does in a collective. It is over when all steps have been done, and all that was sent and received
-/// in them.
+/// What a member does in a collective. It is over when all steps have been done, and all that was sent and
+/// received in them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// The algorithm.

@@ -11,7 +11,8 @@ const RESULT: u16 = 66;
 /// Bytes that each member combines of a segment where there is much, about.
 const PART_MAX: u64 = 512 << 10;
 
-/// Bytes that a member combines at a time, about: what all members give for them is still in the processor's caches then.
+/// Bytes that a member combines at a time, about: what all members give for them is still in the processor's
+/// caches then.
 const STRIP: u64 = 128 << 10;
 
 /// Bytes of one strip, but for the last.
@@ -55,7 +56,8 @@ impl Segment {
 #[derive(Clone, Copy)]
 struct Strips {
     buffers: [Span; 2],
-    /// Where results are made that may not overwrite what this member gives; not there where nothing must be kept in order.
+    /// Where results are made that may not overwrite what this member gives; not there where nothing must be
+    /// kept in order.
     apart: Option<Span>,
 }
 
@@ -131,9 +133,9 @@ impl Plan {
         });
     }
 
-    /// Gives all others their parts of so many segments at a time, once they have what was sent of those before, and does then for each
-    /// segment what `one` says. The more there are, the less often members wait for each other; as some take fewer at a time,
-    /// nothing of one segment may wait for the next.
+    /// Gives all others their parts of so many segments at a time, once they have what was sent of those
+    /// before, and does then for each segment what `one` says. The more there are, the less often members
+    /// wait for each other; as some take fewer at a time, nothing of one segment may wait for the next.
     fn in_segments(
         &mut self,
         elements: &Elements,
@@ -166,8 +168,8 @@ impl Plan {
         Strips { buffers: [self.reserve(len), self.reserve(len)], apart }
     }
 
-    /// Combines this member's part of what all give for it, which it has read then. Returns where it lies: where the result goes, if there is
-    /// such a place at this member.
+    /// Combines this member's part of what all give for it, which it has read then. Returns where it lies:
+    /// where the result goes, if there is such a place at this member.
     fn combine_part(
         &mut self,
         elements: &Elements,
@@ -202,8 +204,9 @@ impl Plan {
         Span::output(at, len)
     }
 
-    /// The same of much: in one go out of the other members' memory, if it can be reached and the order does not matter. What this
-    /// member gives may still be combined by others then: each of them says what it has come to only after that.
+    /// The same of much: in one go out of the other members' memory, if it can be reached and the order does
+    /// not matter. What this member gives may still be combined by others then: each of them says what it has
+    /// come to only after that.
     fn combine_much(&mut self, elements: &Elements, tag: u16, strips: Strips, (own, result): (Span, Span)) {
         for from in self.others() {
             self.steps.push(Step::Await { from, tag, len: own.len });
@@ -226,7 +229,8 @@ impl Plan {
     fn combine_by_strips(&mut self, elements: &Elements, tag: u16, to: Strips, (own, result): (Span, Span)) {
         let Strips { buffers, apart } = to;
         let (len, each) = (own.len, strip_bytes(elements));
-        // In the order of members, if that matters: what is combined may not overwrite what this one gives then.
+        // In the order of members, if that matters: what is combined may not overwrite what this one gives
+        // then.
         let order: Vec<u32> = match elements.commutative {
             true => std::iter::once(self.me).chain(self.others()).collect(),
             false => (0..self.size).collect(),

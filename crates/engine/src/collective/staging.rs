@@ -19,7 +19,8 @@ impl Plan {
         let pays =
             |given: Span| given.len > EAGER_MAX && hidden(given.memory) && (is_combined || times[&given] > 1);
         let mut plan = Plan { steps: Vec::with_capacity(self.steps.len()), ..*self };
-        // Where a span has been copied to since the last wait, until which it stays as it is, and the end of these places.
+        // Where a span has been copied to since the last wait, until which it stays as it is, and the end of
+        // these places.
         let (mut places, mut end) = (HashMap::<Span, Span>::new(), self.scratch);
         for step in &self.steps {
             match *step {

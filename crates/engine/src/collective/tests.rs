@@ -1,4 +1,5 @@
-//! Every plan against plain models, for all sizes and roots, over an exchange of messages in an order by seed.
+//! Every plan against plain models, for all sizes and roots, over an exchange of messages in an order by
+//! seed.
 
 use std::collections::HashMap;
 
@@ -152,7 +153,8 @@ fn carry_out(what: impl Fn(u32) -> Collective, inputs: &[Vec<u8>], out: &[u64], 
     members.into_iter().map(|member| member.memory[1].clone()).collect()
 }
 
-// Under Miri, which takes a thousand times as long, little of each; of what only plans, and touches no memory, nothing.
+// Under Miri, which takes a thousand times as long, little of each; of what only plans, and touches no
+// memory, nothing.
 const SIZES: std::ops::RangeInclusive<u32> = 1..=if cfg!(miri) { 3 } else { 9 };
 const LENGTHS: &[u64] = if cfg!(miri) { &[0, 9] } else { &[0, 1, 7, 64, 1000, 9000] };
 const COUNTS: &[u64] = if cfg!(miri) { &[0, 3] } else { &[0, 1, 5, 1001, 2000] };
@@ -275,7 +277,8 @@ fn much_is_reduced_in_segments() {
     }
 }
 
-/// What several get, or combine, is given out of scratch memory; what one gets is not, nor what rides in a message.
+/// What several get, or combine, is given out of scratch memory; what one gets is not, nor what rides in a
+/// message.
 #[test]
 #[cfg_attr(miri, ignore = "only plans")]
 fn what_pays_is_staged() {

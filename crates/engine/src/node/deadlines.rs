@@ -5,25 +5,28 @@ use super::op::OpKind;
 use crate::{Nanos, OpError, Transport};
 
 impl<T: Transport> Node<T> {
-    /// Whether peers are waited for since some time that nobody has said: those that hold what this process wants back.
-    /// Ask after each poll, and after [`Node::invalidate`]; then call [`Node::expire`].
+    /// Whether peers are waited for since some time that nobody has said: those that hold what this process
+    /// wants back. Ask after each poll, and after [`Node::invalidate`]; then call [`Node::expire`].
     pub fn wants_time(&self) -> bool {
         self.registration.as_ref().is_some_and(|registration| registration.wants_time)
     }
 
-    /// Fails every operation whose deadline is not after `now` with [`OpError::Timeout`]; its buffers are touched no
-    /// more. Loses every peer that was told to give something back, and has not answered within [`Settings::recall_within`], which counts from
-    /// the next call on. Asks the members that a collective has waited for in vain what they called.
-    /// Returns the earliest deadline that is left, or when to ask or look next; or earlier, where what was due then has ended since.
+    /// Fails every operation whose deadline is not after `now` with [`OpError::Timeout`]; its buffers are
+    /// touched no more. Loses every peer that was told to give something back, and has not answered within
+    /// [`Settings::recall_within`], which counts from the next call on. Asks the members that a collective
+    /// has waited for in vain what they called. Returns the earliest deadline that is left, or when to ask or
+    /// look next; or earlier, where what was due then has ended since.
     ///
-    /// To be called when polling finds nothing, as answers may lie there until then; and now and then where it always finds something.
+    /// To be called when polling finds nothing, as answers may lie there until then; and now and then where
+    /// it always finds something.
     ///
     /// [`Settings::recall_within`]: crate::registration::Settings::recall_within
     pub fn expire(&mut self, now: Nanos) -> Option<Nanos> {
         self.expire_where(now, true)
     }
 
-    /// The same for who does not poll, as somebody else is at it, and may be long: no peer's time to answer passes.
+    /// The same for who does not poll, as somebody else is at it, and may be long: no peer's time to answer
+    /// passes.
     pub fn expire_unpolled(&mut self, now: Nanos) -> Option<Nanos> {
         self.expire_where(now, false)
     }

@@ -1,16 +1,18 @@
-//! The engine's node: the state of every operation that one process has under way, and its answers to its peers.
+//! The engine's node: the state of every operation that one process has under way, and its answers to its
+//! peers.
 //!
-//! Calls come in, [`Transport`] verbs go out. The caller drives: after starting operations it calls [`Node::poll`]
-//! until that returns [`Polled::Idle`], runs the handlers that [`Polled::Deliver`] names, and asks [`Node::outcome`]
-//! what became of its operations. Calling again pays after a message arrived (the transport knows when) and, while
-//! operations with deadlines are under way, after [`Node::expire`]; that is called when the earliest deadline passes,
-//! and when [`Node::wants_time`] says so. A peer that was lost may be replaced by another process of its rank:
-//! [`Node::take_replaced`] tells of that.
+//! Calls come in, [`Transport`] verbs go out. The caller drives: after starting operations it calls
+//! [`Node::poll`] until that returns [`Polled::Idle`], runs the handlers that [`Polled::Deliver`] names, and
+//! asks [`Node::outcome`] what became of its operations. Calling again pays after a message arrived (the
+//! transport knows when) and, while operations with deadlines are under way, after [`Node::expire`]; that is
+//! called when the earliest deadline passes, and when [`Node::wants_time`] says so. A peer that was lost may
+//! be replaced by another process of its rank: [`Node::take_replaced`] tells of that.
 //!
-//! [`Node`] stands here, an operation in `op`, the table of them in `op_table`; `poll`, `deadlines` and `peer_loss` say what
-//! happens to them. The rest is by what it does: `transfer` moves bytes, `registration` asks peers for keys and gives them,
-//! `collective` runs plans, `barrier` is the job's, and `messages` holds Active Messages and what waits to be sent. In each
-//! folder `state` is what the node keeps, and decides nothing.
+//! [`Node`] stands here, an operation in `op`, the table of them in `op_table`; `poll`, `deadlines` and
+//! `peer_loss` say what happens to them. The rest is by what it does: `transfer` moves bytes, `registration`
+//! asks peers for keys and gives them, `collective` runs plans, `barrier` is the job's, and `messages` holds
+//! Active Messages and what waits to be sent. In each folder `state` is what the node keeps, and decides
+//! nothing.
 //!
 //! [`Transport`]: crate::Transport
 
@@ -97,8 +99,8 @@ pub struct Node<T> {
     /// Somebody is at it.
     acting: bool,
     scratch: Vec<u8>,
-    /// Transfers by keys and parts of them that are over, for those to come: as many as were ever under way at once, but
-    /// those with long lists.
+    /// Transfers by keys and parts of them that are over, for those to come: as many as were ever under way
+    /// at once, but those with long lists.
     #[expect(clippy::vec_box, reason = "the boxes themselves are used again")]
     spare_keyed: Vec<Box<KeyedTransfer>>,
     #[expect(clippy::vec_box, reason = "the boxes themselves are used again")]
@@ -122,8 +124,8 @@ pub(super) enum Lost {
 }
 
 impl<T: Transport> Node<T> {
-    /// A node of rank `rank` in a job of `size`, with `handlers` Active-Message handlers. Peers may have numbers from `size`
-    /// on: they are no part of the job, and neither meet at its barrier nor break it.
+    /// A node of rank `rank` in a job of `size`, with `handlers` Active-Message handlers. Peers may have
+    /// numbers from `size` on: they are no part of the job, and neither meet at its barrier nor break it.
     ///
     /// # Panics
     /// When `rank` is not below `size`.

@@ -9,8 +9,8 @@ use crate::{Nanos, OpError, Rank, Transport};
 const SPARE_PIECES_MAX: usize = 1024;
 
 impl<T: Transport> Node<T> {
-    /// Takes an operation's outcome, once it has one; the id means nothing afterwards. An id that means nothing
-    /// gives `None`.
+    /// Takes an operation's outcome, once it has one; the id means nothing afterwards. An id that means
+    /// nothing gives `None`.
     #[inline]
     pub fn outcome(&mut self, id: OpId) -> Option<Outcome> {
         match id.fast() {
@@ -58,7 +58,8 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// Whether the operation no longer needs its local buffers: it is done, or is a put whose bytes have all left.
+    /// Whether the operation no longer needs its local buffers: it is done, or is a put whose bytes have all
+    /// left.
     pub fn is_locally_done(&self, id: OpId) -> bool {
         if let Some(fast) = id.fast() {
             return !self.fast.is_under_way(fast);
@@ -72,7 +73,8 @@ impl<T: Transport> Node<T> {
         })
     }
 
-    /// Gives an operation to nobody: it goes on, and if it fails the next [`Node::take_detached_error`] says so.
+    /// Gives an operation to nobody: it goes on, and if it fails the next [`Node::take_detached_error`] says
+    /// so.
     pub fn detach(&mut self, id: OpId) {
         if let Some(fast) = id.fast() {
             return self.detach_fast(fast);
@@ -104,7 +106,8 @@ impl<T: Transport> Node<T> {
         self.pending
     }
 
-    /// A peer that some operation under way is with; `None` where only barriers and collectives are, or nothing.
+    /// A peer that some operation under way is with; `None` where only barriers and collectives are, or
+    /// nothing.
     pub fn awaited(&self) -> Option<Rank> {
         let mut ops = self.ops.values().filter(|op| op.outcome.is_none() && op.kind.is_transfer());
         let fast = || self.fast.under_way().next().map(|(_, peer, _)| peer);

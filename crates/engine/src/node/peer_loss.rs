@@ -26,11 +26,11 @@ impl<T: Transport> Node<T> {
         self.incarnations.get(&peer).copied().unwrap_or(0)
     }
 
-    /// Tells of a peer whose rank is another process's now, each time that happens once. The process that it was is
-    /// lost; what is started with the peer from here on reaches the new one, where no address means what it did.
-    /// Until this has told of it, operations with the peer end with [`OpError::PeerLost`]: nobody puts into the new
-    /// process what was meant for the old. Active Messages of the new one are delivered nonetheless; who asks after
-    /// each poll hears of it first.
+    /// Tells of a peer whose rank is another process's now, each time that happens once. The process that it
+    /// was is lost; what is started with the peer from here on reaches the new one, where no address means
+    /// what it did. Until this has told of it, operations with the peer end with [`OpError::PeerLost`]:
+    /// nobody puts into the new process what was meant for the old. Active Messages of the new one are
+    /// delivered nonetheless; who asks after each poll hears of it first.
     #[inline]
     pub fn take_replaced(&mut self) -> Option<Rank> {
         if self.lost.is_empty() { None } else { self.next_replaced() }
@@ -42,8 +42,8 @@ impl<T: Transport> Node<T> {
         Some(peer)
     }
 
-    /// Takes note that a peer is gone: everything under way with it ends with [`OpError::PeerLost`], and so does
-    /// whatever is started with it later.
+    /// Takes note that a peer is gone: everything under way with it ends with [`OpError::PeerLost`], and so
+    /// does whatever is started with it later.
     #[cold]
     pub fn lose(&mut self, peer: Rank) {
         if self.lost.insert(peer, Lost::Gone) != Some(Lost::Gone) {
@@ -53,8 +53,9 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// Loses a peer, and tells all others: for who judges so by itself, or knows that nobody else tells them. They may still
-    /// hear from it, and must not wait for ever at a barrier that it, or this node, comes to no more.
+    /// Loses a peer, and tells all others: for who judges so by itself, or knows that nobody else tells them.
+    /// They may still hear from it, and must not wait for ever at a barrier that it, or this node, comes to
+    /// no more.
     #[cold]
     pub fn give_up_peer(&mut self, peer: Rank) {
         let is_new = self.is_of_job(peer) && !self.barrier.lost.contains(&peer);

@@ -8,8 +8,8 @@ use crate::op_id::OpId;
 use crate::wire::{Am, AmForm, AmHead, Message};
 use crate::{Copied, Event, Inbox, Lane, OpError, Rank, Transport};
 
-/// Polls, at most, that may bring news in turn before what could not be sent is tried again: otherwise that is when
-/// nothing has come.
+/// Polls, at most, that may bring news in turn before what could not be sent is tried again: otherwise that
+/// is when nothing has come.
 const BUSY_POLLS_MAX: u32 = 64;
 
 impl<T: Transport> Node<T> {
@@ -38,7 +38,8 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// Takes an event that is neither a message nor the end of an operation: apart, so that these are found by a comparison.
+    /// Takes an event that is neither a message nor the end of an operation: apart, so that these are found
+    /// by a comparison.
     #[cold]
     fn on_rare(&mut self, event: Event) -> Polled {
         match event {
@@ -69,8 +70,8 @@ impl<T: Transport> Node<T> {
             && self.teams.unsent.is_empty())
     }
 
-    /// Whether a poll may do something though the transport has no news: something could not be sent yet, or is to be
-    /// gone on with.
+    /// Whether a poll may do something though the transport has no news: something could not be sent yet, or
+    /// is to be gone on with.
     #[inline]
     pub fn has_work(&self) -> bool {
         self.waits()

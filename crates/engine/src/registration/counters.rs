@@ -19,8 +19,8 @@ pub struct TableCounters {
     pub refusals: u64,
     /// Registrations that failed.
     pub failures: u64,
-    /// Registrations that the system would not take back when it was asked first: they stay pinned, and their keys reach
-    /// them, until it does.
+    /// Registrations that the system would not take back when it was asked first: they stay pinned, and their
+    /// keys reach them, until it does.
     pub stuck: u64,
     /// Runs whose memory changed.
     pub invalidations: u64,
@@ -34,8 +34,8 @@ pub struct TableCounters {
     pub budget: u64,
 }
 
-/// What happened between this process and one peer: as the one that uses the peer's memory, and as the one whose memory
-/// the peer uses.
+/// What happened between this process and one peer: as the one that uses the peer's memory, and as the one
+/// whose memory the peer uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PeerCounters {
     /// Pieces of transfers whose memory at the peer was held.
@@ -69,8 +69,8 @@ impl AddAssign for PeerCounters {
 /// What happened about registration, peer by peer. All together it is what the node's own counters say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ByPeer {
-    /// Every peer of which something was asked, or that asked, in order. Another process of the same rank, after a loss,
-    /// is another peer.
+    /// Every peer of which something was asked, or that asked, in order. Another process of the same rank,
+    /// after a loss, is another peer.
     pub peers: Vec<(Rank, PeerCounters)>,
     /// Those that are gone, together: a node keeps nothing of each.
     pub gone: PeerCounters,

@@ -1,19 +1,21 @@
 //! Whether it pays to ask a peer for registration where something else must be given up for it.
 //!
-//! To give up one registration for another can take as long as many messages. Never to do it keeps what was used first; always
-//! to do it is slow where no use comes back in time. So it is done when [`PATIENCE`] times as much time has gone into messages,
-//! for want of room, as it takes more than a message: where it never pays, it then adds a part in [`PATIENCE`] to what
-//! messages alone would take, and a program that moves on has its new working set registered after as many messages. This
-//! is the rule for renting skis (Karlin, Manasse, Rudolph, Sleator, 1988) with more patience: there, with 1, either way costs
-//! at most twice the best. Whatever is used oftener is wanted oftener when it is time, and so comes first.
+//! To give up one registration for another can take as long as many messages. Never to do it keeps what was
+//! used first; always to do it is slow where no use comes back in time. So it is done when [`PATIENCE`] times
+//! as much time has gone into messages, for want of room, as it takes more than a message: where it never
+//! pays, it then adds a part in [`PATIENCE`] to what messages alone would take, and a program that moves on
+//! has its new working set registered after as many messages. This is the rule for renting skis (Karlin,
+//! Manasse, Rudolph, Sleator, 1988) with more patience: there, with 1, either way costs at most twice the
+//! best. Whatever is used oftener is wanted oftener when it is time, and so comes first.
 
 use crate::Nanos;
 
 /// How much more time goes into messages than into what may save them.
 const PATIENCE: Nanos = 5;
 
-/// For how much a new time counts in what is expected: one part in so many, where it is more than that and where it is less.
-/// What keeps an owner from answering messages is the work of moves as a rule, also of moves that it answered at once.
+/// For how much a new time counts in what is expected: one part in so many, where it is more than that and
+/// where it is less. What keeps an owner from answering messages is the work of moves as a rule, also of
+/// moves that it answered at once.
 const MESSAGE: Weights = Weights { more: 16, less: 2 };
 const MOVE: Weights = Weights { more: 4, less: 8 };
 
@@ -58,8 +60,8 @@ impl MissPolicy {
         self.spent = 0;
     }
 
-    /// Whether something should be given up for what is wanted now. Where what a move takes is unknown it should, so that it
-    /// becomes known, and where what a message takes is, it should not.
+    /// Whether something should be given up for what is wanted now. Where what a move takes is unknown it
+    /// should, so that it becomes known, and where what a message takes is, it should not.
     pub(super) fn pays(&self) -> bool {
         match (self.moved, self.message) {
             (None, _) => true,
@@ -90,7 +92,8 @@ mod tests {
         (took, replacements)
     }
 
-    /// Under Miri, which takes a thousand times as long, hardly more than make room for something new once in the dearest case.
+    /// Under Miri, which takes a thousand times as long, hardly more than make room for something new once in
+    /// the dearest case.
     const USES: u32 = if cfg!(miri) { 5_000 } else { 100_000 };
 
     #[test]

@@ -1,9 +1,9 @@
 //! Registered memory: what this process has pinned for its peers and for itself, and what it costs.
 //!
-//! A transport between hosts reaches only memory that is *registered*: pinned, and known to the network card by a key.
-//! That takes long, and pinned memory is scarce. So registrations are kept while that pays, and peers keep the right
-//! to use them (a *firehose*), in bytes never more than a budget: Firehose (Bonachea, Bell), and the pin-down cache of
-//! PM (Tezuka et al.) at both ends.
+//! A transport between hosts reaches only memory that is *registered*: pinned, and known to the network card
+//! by a key. That takes long, and pinned memory is scarce. So registrations are kept while that pays, and
+//! peers keep the right to use them (a *firehose*), in bytes never more than a budget: Firehose (Bonachea,
+//! Bell), and the pin-down cache of PM (Tezuka et al.) at both ends.
 
 mod counters;
 pub mod firehose;
@@ -18,8 +18,8 @@ mod victims;
 pub use counters::{ByPeer, PeerCounters, TableCounters};
 pub use settings::{Keep, Order, Quota, Settings, Strategy};
 
-/// Names one registration of this process, to the transport. Never reused while the transport may still refer to it:
-/// it carries a generation.
+/// Names one registration of this process, to the transport. Never reused while the transport may still refer
+/// to it: it carries a generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RegId {
     /// Its place in the table.
@@ -28,7 +28,8 @@ pub struct RegId {
     pub generation: u32,
 }
 
-/// What a peer's transport needs, besides the address, to reach registered memory; and what the owner's transport makes.
+/// What a peer's transport needs, besides the address, to reach registered memory; and what the owner's
+/// transport makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key(pub u64);
 

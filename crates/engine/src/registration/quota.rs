@@ -81,8 +81,8 @@ impl Leases {
         self.set(peer, self.held(peer) - bytes);
     }
 
-    /// Who is to give back how much, so that `peer` may have `bytes` more: whoever holds most beyond what is guaranteed
-    /// to it. Nobody is asked twice for the same.
+    /// Who is to give back how much, so that `peer` may have `bytes` more: whoever holds most beyond what is
+    /// guaranteed to it. Nobody is asked twice for the same.
     pub(crate) fn recall_for(&mut self, peer: Rank, bytes: u64) -> Option<(Rank, u64)> {
         let guaranteed = match self.quota {
             Quota::Even => return None,

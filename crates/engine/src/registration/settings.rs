@@ -24,8 +24,9 @@ pub struct Settings {
     pub keep: Keep,
     /// Bytes of a put's data that go inside the message that asks for registration, at most.
     pub put_in_move_max: u32,
-    /// How long a holder may take to answer what is recalled: that its memory has changed, or that others want room.
-    /// One that takes longer is lost. Where nobody looks for answers for longer than an eighth of this, or 100 µs if that is more, no more has passed.
+    /// How long a holder may take to answer what is recalled: that its memory has changed, or that others
+    /// want room. One that takes longer is lost. Where nobody looks for answers for longer than an eighth of
+    /// this, or 100 µs if that is more, no more has passed.
     pub recall_within: Nanos,
 }
 
@@ -34,24 +35,26 @@ pub struct Settings {
 pub enum Quota {
     /// The same for each other rank of the job, talked to or not (the paper's).
     Even,
-    /// So many bytes guaranteed to each peer that is active, the rest for whoever asks; what idles is recalled.
+    /// So many bytes guaranteed to each peer that is active, the rest for whoever asks; what idles is
+    /// recalled.
     Leases {
         /// Bytes that no other peer's demand takes away.
         guaranteed: u64,
     },
 }
 
-/// In which order registrations that nobody refers to are given up. The default is what `standpipe study policies`
-/// shows to register least.
+/// In which order registrations that nobody refers to are given up. The default is what `standpipe study
+/// policies` shows to register least.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
     /// The one that was registered longest ago, used since or not.
     Fifo,
-    /// The one that has been idle longest (PM's). The Firehose paper's queue of victims is called first in, first out,
-    /// and comes to this, as a victim that is wanted again leaves it and comes back at its end.
+    /// The one that has been idle longest (PM's). The Firehose paper's queue of victims is called first in,
+    /// first out, and comes to this, as a victim that is wanted again leaves it and comes back at its end.
     Lru,
-    /// SIEVE (Zhang et al., NSDI '24): a hand moves from the oldest on, and spares once what was used again since it
-    /// entered or the hand passed. What is in use when it comes by is the newest when it is idle again.
+    /// SIEVE (Zhang et al., NSDI '24): a hand moves from the oldest on, and spares once what was used again
+    /// since it entered or the hand passed. What is in use when it comes by is the newest when it is idle
+    /// again.
     #[default]
     Sieve,
 }
@@ -61,11 +64,11 @@ pub enum Order {
 pub enum Keep {
     /// The right to use the peer's registration (Firehose).
     Firehoses,
-    /// Nothing here; the peer is told with the next message that asks for registration (rendezvous that unpins late or
-    /// never, as the peer's budget has it).
+    /// Nothing here; the peer is told with the next message that asks for registration (rendezvous that
+    /// unpins late or never, as the peer's budget has it).
     Registrations,
-    /// Nothing of the peer's: it is told at once, and unpins, whatever room it has for victims. This process's own
-    /// memory stays registered, as in the Firehose paper's rendezvous with unpinning.
+    /// Nothing of the peer's: it is told at once, and unpins, whatever room it has for victims. This
+    /// process's own memory stays registered, as in the Firehose paper's rendezvous with unpinning.
     Nothing,
 }
 

@@ -1,13 +1,13 @@
 //! The order in which what nobody refers to is given up: victims of the registration table, idle firehoses.
 //!
-//! Lists through entries that lie in a table of their owner's, by their places there; every step takes constant time,
-//! picking a victim does on average.
+//! Lists through entries that lie in a table of their owner's, by their places there; every step takes
+//! constant time, picking a victim does on average.
 
 use super::Order;
 use super::slots::NONE;
 
-/// An entry's neighbours in its list. Entries are linked into one list at most. Packed, so that an entry's other flags
-/// fit into the same word.
+/// An entry's neighbours in its list. Entries are linked into one list at most. Packed, so that an entry's
+/// other flags fit into the same word.
 #[derive(Clone, Copy, Debug)]
 #[repr(Rust, packed(2))]
 pub(crate) struct Links {
@@ -91,7 +91,8 @@ impl VictimQueue {
         }
     }
 
-    /// A use of an entry begins that may have been idle: the first after [`VictimQueue::enter`] is what it entered for.
+    /// A use of an entry begins that may have been idle: the first after [`VictimQueue::enter`] is what it
+    /// entered for.
     #[inline]
     pub(crate) fn touch(&mut self, entries: &mut impl Linked, at: u32) {
         entries.links(at).touch(self.order);
@@ -138,11 +139,11 @@ impl VictimQueue {
 
     /// Takes out the entry that goes first, if there is one that nobody uses.
     ///
-    /// SIEVE's hand comes back to the oldest when it has passed the newest, and while one enters for each that is picked it
-    /// does so slowly. Beside a scan that is as it should be: what is scanned goes, and what is older is what is used. But
-    /// when a program turns to other memory, what it has left stays behind the hand, and what it uses now is given up again
-    /// and again. So where much of what was picked is wanted again, the hand begins anew: what was not used since it passed
-    /// goes. This is ours, not the paper's.
+    /// SIEVE's hand comes back to the oldest when it has passed the newest, and while one enters for each
+    /// that is picked it does so slowly. Beside a scan that is as it should be: what is scanned goes, and
+    /// what is older is what is used. But when a program turns to other memory, what it has left stays behind
+    /// the hand, and what it uses now is given up again and again. So where much of what was picked is wanted
+    /// again, the hand begins anew: what was not used since it passed goes. This is ours, not the paper's.
     pub(crate) fn pick(&mut self, entries: &mut impl Linked) -> Option<u32> {
         if self.picked > self.len / 4 && self.regrets.are_many() {
             self.hand = NONE;
@@ -198,7 +199,8 @@ impl VictimQueue {
         self.newest = at;
     }
 
-    /// Puts what was taken out in use where its order wants it: it is older than all that FIFO has not come to yet.
+    /// Puts what was taken out in use where its order wants it: it is older than all that FIFO has not come
+    /// to yet.
     #[cold]
     #[inline(never)]
     fn come_back(&mut self, entries: &mut impl Linked, at: u32) {
@@ -231,7 +233,8 @@ impl VictimQueue {
 struct Regrets {
     /// What was picked last of the sample, by a part of a hash of its name; 0: nothing.
     tags: [u16; Regrets::TAGS],
-    /// Of the sample, since the hand was at the oldest: how many were picked, and how many picked ones came back.
+    /// Of the sample, since the hand was at the oldest: how many were picked, and how many picked ones came
+    /// back.
     picked: u32,
     returned: u32,
 }
@@ -242,7 +245,8 @@ impl Regrets {
     const ALL: u32 = Regrets::TAGS as u32 / 2;
     const NONE: Regrets = Regrets { tags: [0; Regrets::TAGS], picked: 0, returned: 0 };
 
-    /// Where in the table a name stands, and its tag there. `None`: it is not in the sample for a queue of that length.
+    /// Where in the table a name stands, and its tag there. `None`: it is not in the sample for a queue of
+    /// that length.
     #[inline]
     fn place(name: u64, len: u32) -> Option<(usize, u16)> {
         let hash = name.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -380,7 +384,8 @@ mod tests {
         }
     }
 
-    /// A program uses large entries, a few more than fit, and then small ones, of which there is room for twice as many.
+    /// A program uses large entries, a few more than fit, and then small ones, of which there is room for
+    /// twice as many.
     fn misses_of_small_ones(order: Order, mut dice: u32) -> u32 {
         const ROOM: u32 = 32;
         let (mut queue, mut entries) = (VictimQueue::new(order), Entries::default());
@@ -409,8 +414,8 @@ mod tests {
 
     #[test]
     fn what_programs_have_left_for_good_goes() {
-        // Under Miri, which takes a thousand times as long, few runs, but enough of them for the mean to hold: runs of
-        // SIEVE differ, and the first takes 31 misses.
+        // Under Miri, which takes a thousand times as long, few runs, but enough of them for the mean to
+        // hold: runs of SIEVE differ, and the first takes 31 misses.
         const RUNS: u32 = if cfg!(miri) { 4 } else { 20 };
         for order in [Order::Fifo, Order::Lru, Order::Sieve] {
             let misses: u32 = (1..=RUNS).map(|dice| misses_of_small_ones(order, dice)).sum();

@@ -1,10 +1,12 @@
-//! Active Messages on the wire. They are the hottest messages, so each side has its short cut: the sender encodes an
-//! [`Am`] without a [`Message`](super::Message) around it, and the receiver of a short one looks at [`AmHead`] alone.
+//! Active Messages on the wire. They are the hottest messages, so each side has its short cut: the sender
+//! encodes an [`Am`] without a [`Message`](super::Message) around it, and the receiver of a short one looks
+//! at [`AmHead`] alone.
 
 use super::header::{Header, Kind, WireError};
 use crate::{MemId, Place};
 
-/// Where the stamp of an Active Message begins in its token, and what is below: which memory a long one landed in.
+/// Where the stamp of an Active Message begins in its token, and what is below: which memory a long one
+/// landed in.
 const STAMP_SHIFT: u32 = 8;
 const MEMORY_MASK: u64 = (1 << STAMP_SHIFT) - 1;
 
@@ -91,9 +93,9 @@ pub(crate) const fn am_stamp(words: &[u64; Header::WORDS]) -> u64 {
     stamp_of_token(words[1])
 }
 
-/// What the first word of a header says: all that is looked at of a short Active Message. Its fields are taken out of
-/// the word one by one where they are needed: packed into a value and unpacked again they would cost more than all else
-/// here.
+/// What the first word of a header says: all that is looked at of a short Active Message. Its fields are
+/// taken out of the word one by one where they are needed: packed into a value and unpacked again they would
+/// cost more than all else here.
 #[derive(Clone, Copy)]
 pub(crate) struct AmHead(u64);
 

@@ -41,7 +41,8 @@ impl Chunk {
 pub struct Signal {
     /// Where in the heap the word is.
     pub word: u64,
-    /// What becomes of it: one that [signals](Atomic::signals), and no compare-and-swap. `None`: nothing that is known.
+    /// What becomes of it: one that [signals](Atomic::signals), and no compare-and-swap. `None`: nothing that
+    /// is known.
     pub atomic: Option<Atomic>,
 }
 

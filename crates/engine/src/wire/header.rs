@@ -6,8 +6,8 @@
 //! word 2-5 arguments
 //! word 6   place: mostly an offset in some memory
 //! ```
-//! Seven words and a transport's own sequence word fill one cache line. Whatever a peer sends, [`Header::decode`]
-//! returns a header of a known kind or an error.
+//! Seven words and a transport's own sequence word fill one cache line. Whatever a peer sends,
+//! [`Header::decode`] returns a header of a known kind or an error.
 
 /// Words of a header by which [`Transport::take_like`](crate::Transport::take_like) knows a message.
 pub const HEAD_WORDS: usize = 5;

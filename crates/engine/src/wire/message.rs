@@ -13,8 +13,8 @@ use crate::{Direction, Rank};
 
 /// A message, but for its payload.
 ///
-/// Peers are hostile. A field that is an `Option` because a peer may have written nonsense there says so: the nonsense is
-/// `None`, which is never sent, and the message's handler knows how to refuse it.
+/// Peers are hostile. A field that is an `Option` because a peer may have written nonsense there says so: the
+/// nonsense is `None`, which is never sent, and the message's handler knows how to refuse it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
     /// For a handler of the program's.

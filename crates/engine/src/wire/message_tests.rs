@@ -7,8 +7,8 @@ use proptest::prelude::*;
 /// How many kinds there are.
 const KINDS: u8 = 30;
 
-/// A message of the kind with that number, with fields out of `w`, and bytes of payload that it may have. An odd `nonsense`
-/// makes nonsense of the field that may be nonsense.
+/// A message of the kind with that number, with fields out of `w`, and bytes of payload that it may have. An
+/// odd `nonsense` makes nonsense of the field that may be nonsense.
 fn sample(kind: u8, w: [u64; 8], nonsense: bool) -> (Message, usize) {
     let [a, b, c, d, e, f, g, h] = w;
     let mem = |w: u64| [MemId::Space, MemId::Heap, MemId::Control][(w % 3) as usize];
@@ -125,7 +125,8 @@ const FIELDS: [u64; 8] = [
     0x7172_7374_7576_777a,
 ];
 
-/// The words of those messages, by kind. Peers of other builds know them so: a change here is a change of the protocol.
+/// The words of those messages, by kind. Peers of other builds know them so: a change here is a change of the
+/// protocol.
 const GOLDEN: [[u64; Header::WORDS]; KINDS as usize] = [
     [
         0x708_0000,

@@ -1,8 +1,8 @@
 //! What messages look like: a header of seven 64-bit words, and a payload.
 //!
-//! [`Message`] says what there is to say, and becomes words and comes out of them in one place, by way of a [`Header`],
-//! which says where in the words each field stands. A new message is a variant of [`Message`], a [`Kind`], and the arm of
-//! `Node::on_service` that hands it to its handler.
+//! [`Message`] says what there is to say, and becomes words and comes out of them in one place, by way of a
+//! [`Header`], which says where in the words each field stands. A new message is a variant of [`Message`], a
+//! [`Kind`], and the arm of `Node::on_service` that hands it to its handler.
 
 mod am;
 mod chunk;

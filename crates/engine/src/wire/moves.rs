@@ -1,5 +1,5 @@
-//! The messages by which peers ask each other for registrations and take them back. The lists in their payloads are in
-//! `registration/message.rs`.
+//! The messages by which peers ask each other for registrations and take them back. The lists in their
+//! payloads are in `registration/message.rs`.
 
 use super::header::{Header, Kind};
 use super::status::Status;

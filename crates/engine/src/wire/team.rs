@@ -10,7 +10,8 @@ const TAG_BITS: u32 = 16;
 /// Bytes of the data of a step that stand in its header, at most.
 const WORD_BYTES: u32 = 8;
 
-/// A message between members of a team. Each names the collective that it is about by its number among the team's.
+/// A message between members of a team. Each names the collective that it is about by its number among the
+/// team's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TeamMessage {
     /// A step of a collective.
@@ -251,8 +252,8 @@ const fn step_from_wire(word: u64) -> (u64, u16) {
     (word >> TAG_BITS, word as u16)
 }
 
-/// How the message of a step begins whose bytes stand in its header: it is all but those. For a member that sends, or
-/// waits for, one after another, and looks for nothing else.
+/// How the message of a step begins whose bytes stand in its header: it is all but those. For a member that
+/// sends, or waits for, one after another, and looks for nothing else.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct WordHead([u64; HEAD_WORDS]);
 

@@ -1,4 +1,5 @@
-//! Bounce buffers, message by message: who may have which, and what becomes of those whose holders break the rules.
+//! Bounce buffers, message by message: who may have which, and what becomes of those whose holders break the
+//! rules.
 
 use crate::common::{BOUNCE_BYTES, PAYLOAD_MAX, Script};
 use engine::node::Polled;
@@ -29,7 +30,8 @@ fn arrive(node: &mut Node<Script>, peer: u32, lane: Lane, header: Header) {
     while node.poll(&mut inbox) != Polled::Idle {}
 }
 
-/// The answer to what a peer asks about a bounce buffer: how it went, and which bounce buffer it is (0: none).
+/// The answer to what a peer asks about a bounce buffer: how it went, and which bounce buffer it is (0:
+/// none).
 fn ask(node: &mut Node<Script>, peer: u32, kind: Kind, buffer: u64, place: u64, len: u32) -> (u64, u64) {
     let header = Header { len, token: 77, args: [buffer, 0, 0, 0], place, ..Header::new(kind) };
     arrive(node, peer, Lane::Request, header);

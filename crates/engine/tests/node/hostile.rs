@@ -1,5 +1,6 @@
-//! Peers that send anything: random words, answers to what was never asked, answers twice, from the wrong rank, with
-//! the wrong length. A second, slower account of what the node may believe says what must come of it.
+//! Peers that send anything: random words, answers to what was never asked, answers twice, from the wrong
+//! rank, with the wrong length. A second, slower account of what the node may believe says what must come of
+//! it.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,7 +15,8 @@ use proptest::prelude::*;
 
 const RANKS: u32 = 4;
 const HANDLERS: u16 = 3;
-/// Bytes of the node's memory: each operation has a region of its own, and the rest is for what peers put and get.
+/// Bytes of the node's memory: each operation has a region of its own, and the rest is for what peers put and
+/// get.
 const MEMORY: usize = 1 << 16;
 const REGION: u64 = 4096;
 const OPS: u64 = 6;
@@ -435,7 +437,8 @@ impl Trial {
             {
                 Verdict::Nothing
             }
-            // Their senders name teams that are not there; those of teams that are there are judged in `tests/teams.rs`.
+            // Their senders name teams that are not there; those of teams that are there are judged in
+            // `tests/teams.rs`.
             (
                 Kind::TeamWord
                 | Kind::TeamData

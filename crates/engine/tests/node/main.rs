@@ -1,4 +1,5 @@
-//! Nodes over transports that each test plays by hand. One program, so that the engine is compiled and linked for them once.
+//! Nodes over transports that each test plays by hand. One program, so that the engine is compiled and linked
+//! for them once.
 
 extern crate standpipe_engine as engine;
 

@@ -212,7 +212,8 @@ fn a_holder_that_is_asked_for_room_and_does_not_answer_in_time_is_lost() {
     }
 }
 
-/// The answer may lie there, unread, while this process is stopped, or while the thread that polls is in a handler.
+/// The answer may lie there, unread, while this process is stopped, or while the thread that polls is in a
+/// handler.
 #[test]
 fn a_holders_time_hardly_passes_while_nobody_looks() {
     const SECOND: u64 = 1_000_000_000;
@@ -327,7 +328,8 @@ fn a_peer_asks_for_no_buckets_beyond_the_address_space() {
     assert_eq!(node.rights_given(2).len(), 1);
 }
 
-/// A rank that registers nothing, among others that do: what comes with the question is put, and the rest goes by message.
+/// A rank that registers nothing, among others that do: what comes with the question is put, and the rest
+/// goes by message.
 #[test]
 fn who_registers_nothing_says_so_to_those_who_ask() {
     let mut node = node();
@@ -396,7 +398,8 @@ fn who_is_recalled_for_again_and_again_owes_one_answer() {
     assert_eq!(sent(&mut node, Kind::Release).len(), 1);
 }
 
-/// Each request leaves room for one answer: of those to one peer as many go as come, the oldest first, once nothing is held back.
+/// Each request leaves room for one answer: of those to one peer as many go as come, the oldest first, once
+/// nothing is held back.
 #[test]
 fn answers_that_waited_go_before_new_ones() {
     let mut node = registering();

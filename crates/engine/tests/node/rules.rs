@@ -117,7 +117,8 @@ fn the_message_that_opens_a_barrier_may_overtake_the_counters_answer() {
 #[test]
 fn a_barrier_that_was_given_up_stays_so_when_the_others_come_to_it() {
     let mut node = node();
-    // This rank arrives second and rank 2 is lost before rank 0 comes: whether rank 2 had arrived, nobody can say.
+    // This rank arrives second and rank 2 is lost before rank 0 comes: whether rank 2 had arrived, nobody can
+    // say.
     node.transport().atomics.extend([Submit::Done(1), Submit::Done(2)]);
     let wait = node.barrier(None);
     node.lose(2);

@@ -186,8 +186,8 @@ fn a_change_that_nobody_knows_stores_nothing() {
     }
 }
 
-/// What a put of `len` bytes to that place starts, where short ones had better be messages, and a copy would be done at once: the
-/// kinds of messages, and how many copies and atomics.
+/// What a put of `len` bytes to that place starts, where short ones had better be messages, and a copy would
+/// be done at once: the kinds of messages, and how many copies and atomics.
 fn started(remote: Place, len: u64) -> (Vec<Kind>, usize) {
     let mut script = Script::new(1 << 14);
     (script.signals_by_message, script.copies) = (true, [Submit::Done(0)].into());

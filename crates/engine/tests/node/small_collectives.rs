@@ -11,7 +11,8 @@ fn poll(node: &mut Node<Script>) {
     while node.poll(&mut inbox) != Polled::Idle {}
 }
 
-/// A node of two that has been in a barrier with the other one, and the small collective that the next one begins as.
+/// A node of two that has been in a barrier with the other one, and the small collective that the next one
+/// begins as.
 fn exchanging() -> Node<Script> {
     let mut node = Node::new(0, 2, 1, Script::new(0));
     assert!(
@@ -55,7 +56,8 @@ fn words_sent(node: &mut Node<Script>) -> Vec<u64> {
     words.map(|sent| sent.header.args[0] >> 16).collect()
 }
 
-/// Small collectives are collectives like any other to the rest of the team: each sends its word once, and they have numbers in a row.
+/// Small collectives are collectives like any other to the rest of the team: each sends its word once, and
+/// they have numbers in a row.
 #[test]
 fn a_small_collective_ends_when_the_words_have_come() {
     let mut node = exchanging();
@@ -199,7 +201,8 @@ fn a_small_collective_needs_no_member_whose_words_have_all_come() {
     assert!(matches!(node.next_small_round([0; 8]), SmallPolled::Word { last: true, .. }));
 }
 
-/// What was begun while a small collective was under way counts: nobody runs ahead of who has not come to that.
+/// What was begun while a small collective was under way counts: nobody runs ahead of who has not come to
+/// that.
 #[test]
 fn a_small_collective_knows_what_was_begun_beside_it() {
     let mut node = exchanging();

@@ -1,4 +1,5 @@
-//! What members of a team tell each other besides steps: how far they have come, what they called, and why a team is over.
+//! What members of a team tell each other besides steps: how far they have come, what they called, and why a
+//! team is over.
 
 use crate::common::{Script, poll, told};
 use engine::collective::Collective;
@@ -29,7 +30,8 @@ fn who_is_doubted_answers() {
     assert_eq!(ask(&mut node, 1), [1, broken + 1]);
 }
 
-/// A root that needs nobody hears from another that called it with another root: before, soon after, and long after.
+/// A root that needs nobody hears from another that called it with another root: before, soon after, and long
+/// after.
 #[test]
 fn members_that_name_different_roots_are_told() {
     const BROADCAST: u64 = 1;
@@ -72,8 +74,8 @@ fn members_that_name_different_roots_are_told() {
     assert_eq!((begin(&mut node), node.counters().malformed), (Some(Ok(0)), 1));
 }
 
-/// Who has waited for a while asks those that it waits for what they called, and again, less and less often; and who called
-/// something else says so.
+/// Who has waited for a while asks those that it waits for what they called, and again, less and less often;
+/// and who called something else says so.
 #[test]
 fn members_that_wait_for_each_other_in_vain_are_told() {
     const MS: u64 = 1_000_000;
@@ -106,7 +108,8 @@ fn members_that_wait_for_each_other_in_vain_are_told() {
     assert_eq!(told(&mut node, Kind::TeamBroken), [0, 2]);
 }
 
-/// A member's transport takes nothing any more, and whatever it asks waits as one answer for each thing that it asked for.
+/// A member's transport takes nothing any more, and whatever it asks waits as one answer for each thing that
+/// it asked for.
 #[test]
 fn who_takes_no_answers_has_few_waiting() {
     for (kind, word, answer) in [
@@ -148,8 +151,8 @@ fn who_asks_on_and_on_is_given_up() {
     assert_eq!(open(&mut node, 0), [(0, Kind::BarrierBroken), (0, Kind::TeamBroken)]);
 }
 
-/// Who begins many collectives that another has not come to asks that one to say when it has, in one message; and what
-/// it asks waits beside answers, but makes nobody lost.
+/// Who begins many collectives that another has not come to asks that one to say when it has, in one message;
+/// and what it asks waits beside answers, but makes nobody lost.
 #[test]
 fn who_is_far_ahead_asks_once() {
     const STARTED: u64 = 20_000;
@@ -196,7 +199,8 @@ fn ask(node: &mut Node<Script>, peer: u32, header: Header) {
     poll(node);
 }
 
-/// What has come of another collective before this one was begun is looked at when it is begun, whoever is waited for.
+/// What has come of another collective before this one was begun is looked at when it is begun, whoever is
+/// waited for.
 #[test]
 fn what_came_early_of_another_collective_ends_this_one() {
     let mut node = Node::new(ME, SIZE, 1, Script::new(MEMORY));
@@ -206,7 +210,8 @@ fn what_came_early_of_another_collective_ends_this_one() {
     assert_eq!(node.outcome(id), Some(Err(OpError::Team { peer: 2, what })));
 }
 
-/// Collectives that go on when later ones cannot end any more do so, also with a member that has begun the later ones.
+/// Collectives that go on when later ones cannot end any more do so, also with a member that has begun the
+/// later ones.
 #[test]
 fn who_has_come_past_the_end_of_a_team_is_sent_what_goes_on() {
     let mut node = Node::new(ME, SIZE, 1, Script::new(MEMORY));

@@ -1,5 +1,5 @@
-//! Members of a team that send anything: the node never panics, touches no memory but what its collectives were given, keeps
-//! few messages of each, and ends everything when they are lost.
+//! Members of a team that send anything: the node never panics, touches no memory but what its collectives
+//! were given, keeps few messages of each, and ends everything when they are lost.
 
 use std::collections::BTreeMap;
 
@@ -289,7 +289,8 @@ proptest! {
     }
 }
 
-/// Whoever sends for collectives that are far off, or too much for those that are near, breaks the team, and no more is kept.
+/// Whoever sends for collectives that are far off, or too much for those that are near, breaks the team, and
+/// no more is kept.
 #[test]
 fn a_member_that_runs_ahead_breaks_the_team() {
     let messages = |numbers: &[u64]| {
@@ -337,7 +338,8 @@ fn whoever_has_done_its_steps_early_runs_not_ahead() {
     assert!(node.transport().sent.iter().all(|sent| sent.header.kind != Kind::TeamBroken));
 }
 
-/// A member may have done its part in a new team, and dropped it, before another has learned who its members are.
+/// A member may have done its part in a new team, and dropped it, before another has learned who its members
+/// are.
 #[test]
 fn what_came_of_a_team_before_it_was_made_still_counts() {
     let what = Collective::Broadcast { root: 0, len: 8 };
@@ -420,7 +422,8 @@ fn what_could_not_be_reached_is_not_said_to_be_taken() {
     }
 }
 
-/// Whoever offers again what could not be reached does not make it come; and who is doubted and lost ends the collective.
+/// Whoever offers again what could not be reached does not make it come; and who is doubted and lost ends the
+/// collective.
 #[test]
 fn what_could_not_be_reached_does_not_come_later() {
     const PICK: usize = 3;
@@ -442,7 +445,8 @@ fn what_could_not_be_reached_does_not_come_later() {
     assert_eq!(node.outcome(id), Some(Err(OpError::PeerLost { peer: 0 })));
 }
 
-/// Whoever sees that what was offered has not been given up needs no word of that, and asks for none; otherwise it waits for it.
+/// Whoever sees that what was offered has not been given up needs no word of that, and asks for none;
+/// otherwise it waits for it.
 #[test]
 fn what_was_not_given_up_is_seen_or_asked_for() {
     let said = |node: &mut Node<Script>, kind: Kind, more: u64| {
@@ -472,8 +476,8 @@ fn what_was_not_given_up_is_seen_or_asked_for() {
     }
 }
 
-/// What was combined of bytes that may have been given up meanwhile goes to nobody before their giver has said that they were not.
-/// The next part is combined in that time.
+/// What was combined of bytes that may have been given up meanwhile goes to nobody before their giver has
+/// said that they were not. The next part is combined in that time.
 #[test]
 fn results_are_sent_once_what_they_are_made_of_is_confirmed() {
     const LENGTHS: [u64; 2] = [512 << 10, 9000];
@@ -521,7 +525,8 @@ fn results_are_sent_once_what_they_are_made_of_is_confirmed() {
     }
 }
 
-/// What a node offers says how often it has given up offers, and giving it up counts before its caller hears of it.
+/// What a node offers says how often it has given up offers, and giving it up counts before its caller hears
+/// of it.
 #[test]
 fn what_is_given_up_is_counted_first() {
     let what = Collective::AllGather { block: 20_000 };

@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 /// Far more than anything here takes; processes may be paused for a minute.
 pub(crate) const LIMIT: Duration = Duration::from_secs(100);
 
-/// Providers that work on one machine without hardware, by names that find them in any version. Not `shm`, which is not
-/// used, and leaves files in `/dev/shm` when a process is killed.
+/// Providers that work on one machine without hardware, by names that find them in any version. Not `shm`,
+/// which is not used, and leaves files in `/dev/shm` when a process is killed.
 const PROVIDERS: &[&str] = &["tcp", "net", "tcp;ofi_rxm", "sockets"];
 
-/// Names others, with commas between them: `cargo xtask verbs` does where there are devices. These have to be there.
+/// Names others, with commas between them: `cargo xtask verbs` does where there are devices. These have to be
+/// there.
 const NAMED: &str = "STANDPIPE_TEST_PROVIDERS";
 
 /// The names of the providers to test.
@@ -25,8 +26,8 @@ pub(crate) fn providers() -> Vec<String> {
     }
 }
 
-/// The provider of that name on loopback, the first that offers what the hints want; `None`, said aloud, if there is
-/// none. One that was asked for by name may be on any device.
+/// The provider of that name on loopback, the first that offers what the hints want; `None`, said aloud, if
+/// there is none. One that was asked for by name may be on any device.
 pub(crate) fn find(name: &str, hints: Hints) -> Option<Provider> {
     let asked_for = std::env::var(NAMED).is_ok_and(|names| names.split(',').any(|other| other == name));
     let fabric = match Fabric::load() {
@@ -111,7 +112,8 @@ pub(crate) fn done(token: u64, op: Op) -> Completion {
     Completion::Done { token, op, len: 0 }
 }
 
-/// Memory to be reached by peers and by this test, through raw pointers only; registered where that is needed.
+/// Memory to be reached by peers and by this test, through raw pointers only; registered where that is
+/// needed.
 pub(crate) struct Memory {
     bytes: *mut u8,
     len: usize,

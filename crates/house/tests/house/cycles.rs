@@ -1,10 +1,10 @@
 //! Modules that need each other.
 //!
-//! *Rule.* Module `a` uses module `b` when production code of `a` names an item that is defined in `b`, whatever
-//! re-exports the path goes through. Three things are no use: declaring a child (`mod b;`), passing a name on
-//! (`pub use b::Item;`), and naming a whole module. A cycle is a chain of uses that comes back to where it started,
-//! parents and children included: a parent that only declares and passes on its children may well be used by them,
-//! but not one that also works with them.
+//! *Rule.* Module `a` uses module `b` when production code of `a` names an item that is defined in `b`,
+//! whatever re-exports the path goes through. Three things are no use: declaring a child (`mod b;`), passing
+//! a name on (`pub use b::Item;`), and naming a whole module. A cycle is a chain of uses that comes back to
+//! where it started, parents and children included: a parent that only declares and passes on its children
+//! may well be used by them, but not one that also works with them.
 
 use crate::finding::Finding;
 use crate::graph::{Uses, directly, knot, shortest_cycle};
@@ -12,8 +12,8 @@ use crate::names::Names;
 use crate::source::Tree;
 use std::collections::BTreeSet;
 
-/// One finding for each two modules that use each other, and one for each knot of modules that only a longer way round
-/// holds together.
+/// One finding for each two modules that use each other, and one for each knot of modules that only a longer
+/// way round holds together.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let uses = uses(tree);
     let mut told = BTreeSet::new();

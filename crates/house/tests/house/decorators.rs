@@ -1,7 +1,7 @@
 //! A decorator of a trait passes all of the trait's calls on.
 //!
-//! A provided method that a decorator leaves out does what it does by default, whatever the decorated type does: nobody
-//! notices, as all else goes on.
+//! A provided method that a decorator leaves out does what it does by default, whatever the decorated type
+//! does: nobody notices, as all else goes on.
 
 use crate::finding::Finding;
 use crate::source::Tree;

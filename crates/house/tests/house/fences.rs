@@ -120,7 +120,8 @@ impl Kind {
         }
     }
 
-    /// Whether it demands something of others, which its documentation must say; the rest must argue for itself.
+    /// Whether it demands something of others, which its documentation must say; the rest must argue for
+    /// itself.
     fn is_contract(self) -> bool {
         matches!(self, Kind::Function | Kind::Trait)
     }
@@ -157,7 +158,8 @@ fn docs_above<'a>(above: &'a [&'a str]) -> impl Iterator<Item = &'a str> {
     above.iter().rev().copied().take_while(|line| line.starts_with("//") || line.starts_with("#["))
 }
 
-/// How many words argue for the code below. Only attributes and the head of the code's own statement may come between.
+/// How many words argue for the code below. Only attributes and the head of the code's own statement may come
+/// between.
 fn safety_words_above(above: &[&str]) -> usize {
     let is_comment =
         |line: &str| line.starts_with("//") && !line.starts_with("///") && !line.starts_with("//!");

@@ -1,7 +1,7 @@
 //! How long functions and files may be.
 //!
-//! A function's length is the number of lines from its `fn` line to its closing brace, blank lines and comments
-//! included. Functions inside macro calls and macro definitions count too.
+//! A function's length is the number of lines from its `fn` line to its closing brace, blank lines and
+//! comments included. Functions inside macro calls and macro definitions count too.
 
 use crate::finding::Finding;
 use crate::source::{Role, Tree, attrs_of, needs_test};

@@ -1,7 +1,7 @@
 //! The house rules of this repository, as tests over its own sources.
 //!
-//! Each rule has one test here, which prints one line per finding, and stands in a module that is itself tested
-//! against small broken sources.
+//! Each rule has one test here, which prints one line per finding, and stands in a module that is itself
+//! tested against small broken sources.
 
 mod ceilings;
 mod circles;

@@ -1,8 +1,8 @@
 //! To which module a path in the source leads, as far as it can be told without a compiler.
 //!
-//! Followed are `crate`, `self`, `super`, child modules, imports, re-exports and globs, and the strings of serde's
-//! attributes. Not followed are methods
-//! (their receiver's type is not known), names that a macro makes, and paths into other crates.
+//! Followed are `crate`, `self`, `super`, child modules, imports, re-exports and globs, and the strings of
+//! serde's attributes. Not followed are methods (their receiver's type is not known), names that a macro
+//! makes, and paths into other crates.
 
 use crate::source::{Role, Tree, attrs_of, needs_test};
 use proc_macro2::{TokenStream, TokenTree};
@@ -97,8 +97,8 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// Resolves `path` in `module`. When `surely` the path must lead into this crate, so that a name nobody seems to
-    /// define (a macro made it) is taken for one of `module`'s own.
+    /// Resolves `path` in `module`. When `surely` the path must lead into this crate, so that a name nobody
+    /// seems to define (a macro made it) is taken for one of `module`'s own.
     fn inside(&self, module: usize, path: &[String], surely: bool, depth: usize) -> Option<Target> {
         let Some((name, rest)) = path.split_first() else { return Some(Target::Module(module)) };
         if surely && name == "super" {

@@ -162,7 +162,8 @@ fn path_attribute(attrs: &[Attribute]) -> Option<String> {
     })
 }
 
-/// Whether code under these attributes is compiled for tests only: `#[test]`, or a `cfg` that cannot hold otherwise.
+/// Whether code under these attributes is compiled for tests only: `#[test]`, or a `cfg` that cannot hold
+/// otherwise.
 pub(crate) fn needs_test(attrs: &[Attribute]) -> bool {
     attrs.iter().any(|attr| {
         attr.path().is_ident("test")

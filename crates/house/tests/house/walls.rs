@@ -43,7 +43,8 @@ pub(crate) fn check(packages: &[Package]) -> Vec<Finding> {
     packages.iter().flat_map(check_package).collect()
 }
 
-/// Packages that do not take the workspace's lints, and so escape `missing_docs` and the rules on unsafe code.
+/// Packages that do not take the workspace's lints, and so escape `missing_docs` and the rules on unsafe
+/// code.
 pub(crate) fn lints(packages: &[Package]) -> Vec<Finding> {
     let bare = packages.iter().filter(|package| !package.manifest_text.contains("[lints]\nworkspace = true"));
     bare.map(|package| {
@@ -92,7 +93,8 @@ fn check_package(package: &Package) -> Vec<Finding> {
     findings
 }
 
-/// The manifest's line that names `dependency`, under its package's name or the short one the workspace gives it.
+/// The manifest's line that names `dependency`, under its package's name or the short one the workspace gives
+/// it.
 fn line_of(package: &Package, dependency: &str) -> usize {
     let short = dependency.strip_prefix("standpipe-").unwrap_or(dependency);
     let mut lines = package.manifest_text.lines().skip_while(|line| !line.contains("dependencies]"));

@@ -38,7 +38,8 @@ pub struct Again {
     pub settings: Settings,
     /// How many times longer phases of computing take than they did.
     pub slower: f64,
-    /// Pages, of every 40 of each rank's memory, that its owner has pinned before for itself, and keeps as victims.
+    /// Pages, of every 40 of each rank's memory, that its owner has pinned before for itself, and keeps as
+    /// victims.
     pub pinned_before: u64,
 }
 
@@ -98,12 +99,14 @@ impl Recorded {
 
     /// Does it all again, each rank on a node of its own.
     ///
-    /// *Phases of computing*, which come after ranks have waited for each other, take longer, and equally long at all
-    /// ranks; where all ranks do the like steps, so does what they compute between one transfer and the next. Or what
-    /// disturbed the machine that recorded them would be magnified, and have misses wait for ranks that come late.
+    /// *Phases of computing*, which come after ranks have waited for each other, take longer, and equally
+    /// long at all ranks; where all ranks do the like steps, so does what they compute between one transfer
+    /// and the next. Or what disturbed the machine that recorded them would be magnified, and have misses
+    /// wait for ranks that come late.
     ///
     /// # Errors
-    /// If a transfer fails, or ranks wait for each other for ever: then what was recorded does not fit together.
+    /// If a transfer fails, or ranks wait for each other for ever: then what was recorded does not fit
+    /// together.
     pub fn replay(&self, again: &Again) -> Result<Replayed, ReplayError> {
         let mut cluster = self.cluster(again);
         if again.pinned_before > 0 {
@@ -149,11 +152,13 @@ fn counted(cluster: &mut Cluster) -> (u64, u64) {
     (registrations, evictions)
 }
 
-/// Bytes that are mapped whole around an array: allocators ask for no less, and buckets at its ends can be registered.
+/// Bytes that are mapped whole around an array: allocators ask for no less, and buckets at its ends can be
+/// registered.
 const STRETCH: u64 = 64 << 10;
 
 impl RecordedRank {
-    /// Its memory as it is mapped: where it starts and ends. Puts that pin an array's last page end behind it.
+    /// Its memory as it is mapped: where it starts and ends. Puts that pin an array's last page end behind
+    /// it.
     fn stretches(&self, costs: &Costs) -> impl Iterator<Item = (u64, u64)> {
         let (page, behind) = (costs.page_bytes, costs.unregistered_max_bytes);
         let end =
@@ -161,8 +166,8 @@ impl RecordedRank {
         self.memory.iter().map(move |(at, len)| (at - at % STRETCH, end(at, len)))
     }
 
-    /// Pins pages as a rank does that sends them: by puts that start with one, of so much that the card copies all but
-    /// that, to memory of its neighbour's that nobody else uses.
+    /// Pins pages as a rank does that sends them: by puts that start with one, of so much that the card
+    /// copies all but that, to memory of its neighbour's that nobody else uses.
     fn pin(&self, cluster: &mut Cluster, rank: u32, again: &Again) -> impl Iterator<Item = Act> + use<> {
         let (page, copied) = (again.costs.page_bytes, again.costs.unregistered_max_bytes);
         let (peer, len) = ((rank + 1) % cluster.size(), copied + page);
@@ -197,8 +202,8 @@ fn acts(steps: Vec<(Nanos, Act)>, slower: f64) -> impl Iterator<Item = Act> {
     })
 }
 
-/// For each step, whether what is computed before it is a phase of computing: it comes after ranks have waited for each
-/// other, or first of all.
+/// For each step, whether what is computed before it is a phase of computing: it comes after ranks have
+/// waited for each other, or first of all.
 fn in_phase(steps: &[(Nanos, Act)]) -> impl Iterator<Item = bool> + use<'_> {
     let waited = |(_, act): &(Nanos, Act)| !matches!(act, Act::Transfer { .. } | Act::Compute(_));
     std::iter::once(true).chain(steps.iter().map(waited)).take(steps.len())

@@ -50,8 +50,8 @@ pub struct Figures {
     pub sizes: Vec<u64>,
     /// Bytes of the memory that puts go to: whole puts of 64 KiB.
     pub working_sets: Vec<u64>,
-    /// Puts that are timed for each point; five times as many where not all of the working set can be pinned: there a
-    /// single page that is unpinned a little earlier or later takes as long as hundreds of puts.
+    /// Puts that are timed for each point; five times as many where not all of the working set can be pinned:
+    /// there a single page that is unpinned a little earlier or later takes as long as hundreds of puts.
     pub puts: u64,
     /// Decides the random places.
     pub seed: u64,

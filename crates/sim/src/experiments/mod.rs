@@ -1,4 +1,5 @@
-//! The papers' experiments in virtual time, and ours on the same ground: what the studies' tables and figures show.
+//! The papers' experiments in virtual time, and ours on the same ground: what the studies' tables and figures
+//! show.
 //!
 //! Each is a function of its sizes alone: the same numbers come out on every machine.
 
@@ -20,9 +21,9 @@ pub use engine::registration::{Order, Settings, Strategy};
 use engine::registration::{Keep, Quota};
 use engine::span::BucketSize;
 
-/// The Firehose paper's settings on its machine of 2003: a bucket is a page, a move names up to a put of 64 KiB, the
-/// memory that may be pinned is split 75 to 25 between peers and victims, and victims go in the order in which they
-/// became victims.
+/// The Firehose paper's settings on its machine of 2003: a bucket is a page, a move names up to a put of 64
+/// KiB, the memory that may be pinned is split 75 to 25 between peers and victims, and victims go in the
+/// order in which they became victims.
 ///
 /// M is the working set at which the paper's curves bend.
 pub fn paper_settings() -> Settings {

@@ -28,7 +28,8 @@ pub(super) struct Put {
 }
 
 impl Pair {
-    /// Two nodes that register by `strategy`, which makes its own of `settings`, with so many bytes of memory.
+    /// Two nodes that register by `strategy`, which makes its own of `settings`, with so many bytes of
+    /// memory.
     pub(super) fn new(
         costs: &Costs,
         strategy: Strategy,

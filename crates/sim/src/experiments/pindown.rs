@@ -1,4 +1,5 @@
-//! PM's experiment: the bandwidth of puts whose memory is pinned already, of puts whose memory is not, and of mixtures.
+//! PM's experiment: the bandwidth of puts whose memory is pinned already, of puts whose memory is not, and of
+//! mixtures.
 
 use engine::registration::{Settings, Strategy};
 
@@ -31,16 +32,16 @@ pub struct PinDownPoint {
 }
 
 impl PinDown {
-    /// Puts of 256 KiB on the machine of PM's paper. What the cache may keep is not known, and changes nothing here but
-    /// how many places must be gone through until one is given up.
+    /// Puts of 256 KiB on the machine of PM's paper. What the cache may keep is not known, and changes
+    /// nothing here but how many places must be gone through until one is given up.
     pub fn paper() -> PinDown {
         let settings =
             Settings { run_max: 64, peers_bytes: 8 << 20, victims_bytes: 8 << 20, ..super::paper_settings() };
         PinDown { costs: Costs::myrinet_pm_1998(), settings, len: 256 << 10, puts: 1000 }
     }
 
-    /// Measures one mixture: `hits` of 100 puts go from one place to one place, the others each from and to memory that
-    /// the cache has given up since it was last used.
+    /// Measures one mixture: `hits` of 100 puts go from one place to one place, the others each from and to
+    /// memory that the cache has given up since it was last used.
     ///
     /// # Errors
     /// If a put fails, which nothing makes it do.

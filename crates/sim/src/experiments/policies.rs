@@ -30,8 +30,8 @@ impl Accesses {
         Accesses { blocks: (0..times).flat_map(|_| 0..blocks).collect() }
     }
 
-    /// Puts to few hot blocks at random, while every other put goes on with a scan over all others, which is never
-    /// repeated.
+    /// Puts to few hot blocks at random, while every other put goes on with a scan over all others, which is
+    /// never repeated.
     pub fn hot_and_scan(hot: u64, puts: u64, seed: u64) -> Accesses {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let block = |index| if index % 2 == 0 { rng.random_range(0..hot) } else { hot + index / 2 };
@@ -46,8 +46,8 @@ impl Accesses {
         blocks.len() as u64
     }
 
-    /// Puts to them in turn, a block being a bucket, where so many blocks may be pinned: three quarters of them for
-    /// the peer, the rest for victims.
+    /// Puts to them in turn, a block being a bucket, where so many blocks may be pinned: three quarters of
+    /// them for the peer, the rest for victims.
     ///
     /// # Errors
     /// If a put fails, which nothing makes it do.
@@ -64,7 +64,8 @@ impl Accesses {
     }
 }
 
-/// The same settings with that order, and so many bytes that may be pinned: three quarters for peers, one for victims.
+/// The same settings with that order, and so many bytes that may be pinned: three quarters for peers, one for
+/// victims.
 pub fn with_order(settings: Settings, order: Order, pinned_bytes: u64) -> Settings {
     let victims_bytes = pinned_bytes / 4;
     Settings { order, victims_bytes, peers_bytes: pinned_bytes - victims_bytes, ..settings }

@@ -51,8 +51,8 @@ impl Trace {
         &self.header
     }
 
-    /// The steps of `rank` in order, read from the file as they are asked for; none if there is no such rank. After
-    /// an error there are no more.
+    /// The steps of `rank` in order, read from the file as they are asked for; none if there is no such rank.
+    /// After an error there are no more.
     #[must_use]
     pub fn steps(&self, rank: u32) -> Steps<'_> {
         let (at, end) = match self.sections.get(rank as usize..) {
@@ -63,8 +63,8 @@ impl Trace {
         Steps { trace: self, rank, left, cursor: Cursor::default(), buffer: Vec::new(), start: 0, at, end }
     }
 
-    /// Reads all steps, and checks that the ranks' steps fit together: all come to as many barriers, and each signal
-    /// is waited for once.
+    /// Reads all steps, and checks that the ranks' steps fit together: all come to as many barriers, and each
+    /// signal is waited for once.
     ///
     /// # Errors
     /// The first thing that is wrong.

@@ -85,7 +85,8 @@ impl Cursor {
         postcard::to_slice(&stored, buffer).expect("the buffer has room for the longest step")
     }
 
-    /// Reads the next step from the start of `bytes`; gives it and how many bytes it takes, `None` if none is there.
+    /// Reads the next step from the start of `bytes`; gives it and how many bytes it takes, `None` if none is
+    /// there.
     pub(super) fn decode(&mut self, bytes: &[u8]) -> Option<(Step, usize)> {
         let (stored, rest) = postcard::take_from_bytes::<Stored>(bytes).ok()?;
         let (compute_ns, action) = match stored {

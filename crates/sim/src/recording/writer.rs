@@ -60,13 +60,13 @@ pub struct Part {
     pub steps: u64,
 }
 
-/// Puts the ranks' sections, in their order, together to the trace at `path`, which is replaced if there is one. The
-/// trace is written beside the first part, read back whole and checked, and only then moved to `path`: so the parts
-/// must lie on the same file system.
+/// Puts the ranks' sections, in their order, together to the trace at `path`, which is replaced if there is
+/// one. The trace is written beside the first part, read back whole and checked, and only then moved to
+/// `path`: so the parts must lie on the same file system.
 ///
 /// # Errors
-/// What reading or writing ends with, and whatever [`Trace::check`] finds wrong; nothing is at `path` then that was not
-/// there before.
+/// What reading or writing ends with, and whatever [`Trace::check`] finds wrong; nothing is at `path` then
+/// that was not there before.
 pub fn assemble(
     path: &Path,
     kernel: &str,

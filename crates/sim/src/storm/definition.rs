@@ -13,8 +13,8 @@ pub struct Storm {
     pub nodes: u32,
     /// Decides everything else.
     pub seed: u64,
-    /// Steps ([`Cluster::step`]) for which ranks start operations and faults happen; the storm then goes on until all has
-    /// ended.
+    /// Steps ([`Cluster::step`]) for which ranks start operations and faults happen; the storm then goes on
+    /// until all has ended.
     ///
     /// [`Cluster::step`]: crate::Cluster::step
     pub steps: u64,

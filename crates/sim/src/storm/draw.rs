@@ -54,7 +54,8 @@ pub(super) fn settings(dice: &mut Dice, ranks: u32, costs: &Costs, faults: &Faul
     let (peers_bytes, victims_bytes) = (buckets(dice), buckets(dice));
     let guaranteed = dice.pick(&[0, 1, 2, 4]) << bits;
     let even = dice.once_in(4);
-    // Shared out evenly among many, it would mostly be less than a bucket for each, and nothing ever registered.
+    // Shared out evenly among many, it would mostly be less than a bucket for each, and nothing ever
+    // registered.
     let shares = if even { (ranks / 4).max(1) } else { 1 };
     Settings {
         bucket,

@@ -1,14 +1,16 @@
 //! Who has heard of which new memory.
 //!
-//! A card that reads or writes memory that is no more does so rightly as long as the initiator could not know: the
-//! owner's news is on its way. It is wrong once the initiator has started the access after a message of the owner's, or
-//! anything that followed from one, has reached it: the owner had to hold that back until the old key was gone.
+//! A card that reads or writes memory that is no more does so rightly as long as the initiator could not
+//! know: the owner's news is on its way. It is wrong once the initiator has started the access after a
+//! message of the owner's, or anything that followed from one, has reached it: the owner had to hold that
+//! back until the old key was gone.
 
 use std::rc::Rc;
 
 use engine::{Nanos, Rank};
 
-/// By owner: how many times its memory had changed, as far as somebody knew. `None`: nothing has changed anywhere.
+/// By owner: how many times its memory had changed, as far as somebody knew. `None`: nothing has changed
+/// anywhere.
 pub(super) type Known = Option<Rc<Vec<u32>>>;
 
 /// What everybody knows.
@@ -46,8 +48,8 @@ impl Knowledge {
         self.known[rank as usize].as_ref().map_or(0, |known| known[owner as usize])
     }
 
-    /// `owner`'s memory has changed from `offset` on, at `at`, after so many operations were `started`. Returns the
-    /// change's number, from 1 on.
+    /// `owner`'s memory has changed from `offset` on, at `at`, after so many operations were `started`.
+    /// Returns the change's number, from 1 on.
     pub(super) fn change(&mut self, owner: Rank, offset: u64, at: Nanos, started: u64) -> u32 {
         self.changes[owner as usize].push(at);
         self.places[owner as usize] = offset;
@@ -58,8 +60,8 @@ impl Knowledge {
         number
     }
 
-    /// `rank` has learnt what somebody knew, after so many operations were `started`. Returns whose memory it has learnt
-    /// something new about, if it has.
+    /// `rank` has learnt what somebody knew, after so many operations were `started`. Returns whose memory it
+    /// has learnt something new about, if it has.
     #[inline]
     pub(super) fn learn(&mut self, rank: Rank, news: &Known, started: u64) -> Option<Rank> {
         self.add(rank, news.as_ref()?, started)

@@ -1,7 +1,8 @@
 //! Where ranks mostly go: a few stretches of memory at a time, as programs do.
 //!
-//! There they find what they need held, and others take it from them: most of what can go wrong is a race between the
-//! use of a right and its end. How much they keep to such places, and for how long, is different in every storm.
+//! There they find what they need held, and others take it from them: most of what can go wrong is a race
+//! between the use of a right and its end. How much they keep to such places, and for how long, is different
+//! in every storm.
 
 use super::draw::Dice;
 use super::shadow::{Region, Shadow};

@@ -1,15 +1,16 @@
 //! Storms: a cluster driven by one seed with operations of every kind, in the weather asked for, and watched.
 //!
-//! Ranks put, get, scatter, count and send to ranks, memory and sizes that the seed picks, under budgets and settings
-//! that it picks, while the faults of the plan happen. Checked is, after every step: no card was asked for what was not
-//! registered as it should be, and none ever pinned more than M + MAXVICTIM; whenever an operation ends: it ends once,
-//! with the bytes that were put there or an error that a fault explains; after a thousand things that have happened, or
-//! fewer, and at the end: each node's books add up, and those of the two ends of every right agree; and once the faults
-//! are over, everything ends.
+//! Ranks put, get, scatter, count and send to ranks, memory and sizes that the seed picks, under budgets and
+//! settings that it picks, while the faults of the plan happen. Checked is, after every step: no card was
+//! asked for what was not registered as it should be, and none ever pinned more than M + MAXVICTIM; whenever
+//! an operation ends: it ends once, with the bytes that were put there or an error that a fault explains;
+//! after a thousand things that have happened, or fewer, and at the end: each node's books add up, and those
+//! of the two ends of every right agree; and once the faults are over, everything ends.
 //!
-//! Read in this order: `run` (what happens), `program` (what ranks do), `locality` (where they do it), `verdict` (how it
-//! must end), `shadow` (what must lie in memory), `message_checks` (Active Messages), `restarts` (ranks that are other processes),
-//! `knowledge` (who has heard of which new memory), `draw` (the dice).
+//! Read in this order: `run` (what happens), `program` (what ranks do), `locality` (where they do it),
+//! `verdict` (how it must end), `shadow` (what must lie in memory), `message_checks` (Active Messages),
+//! `restarts` (ranks that are other processes), `knowledge` (who has heard of which new memory), `draw` (the
+//! dice).
 
 mod active_messages;
 mod definition;
@@ -44,7 +45,8 @@ impl fmt::Display for Failure {
 impl std::error::Error for Failure {}
 
 impl Storm {
-    /// Lets the storm pass. Takes the thread until it is over, and tells now and then how many steps it has come.
+    /// Lets the storm pass. Takes the thread until it is over, and tells now and then how many steps it has
+    /// come.
     ///
     /// # Errors
     /// The first thing that was wrong; a panic of the engine's is one.

@@ -19,7 +19,8 @@ impl Run {
         self.cluster.compute(rank, 0);
     }
 
-    /// How many processes had `rank` before the one that has it, and `peer` before the one that `rank` takes for it.
+    /// How many processes had `rank` before the one that has it, and `peer` before the one that `rank` takes
+    /// for it.
     pub(super) fn incarnations(&self, rank: Rank, peer: Rank) -> (u32, u32) {
         (self.cluster.incarnation(rank), self.cluster.met(rank, peer))
     }

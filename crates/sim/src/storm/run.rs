@@ -21,8 +21,9 @@ pub(super) const SLOTS: u32 = 24;
 /// Bytes of a local buffer.
 pub(super) const SLOT_BYTES: u64 = 24 << 10;
 
-/// Things that happen between two looks at everything, at most: events of the network, and polls that found something.
-/// In short storms fewer, one for so many steps; as a step is several things, that makes a hundred looks or more.
+/// Things that happen between two looks at everything, at most: events of the network, and polls that found
+/// something. In short storms fewer, one for so many steps; as a step is several things, that makes a hundred
+/// looks or more.
 const AUDIT_THINGS: u64 = 1_000;
 const STEPS_A_THING: u64 = 60;
 
@@ -137,7 +138,8 @@ pub(super) struct Run {
     pub(super) locality: Locality,
     pub(super) knowledge: Knowledge,
     pub(super) messages: InFlightMessages,
-    /// Where every rank's counter is, and by rank: counts that have ended, by what they found; and that were begun.
+    /// Where every rank's counter is, and by rank: counts that have ended, by what they found; and that were
+    /// begun.
     pub(super) counter: Place,
     pub(super) counts: Vec<FxHashSet<u64>>,
     pub(super) counts_begun: Vec<u64>,
@@ -356,7 +358,8 @@ impl Run {
         Ok(())
     }
 
-    /// The peak says of every moment what the card had pinned, so that a look whenever the rank is polled misses nothing.
+    /// The peak says of every moment what the card had pinned, so that a look whenever the rank is polled
+    /// misses nothing.
     fn look_at_budget(&mut self, rank: Rank) -> Result<(), String> {
         let (peak, budget) = (self.cluster.pinned_peak(rank), self.budget);
         let books = self.cluster.view(rank).registration_counters().table.pinned_peak;

@@ -1,7 +1,8 @@
 //! What must lie in memory.
 //!
-//! Peers write whole words, each of which says which put it came with and where it belongs. Only one rank writes any one
-//! word, so that its puts decide what a reader may find: nothing older than what was there for sure when it began.
+//! Peers write whole words, each of which says which put it came with and where it belongs. Only one rank
+//! writes any one word, so that its puts decide what a reader may find: nothing older than what was there for
+//! sure when it began.
 
 use std::ops::Range;
 
@@ -27,7 +28,8 @@ pub(super) struct Region {
     pub(super) place: Place,
     /// The number of its first word.
     pub(super) first: u32,
-    /// Words that belong to one writer, one after the other, a power of two; and how many such stretches there are.
+    /// Words that belong to one writer, one after the other, a power of two; and how many such stretches
+    /// there are.
     pub(super) grain: u32,
     pub(super) units: u32,
 }
@@ -41,7 +43,8 @@ pub(super) struct Words {
     pub(super) local: u64,
 }
 
-/// Consecutive words of one region, of the `rank`'s process before which so many had it, as somebody found them.
+/// Consecutive words of one region, of the `rank`'s process before which so many had it, as somebody found
+/// them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found<'a> {
     pub(super) rank: Rank,
@@ -83,8 +86,8 @@ struct Put {
 /// Words that are looked at together.
 const BLOCK: usize = 16;
 
-/// Whether all of these words are what put `put` brought to those from `word` on, and none should be newer. Nothing but
-/// zeros, for put 0.
+/// Whether all of these words are what put `put` brought to those from `word` on, and none should be newer.
+/// Nothing but zeros, for put 0.
 fn are(values: &[[u8; WORD as usize]], floors: &[u32], put: u32, word: u32) -> bool {
     let (mut wanted, step) = if put == 0 { (0, 0) } else { (Shadow::value(put, word), 1) };
     let mut differ = 0;
@@ -230,8 +233,8 @@ impl Shadow {
         &self.floors[rank as usize][words.first as usize..][..words.count as usize]
     }
 
-    /// A put has succeeded that began when all before `below` had ended: these are no longer there. `known`: the changes
-    /// of the target's memory that its writer knew of.
+    /// A put has succeeded that began when all before `below` had ended: these are no longer there. `known`:
+    /// the changes of the target's memory that its writer knew of.
     pub(super) fn end_put(&mut self, rank: Rank, words: &Words, below: u32, known: u32) {
         for words in self.stretches(words) {
             if self.is_clean(rank, words.first, Since { known, step: u64::MAX }) {
@@ -251,8 +254,8 @@ impl Shadow {
         self.loose.extend((words.first..words.first + words.count).map(|word| (rank, word)));
     }
 
-    /// Judges what was found where `floors` were there for sure; but not how old it is where the memory has changed
-    /// `since`. Calls `heard` with what the writers of it knew.
+    /// Judges what was found where `floors` were there for sure; but not how old it is where the memory has
+    /// changed `since`. Calls `heard` with what the writers of it knew.
     #[inline(never)]
     pub(super) fn judge(
         &self,

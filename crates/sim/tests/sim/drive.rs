@@ -29,7 +29,8 @@ pub(crate) fn transfer(
     (outcome, cluster.time_of(rank) - before)
 }
 
-/// Starts a copy by key. Names of operations are the node's to give, so an atomic's is borrowed, which is given up at once.
+/// Starts a copy by key. Names of operations are the node's to give, so an atomic's is borrowed, which is
+/// given up at once.
 pub(crate) fn start_keyed(
     cluster: &mut Cluster,
     rank: Rank,

@@ -20,7 +20,8 @@ fn reg(generation: u32) -> RegId {
     RegId { index: 0, generation }
 }
 
-/// Ranks 1 and 2 send rank 0 ten messages each, in turn. Who sent those that arrived, and which of its own it was.
+/// Ranks 1 and 2 send rank 0 ten messages each, in turn. Who sent those that arrived, and which of its own it
+/// was.
 fn arrivals(faults: &str, seed: u64) -> Vec<(Rank, u64)> {
     let mut cluster = cluster(3, faults, seed);
     for tag in 0..10 {

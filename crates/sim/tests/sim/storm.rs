@@ -1,4 +1,5 @@
-//! Ranks that do everything at random, with every fault: the same seed gives the same run, and every operation ends.
+//! Ranks that do everything at random, with every fault: the same seed gives the same run, and every
+//! operation ends.
 
 use engine::node::AmBody;
 use engine::registration::{Keep, Order, Quota, Settings, Strategy};

@@ -1,5 +1,5 @@
-//! Bitonic sort (Batcher, 1968) of blocks of keys: each rank sorts its own, and then pairs of ranks exchange all their
-//! keys, each keeping its half of them in order, until the blocks are in the order of the ranks.
+//! Bitonic sort (Batcher, 1968) of blocks of keys: each rank sorts its own, and then pairs of ranks exchange
+//! all their keys, each keeping its half of them in order, until the blocks are in the order of the ranks.
 
 use anyhow::Result;
 

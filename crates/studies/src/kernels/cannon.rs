@@ -1,6 +1,7 @@
-//! Cannon's matrix multiply (1969): ranks on a square grid hold blocks of both factors. The blocks are moved to where
-//! each rank has a pair that belongs together; then all multiply, move the left factor's blocks one rank to the left
-//! and the right factor's one rank up, and so on until each has met all. Blocks move row by row, by small puts.
+//! Cannon's matrix multiply (1969): ranks on a square grid hold blocks of both factors. The blocks are moved
+//! to where each rank has a pair that belongs together; then all multiply, move the left factor's blocks one
+//! rank to the left and the right factor's one rank up, and so on until each has met all. Blocks move row by
+//! row, by small puts.
 
 use anyhow::Result;
 
@@ -29,8 +30,8 @@ pub(super) fn run(job: &mut Job, plan: &CannonPlan) -> Result<Verdict> {
             let (left, up) = if place == 0 { (grid.row, grid.column) } else { (1, 1) };
             a.send(job, plan, (left > 0).then(|| grid.left(left)))?;
             b.send(job, plan, (up > 0).then(|| grid.up(up)))?;
-            // Whoever puts the next blocks has seen everyone here, and so nobody still needs the blocks before these:
-            // two inboxes in turn are enough.
+            // Whoever puts the next blocks has seen everyone here, and so nobody still needs the blocks
+            // before these: two inboxes in turn are enough.
             job.barrier()?;
             a.take(left > 0);
             b.take(up > 0);
@@ -113,7 +114,8 @@ mod tests {
             let mut met = vec![vec![false; width]; width * width];
             for rank in 0..width * width {
                 let (row, column) = (rank / width, rank % width);
-                // Follow the blocks that start here: which column of A, and which row of B, is where after `place`.
+                // Follow the blocks that start here: which column of A, and which row of B, is where after
+                // `place`.
                 for place in 0..width {
                     let grid = Grid { width, row, column };
                     let a = grid.left((row + place) % width);

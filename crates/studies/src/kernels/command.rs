@@ -33,7 +33,8 @@ use crate::{
 /// Runs a kernel. The command fails if its result is wrong.
 ///
 /// # Errors
-/// If the arguments do not fit together, a rank fails, the result is wrong, or the recording cannot be written.
+/// If the arguments do not fit together, a rank fails, the result is wrong, or the recording cannot be
+/// written.
 pub fn run(args: &KernelArgs) -> Result<ExitCode> {
     let kernel = args.kernel().map_err(Refused::new)?;
     machine::check_room(kernel.bytes_min(), "this")?;
@@ -136,7 +137,8 @@ fn launch(kernel: &Kernel, record: Option<&Path>, spoil: bool) -> Result<Ended> 
     Ok(Ended::Failed)
 }
 
-/// What the ranks say, gathered while they run, and shown as a bar on standard error where that is a terminal.
+/// What the ranks say, gathered while they run, and shown as a bar on standard error where that is a
+/// terminal.
 struct Progress {
     bar: ProgressBar,
     heard: Mutex<Heard>,

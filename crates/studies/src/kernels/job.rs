@@ -42,8 +42,8 @@ pub(super) struct Job {
     counted: Stats,
 }
 
-/// Memory of the same length at every rank for the others to put to: part of an ordinary allocation, that the kernel
-/// never gives back. Whatever a peer does at whatever time, its words stay words.
+/// Memory of the same length at every rank for the others to put to: part of an ordinary allocation, that the
+/// kernel never gives back. Whatever a peer does at whatever time, its words stay words.
 #[derive(Debug)]
 pub(super) struct Inbox {
     words: &'static [AtomicU64],
@@ -54,7 +54,8 @@ pub(super) struct Inbox {
 /// Bytes of a page, as the models that replay recordings have it.
 const PAGE_BYTES: usize = 4096;
 
-/// So many words, 0, that begin with a page: recordings then touch the same pages wherever the allocator has room.
+/// So many words, 0, that begin with a page: recordings then touch the same pages wherever the allocator has
+/// room.
 fn zeros_from_a_page_on(words: usize) -> &'static [AtomicU64] {
     let slack = PAGE_BYTES / WORD_BYTES;
     let memory: Vec<AtomicU64> = (0..words + slack).map(|_| AtomicU64::new(0)).collect();
@@ -72,7 +73,8 @@ impl Inbox {
 
 impl Job {
     /// Joins the job that the launcher started. With `record`, the steps from [`start`](Job::start) to
-    /// [`stop`](Job::stop) are written to a file of this rank's in that directory. With `spoil`, the first put of rank 1 carries wrong words.
+    /// [`stop`](Job::stop) are written to a file of this rank's in that directory. With `spoil`, the first
+    /// put of rank 1 carries wrong words.
     ///
     /// # Errors
     /// If the job cannot be joined, or the file cannot be made.
@@ -177,9 +179,9 @@ impl Job {
         let fits = at.checked_add(from.len()).is_some_and(|end| end <= room);
         ensure!(fits, "{} words at {at} of an inbox of {room}", from.len());
         let remote = inbox.addrs[peer] + (at * WORD_BYTES) as u64;
-        // SAFETY: the address comes from the peer, which runs this very program and made its inbox as long as this
-        // one, so the check above keeps the bytes within it. Its words are atomic, have no invalid value, are read by
-        // a peer that expects them to change, and are never freed.
+        // SAFETY: the address comes from the peer, which runs this very program and made its inbox as long as
+        // this one, so the check above keeps the bytes within it. Its words are atomic, have no invalid
+        // value, are read by a peer that expects them to change, and are never freed.
         let to = unsafe { Remote::raw(peer as Rank, remote) };
         let wrong: Vec<u64>;
         let bytes = if std::mem::take(&mut self.spoil) {

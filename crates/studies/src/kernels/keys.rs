@@ -1,4 +1,5 @@
-//! The keys of the sort: how they are made, how two blocks of them are parted, and whether they are sorted in the end.
+//! The keys of the sort: how they are made, how two blocks of them are parted, and whether they are sorted in
+//! the end.
 
 use serde::{Deserialize, Serialize};
 
@@ -63,8 +64,8 @@ impl Block {
     }
 }
 
-/// What is wrong with the sort that the ranks' blocks, in order, came out of; `None` if they are sorted and hold the
-/// keys from before.
+/// What is wrong with the sort that the ranks' blocks, in order, came out of; `None` if they are sorted and
+/// hold the keys from before.
 #[must_use]
 pub(super) fn fault(blocks: &[Block]) -> Option<String> {
     if let Some(rank) = blocks.iter().position(|block| !block.in_order) {

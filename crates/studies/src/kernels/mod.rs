@@ -1,6 +1,7 @@
-//! The two application kernels that the Firehose paper (Bell and Bonachea, 2003) measured, on real data: Cannon's
-//! matrix multiply and bitonic sort. Their ranks put runs of words into each other's ordinary memory (`Vec`s, not the
-//! heap), one put at a time. What they did can be recorded to the last put and read back by [`sim::recording`].
+//! The two application kernels that the Firehose paper (Bell and Bonachea, 2003) measured, on real data:
+//! Cannon's matrix multiply and bitonic sort. Their ranks put runs of words into each other's ordinary memory
+//! (`Vec`s, not the heap), one put at a time. What they did can be recorded to the last put and read back by
+//! [`sim::recording`].
 
 mod args;
 mod bitonic;

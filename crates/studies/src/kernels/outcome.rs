@@ -32,7 +32,8 @@ pub(super) struct Outcome {
     pub bytes: u64,
     /// Time from the first barrier to the last, in seconds.
     pub seconds: f64,
-    /// Mean time of one put, in microseconds. Where there are more ranks than cores, waiting for a core is part of it.
+    /// Mean time of one put, in microseconds. Where there are more ranks than cores, waiting for a core is
+    /// part of it.
     pub put_latency_us: f64,
     /// Bytes by how they were put.
     pub mechanisms: BTreeMap<String, u64>,

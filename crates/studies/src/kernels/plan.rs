@@ -68,8 +68,8 @@ impl CannonPlan {
         self.grid * self.block
     }
 
-    /// Puts of all ranks. In every product, all blocks but those of the first row or column move to their first
-    /// place, and then all move on, once for each further place.
+    /// Puts of all ranks. In every product, all blocks but those of the first row or column move to their
+    /// first place, and then all move on, once for each further place.
     #[must_use]
     pub fn puts(&self) -> u64 {
         let moves = 2 * self.grid * (self.grid - 1) * (self.grid + 1);
@@ -92,8 +92,8 @@ impl BitonicPlan {
         Ok(Self { ranks, block: keys / ranks, put_words: put_words(put_bytes)?, rounds })
     }
 
-    /// The partners of `rank`, in the order in which it exchanges keys with them, and whether it keeps the lower half
-    /// of their common keys.
+    /// The partners of `rank`, in the order in which it exchanges keys with them, and whether it keeps the
+    /// lower half of their common keys.
     pub fn exchanges(&self, rank: usize) -> impl Iterator<Item = (usize, bool)> {
         let stages = self.ranks.ilog2();
         let bit = move |at: u32| (rank >> at) & 1 == 1;

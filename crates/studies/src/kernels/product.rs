@@ -117,9 +117,9 @@ impl Claim<'_> {
         self.entries.chunks_exact(self.width).enumerate().filter(|line| wrong(*line)).count() as u64
     }
 
-    /// Multiplies both sides by vectors of random words, modulo 2^64. A wrong entry differs by less than 2^54 from the
-    /// right one, so its product with a random word is right by chance once in 2^10; four vectors miss a wrong row
-    /// once in 2^40.
+    /// Multiplies both sides by vectors of random words, modulo 2^64. A wrong entry differs by less than 2^54
+    /// from the right one, so its product with a random word is right by chance once in 2^10; four vectors
+    /// miss a wrong row once in 2^40.
     fn wrong_rows_by_vectors(&self) -> u64 {
         let vectors: Vec<Words> = (0..self.width as u64)
             .map(|at| std::array::from_fn(|v| pattern::mix(((at + 1) << 2) | v as u64)))

@@ -11,8 +11,8 @@ use sim::recording::{Action, SectionWriter, Step};
 
 use crate::processor;
 
-/// Writes a rank's section of a trace. Time is counted as this thread's time on a core, so that a machine with fewer
-/// cores than ranks records the same as one with enough; so all steps must come from one thread.
+/// Writes a rank's section of a trace. Time is counted as this thread's time on a core, so that a machine
+/// with fewer cores than ranks records the same as one with enough; so all steps must come from one thread.
 #[derive(Debug)]
 pub(super) struct Recorder {
     section: SectionWriter<BufWriter<File>>,

@@ -10,8 +10,9 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// The line that misses the points `(n, time)` by the smallest shares of their times: a microsecond too much
-    /// weighs as much at two as a millisecond at two thousand. There must be two different `n`, and times above zero.
+    /// The line that misses the points `(n, time)` by the smallest shares of their times: a microsecond too
+    /// much weighs as much at two as a millisecond at two thousand. There must be two different `n`, and
+    /// times above zero.
     pub(crate) fn through(points: &[(f64, f64)]) -> Line {
         // Least squares of (fixed + each · n − time) / time.
         let sum = |term: fn(f64, f64) -> f64| points.iter().map(|(n, time)| term(*n, *time)).sum::<f64>();

@@ -83,8 +83,8 @@ fn measure() -> Result<Measured> {
     Ok(Measured { round_trip, overhead, put, bulk, pinning })
 }
 
-/// A file that is there whole or not at all. Made before the measurement, not after it: so what forbids it is known at
-/// once.
+/// A file that is there whole or not at all. Made before the measurement, not after it: so what forbids it is
+/// known at once.
 struct Writer {
     file: PathBuf,
     beside: NamedTempFile,

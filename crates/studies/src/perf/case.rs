@@ -11,8 +11,8 @@ pub(crate) enum Op {
     Put,
     /// Get contiguous bytes
     Get,
-    /// Put 8 bytes to memory that must be asked for, which its owner still has registered, beside a message and its reply and a put to
-    /// memory that need not; only over ofi
+    /// Put 8 bytes to memory that must be asked for, which its owner still has registered, beside a message
+    /// and its reply and a put to memory that need not; only over ofi
     Miss,
     /// Get many pieces by one call
     Scatter,
@@ -20,7 +20,8 @@ pub(crate) enum Op {
     Strided,
     /// An Active Message and its reply; medians over 9 jobs, unless on the same core
     Am,
-    /// A put of bytes and then of a signal, there and back; medians over 9 jobs, unless on the same core or over a network
+    /// A put of bytes and then of a signal, there and back; medians over 9 jobs, unless on the same core or
+    /// over a network
     PutSignal,
     /// A fetch-add on a word of the target's heap
     Atomic,
@@ -36,7 +37,8 @@ pub(crate) enum Op {
     Idle,
     /// Starting a job until all its processes have met
     Open,
-    /// What a message that nobody waits for takes of its sender's processor, and (as the limit) of its receiver's
+    /// What a message that nobody waits for takes of its sender's processor, and (as the limit) of its
+    /// receiver's
     #[value(skip)]
     Overhead,
 }
@@ -129,7 +131,8 @@ pub(crate) struct Case {
     pub op: Op,
     /// Bytes of one piece; of the payload for Active Messages; of each process for collectives.
     pub size: usize,
-    /// Pieces of a scattered get, or blocks of a strided put; processes of a collective, of idling or of opening; otherwise 1.
+    /// Pieces of a scattered get, or blocks of a strided put; processes of a collective, of idling or of
+    /// opening; otherwise 1.
     pub n: usize,
     /// The memory at the target.
     pub memory: Memory,
@@ -335,8 +338,8 @@ impl Row {
         }
     }
 
-    /// The row for a case of Active Messages that was measured in several jobs: of each time the median over them, and
-    /// the ratio of these. `None` without jobs.
+    /// The row for a case of Active Messages that was measured in several jobs: of each time the median over
+    /// them, and the ratio of these. `None` without jobs.
     #[must_use]
     pub(crate) fn over_jobs(rows: &[Row]) -> Option<Row> {
         let first = rows.first()?;

@@ -1,5 +1,5 @@
-//! Collectives beside the machine's own limits: a bounced cache line for small ones of two processes, a futex barrier for
-//! small ones of more, and the copies that they cannot do without for large ones.
+//! Collectives beside the machine's own limits: a bounced cache line for small ones of two processes, a futex
+//! barrier for small ones of more, and the copies that they cannot do without for large ones.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -11,8 +11,8 @@ use super::case::{Case, Memory, Op, SMALL_MAX, Samples};
 use super::memory::{Own, PATIENCE, REFUSED, Shared, Theirs};
 use super::timing::{ROUNDS, SLOW_TURNS, TURNS, each};
 
-/// Samples, where copies are what takes the time: each is of one collective. So many, as what lies in the caches makes copies more than twice as
-/// fast in one as in the next.
+/// Samples, where copies are what takes the time: each is of one collective. So many, as what lies in the
+/// caches makes copies more than twice as fast in one as in the next.
 const BULK_ROUNDS: usize = 200;
 
 /// Measures one collective; all processes of the job call it.
@@ -175,8 +175,8 @@ impl Copy {
     }
 }
 
-/// What a process copies: of which rank, what part of that one's, and where to. Of broadcasts, what it would copy of
-/// each root in turn: nothing of itself.
+/// What a process copies: of which rank, what part of that one's, and where to. Of broadcasts, what it would
+/// copy of each root in turn: nothing of itself.
 fn parts(case: &Case, me: u32) -> Vec<(u32, Range<usize>, Range<usize>)> {
     let (size, n) = (case.size, case.n as u32);
     let part = |rank: u32| size * rank as usize / case.n..size * (rank as usize + 1) / case.n;
@@ -196,12 +196,14 @@ fn parts(case: &Case, me: u32) -> Vec<(u32, Range<usize>, Range<usize>)> {
     }
 }
 
-/// The limit is a copy of those bytes that a process cannot do without, made by all processes at once. What it costs depends on
-/// where they lie: a buffer of its own that a core's cache holds would be copied faster than any collective can be, whose bytes
-/// other cores have written, and which are as many as all processes give and get. So the limit copies the same bytes
-/// of the same memories to the same places as the collective, by memcpy out of heaps, and as the kernel does it out of private memory; it
-/// combines nothing, and nobody waits for another. And all begin anew for each: a process that made several at once would find in
-/// the caches what it copied just before, while those that wait for a core had not evicted it, which no collective can.
+/// The limit is a copy of those bytes that a process cannot do without, made by all processes at once. What
+/// it costs depends on where they lie: a buffer of its own that a core's cache holds would be copied faster
+/// than any collective can be, whose bytes other cores have written, and which are as many as all processes
+/// give and get. So the limit copies the same bytes of the same memories to the same places as the
+/// collective, by memcpy out of heaps, and as the kernel does it out of private memory; it combines nothing,
+/// and nobody waits for another. And all begin anew for each: a process that made several at once would find
+/// in the caches what it copied just before, while those that wait for a core had not evicted it, which no
+/// collective can.
 fn beside_copies(node: &Node, case: &Case, ours: &mut Ours) -> Result<Samples> {
     let mut copies = Copy::all(node, case, ours)?;
     let (mut mine, mut limit) = (Vec::new(), Vec::new());

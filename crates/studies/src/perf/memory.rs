@@ -51,7 +51,8 @@ impl Own {
         })
     }
 
-    /// Where they lie, for peers to read: the words of a pointer into a heap, and otherwise an address in the second.
+    /// Where they lie, for peers to read: the words of a pointer into a heap, and otherwise an address in the
+    /// second.
     pub(super) fn place(&self) -> [u64; 2] {
         match self {
             Own::Heap(array) => array.ptr(0).to_words(),
@@ -67,8 +68,8 @@ impl Own {
 
     pub(super) fn values(&mut self) -> &mut [u64] {
         match self {
-            // SAFETY: peers have a pointer to the array at most to read there (`Own::place`), so that none but this borrow's holder
-            // writes, and the array lives as long as the borrow.
+            // SAFETY: peers have a pointer to the array at most to read there (`Own::place`), so that none
+            // but this borrow's holder writes, and the array lives as long as the borrow.
             Own::Heap(array) => unsafe { std::slice::from_raw_parts_mut(array.as_ptr(), array.len()) },
             Own::Private(words) => words,
         }
@@ -97,7 +98,8 @@ impl Theirs {
     pub(super) fn private(&self, node: &Node, n: usize) -> Result<Vec<Remote>> {
         let mut addrs = vec![0; n];
         node.get_slice(self.words.add(NOTES * 8), &mut addrs)?;
-        // SAFETY: the peer keeps these pieces for measuring alone until the last barrier, and never reads them.
+        // SAFETY: the peer keeps these pieces for measuring alone until the last barrier, and never reads
+        // them.
         Ok(addrs.into_iter().map(|addr| unsafe { Remote::raw(self.words.peer(), addr) }).collect())
     }
 }

@@ -14,8 +14,9 @@ use super::timing::{each, timed};
 pub(super) const SETTINGS: [(&str, &str); 2] =
     [("STANDPIPE_STRATEGY", "firehose"), ("STANDPIPE_PIN", "512K")];
 
-/// Pages that are put to in turn: more than may be held, and few enough for all to stay registered. One more is put to in
-/// between, for the limit. Those that hit, or that go by message as asking would not pay, are left out.
+/// Pages that are put to in turn: more than may be held, and few enough for all to stay registered. One more
+/// is put to in between, for the limit. Those that hit, or that go by message as asking would not pay, are
+/// left out.
 const PAGES: usize = 110;
 
 /// Samples, at most, and how long they are taken.

@@ -43,7 +43,8 @@ pub struct PerfArgs {
     /// Bytes of one piece, of a message's payload, or of each process in a collective; 64K is 65536
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     size: Option<usize>,
-    /// Pieces of a scattered get, or blocks of a strided put (1 or more); or processes of collectives, idle and open (2 to 256)
+    /// Pieces of a scattered get, or blocks of a strided put (1 or more); or processes of collectives, idle
+    /// and open (2 to 256)
     #[arg(short, long, value_name = "N", value_parser = at_least(1_usize))]
     n: Option<usize>,
     /// Memory at the target
@@ -55,8 +56,8 @@ pub struct PerfArgs {
     /// Put all processes on one core
     #[arg(long)]
     same_core: bool,
-    /// How the processes reach each other: shm, ofi or ofi:PROVIDER; over ofi only put, get and put-signal, beside bare libfabric, and miss. Without
-    /// it, as STANDPIPE_TRANSPORT says
+    /// How the processes reach each other: shm, ofi or ofi:PROVIDER; over ofi only put, get and put-signal,
+    /// beside bare libfabric, and miss. Without it, as STANDPIPE_TRANSPORT says
     #[arg(long, value_name = "NAME", value_parser = transport::parse)]
     transport: Option<Transport>,
     /// Print one JSON object instead of a table: of the operation, or with the key `rows` of all of them
@@ -71,8 +72,8 @@ pub(crate) struct WorkerArgs {
     case: String,
 }
 
-/// Measures, and prints what came of it. A bound that does not hold is shown, and is no failure: the machine may be
-/// busy.
+/// Measures, and prints what came of it. A bound that does not hold is shown, and is no failure: the machine
+/// may be busy.
 ///
 /// # Errors
 /// When a measurement cannot be made, or standard output fails.
@@ -232,15 +233,16 @@ fn check(case: &Case) -> Result<()> {
     if op == Op::Am && size > standpipe::MEDIUM_MAX {
         bail!("--size {size}: a message's payload has at most {} bytes", standpipe::MEDIUM_MAX);
     }
-    // Both sides have a heap and pieces of it, and one side as much again to put from or get into; of a collective all have
-    // what they give, what they get, and as much for the limit.
+    // Both sides have a heap and pieces of it, and one side as much again to put from or get into; of a
+    // collective all have what they give, what they get, and as much for the limit.
     let memories = if op.is_collective() { 4 * n } else { 3 * n.saturating_add(1) };
     Ok(machine::check_room(memories.saturating_mul(size) as u64, &format!("measuring {}", describe(case)))?)
 }
 
-/// Jobs that what two processes do with messages or words is measured in, each on a core of its own, each for a fraction of a second. Where in the machine a
-/// job's rings happen to lie makes a third of its time, and its limit's lines lie elsewhere again: so one job's ratio
-/// is a matter of luck, and the medians over all jobs are not.
+/// Jobs that what two processes do with messages or words is measured in, each on a core of its own, each for
+/// a fraction of a second. Where in the machine a job's rings happen to lie makes a third of its time, and
+/// its limit's lines lie elsewhere again: so one job's ratio is a matter of luck, and the medians over all
+/// jobs are not.
 const PLACEMENTS: usize = 9;
 
 /// Runs a case in jobs of its own.
@@ -342,7 +344,8 @@ fn measured(op: Op, ns: f64) -> String {
     }
 }
 
-/// One object: of the one operation that was asked for, or with `rows` of them all; and of build and machine in either case.
+/// One object: of the one operation that was asked for, or with `rows` of them all; and of build and machine
+/// in either case.
 fn to_json(rows: &[Row], one: bool) -> Result<Value> {
     let mut object = match rows {
         [row] if one => serde_json::to_value(row)?,

@@ -56,7 +56,8 @@ pub(super) fn interleave(
     Ok(Samples::new(limit_name, batch, mine, bare))
 }
 
-/// Nanoseconds for one of `times`, to a hundredth: no clock here tells more, and all samples together must fit a line.
+/// Nanoseconds for one of `times`, to a hundredth: no clock here tells more, and all samples together must
+/// fit a line.
 pub(super) fn each(time: Duration, times: u32) -> f64 {
     (100.0 * time.as_nanos() as f64 / f64::from(times)).round() / 100.0
 }

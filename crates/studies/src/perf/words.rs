@@ -97,8 +97,8 @@ pub(super) fn put_signal(node: &Node, case: &Case) -> Result<Option<Samples>> {
     Ok(first.then(|| Samples::new(name, turns, ours, limit)))
 }
 
-/// The time that puts with `signal` take there and back, where `mine` is the counter that the other side's change; so many turns
-/// were before.
+/// The time that puts with `signal` take there and back, where `mine` is the counter that the other side's
+/// change; so many turns were before.
 fn there_and_back(
     node: &Node,
     to: Remote,

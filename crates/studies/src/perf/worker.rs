@@ -53,7 +53,8 @@ pub(super) fn run(case: &Case) -> Result<Option<Samples>> {
     Ok(samples)
 }
 
-/// Binds the process to the core that the case wants, then opens the node, which looks at the cores that it has.
+/// Binds the process to the core that the case wants, then opens the node, which looks at the cores that it
+/// has.
 fn place(case: &Case, open: impl FnOnce() -> Result<Node>) -> Result<Node> {
     let cores = host::core_numbers();
     let rank: usize = std::env::var("STANDPIPE_RANK").ok().and_then(|rank| rank.parse().ok()).unwrap_or(0);
@@ -295,7 +296,8 @@ fn active_messages(node: &Node, case: &Case, served: &AtomicU64) -> Result<Optio
     Ok(first.then(|| Samples::new(name, turns, ours, limit)))
 }
 
-/// Messages that are sent before any is taken. As many fit a lane several times, so that nobody waits for room.
+/// Messages that are sent before any is taken. As many fit a lane several times, so that nobody waits for
+/// room.
 const BURST: u32 = 16;
 const _: () = assert!(BURST as usize * 4 <= baseline::LANE_MESSAGES);
 

@@ -1,8 +1,10 @@
-//! The colours of lines. A name that occurs in several figures has one colour in all of them, and in all reports.
+//! The colours of lines. A name that occurs in several figures has one colour in all of them, and in all
+//! reports.
 
 use plotters::style::RGBColor;
 
-/// Lines that are drawn together, and in other figures without each other: each has the colour of its place here.
+/// Lines that are drawn together, and in other figures without each other: each has the colour of its place
+/// here.
 const TOGETHER: [&[&str]; 3] = [
     &[
         "hardware",
@@ -24,7 +26,8 @@ const TOGETHER: [&[&str]; 3] = [
     ],
 ];
 
-/// The colour of a line of that name, which is the `index`th of its figure: names of no other figure go by their place.
+/// The colour of a line of that name, which is the `index`th of its figure: names of no other figure go by
+/// their place.
 pub(super) fn of(name: &str, index: usize) -> RGBColor {
     let known = TOGETHER.iter().find_map(|names| names.iter().position(|known| *known == name));
     by_place(known.unwrap_or(index))

@@ -1,4 +1,5 @@
-//! What studies' reports are made of: one HTML file each that needs nothing else, with drawings and tables in it.
+//! What studies' reports are made of: one HTML file each that needs nothing else, with drawings and tables in
+//! it.
 
 mod colours;
 pub(crate) mod output;

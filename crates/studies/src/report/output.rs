@@ -109,7 +109,8 @@ impl Drop for Output<'_> {
     }
 }
 
-/// A line of a study's words, in several where it is longer than it may be. Tables are as wide as they may be already.
+/// A line of a study's words, in several where it is longer than it may be. Tables are as wide as they may be
+/// already.
 fn fitted(line: &str, layout: Layout) -> String {
     match line.chars().count() > usize::from(layout.columns) {
         true => wrapped(line, layout),

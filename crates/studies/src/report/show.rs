@@ -142,8 +142,8 @@ impl Show {
     }
 }
 
-/// The name of the file that these costs are in: one that is built in, or the one that is written beside the report
-/// where they were measured.
+/// The name of the file that these costs are in: one that is built in, or the one that is written beside the
+/// report where they were measured.
 fn file_of(costs: &Costs) -> &'static str {
     let named = |name: &&str| Costs::named(name).is_some_and(|known| known.name == costs.name);
     Costs::NAMES.into_iter().find(named).unwrap_or(MEASURED)

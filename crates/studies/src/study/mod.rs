@@ -1,5 +1,5 @@
-//! The papers' figures and tables, and what lies beyond them: in the simulator, and between real processes. Each study is a
-//! module here with one value, and one line in the list of [all](ALL).
+//! The papers' figures and tables, and what lies beyond them: in the simulator, and between real processes.
+//! Each study is a module here with one value, and one line in the list of [all](ALL).
 
 pub(crate) mod firehose;
 pub(crate) mod gups;

@@ -42,8 +42,8 @@ pub(crate) static STUDY: Subcommand<PoliciesArgs> = Subcommand {
 /// Arguments of `standpipe study policies`.
 #[derive(Debug, Args)]
 pub(crate) struct PoliciesArgs {
-    /// Requests whose cache blocks are put, in Mooncake's JSON-lines format; without it, a trace with the same
-    /// statistics is generated
+    /// Requests whose cache blocks are put, in Mooncake's JSON-lines format; without it, a trace with the
+    /// same statistics is generated
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// Requests of the trace
@@ -188,7 +188,8 @@ fn groups(rows: &[Row]) -> impl Iterator<Item = &[Row]> {
     rows.chunks(ORDERS.len())
 }
 
-/// How many times as many registrations each order made as the best one for that workload: the geometric mean.
+/// How many times as many registrations each order made as the best one for that workload: the geometric
+/// mean.
 fn excess(rows: &[Row]) -> [f64; ORDERS.len()] {
     let mut sums = [0.0; ORDERS.len()];
     let mut count = 0;

@@ -12,8 +12,8 @@ use crate::transport::Chosen;
 use crate::work::Bar;
 use crate::{lines, signals};
 
-/// Runs `ranks` processes by their hidden subcommand, which gets the plan as JSON, and gives what each told. `bar` is a
-/// step further with each line of rank 0.
+/// Runs `ranks` processes by their hidden subcommand, which gets the plan as JSON, and gives what each told.
+/// `bar` is a step further with each line of rank 0.
 ///
 /// # Errors
 /// If they cannot be started, or one fails: which, and how, stands on standard error then.

@@ -87,7 +87,8 @@ pub(super) struct Hosts {
 }
 
 impl Hosts {
-    /// Adds a step. What goes to a rank of the same host is computing, and nothing that was computed around it is lost.
+    /// Adds a step. What goes to a rank of the same host is computing, and nothing that was computed around
+    /// it is lost.
     fn add(&self, steps: &mut Vec<(u64, Act)>, rank: u32, compute_ns: u64, act: Act) {
         match act {
             Act::Transfer { peer, len, .. } if peer / self.ranks_each == rank / self.ranks_each => {

@@ -1,4 +1,5 @@
-//! `standpipe study scale`: memory of a node and hit rate from 2 to 16,384 nodes, leases against the even split.
+//! `standpipe study scale`: memory of a node and hit rate from 2 to 16,384 nodes, leases against the even
+//! split.
 
 use std::{
     env, fs,

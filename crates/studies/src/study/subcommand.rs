@@ -14,13 +14,15 @@ pub trait Study: Debug + Sync {
     /// The subcommand with its line of help and its arguments.
     fn command(&self) -> Command;
 
-    /// Whether settings in the environment that cannot be used are refused before it begins. Its ranks would refuse them.
+    /// Whether settings in the environment that cannot be used are refused before it begins. Its ranks would
+    /// refuse them.
     fn checks_settings(&self) -> bool;
 
     /// Runs it with what was given to the subcommand, and writes its report.
     ///
     /// # Errors
-    /// If the arguments do not fit together, the study fails or finds something wrong, or the results cannot be written.
+    /// If the arguments do not fit together, the study fails or finds something wrong, or the results cannot
+    /// be written.
     fn run(&self, given: &ArgMatches) -> Result<ExitCode>;
 }
 

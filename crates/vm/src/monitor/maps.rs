@@ -68,8 +68,8 @@ impl Maps {
     fn query(&self, addr: u64) -> Result<Mapping, Errno> {
         let size = size_of::<Query>() as u64;
         let mut query = Query { size, flags: COVERING_OR_NEXT, addr, ..Query::default() };
-        // SAFETY: the request's structure, whose size it names and which is ours alone; it asks for no text, so that no
-        // other memory is written.
+        // SAFETY: the request's structure, whose size it names and which is ours alone; it asks for no text,
+        // so that no other memory is written.
         if unsafe { libc::ioctl(self.0.as_raw_fd(), QUERY.into(), &raw mut query) } < 0 {
             return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO));
         }

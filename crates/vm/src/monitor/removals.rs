@@ -1,9 +1,9 @@
 //! Removals of pages (`MADV_DONTNEED` and its kin) that were announced and may not be over.
 //!
-//! The kernel announces a removal, lets its caller go on when the announcement is read, and only then takes the pages
-//! away. What is pinned between is stale when the removal is over, and nothing tells when that is. So memory under an
-//! announced removal is not to be kept registered until the removal is *shown* to be over: when each thread of the process
-//! has been seen elsewhere since ([`super::threads`]).
+//! The kernel announces a removal, lets its caller go on when the announcement is read, and only then takes
+//! the pages away. What is pinned between is stale when the removal is over, and nothing tells when that is.
+//! So memory under an announced removal is not to be kept registered until the removal is *shown* to be over:
+//! when each thread of the process has been seen elsewhere since ([`super::threads`]).
 //!
 //! Until then the range stays in doubt. That costs time, never truth: its transfers are not kept registered.
 
@@ -14,7 +14,8 @@ use crate::sync::{AtomicU64, Ordering};
 /// Ranges in doubt at a time; if there are more, some are taken together with what lies between.
 pub(super) const RANGES: usize = 64;
 
-/// The ranges in doubt, for all to see. Whole only between two looks at a sequence word that found it even and the same.
+/// The ranges in doubt, for all to see. Whole only between two looks at a sequence word that found it even
+/// and the same.
 pub(super) struct InDoubt {
     count: AtomicU64,
     ranges: [Shown; RANGES],
@@ -91,7 +92,8 @@ impl Removal {
     }
 }
 
-/// Takes note of one more removal, and forgets those up to `over`. Allocates nothing, if there is room for [`RANGES`].
+/// Takes note of one more removal, and forgets those up to `over`. Allocates nothing, if there is room for
+/// [`RANGES`].
 pub(super) fn add(removals: &mut Vec<Removal>, mut new: Removal, over: u64) {
     removals.retain(|removal| removal.last > over);
     while let Some(at) = removals.iter().position(|old| old.start < new.end && new.start < old.end) {

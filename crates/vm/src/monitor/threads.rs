@@ -1,11 +1,13 @@
 //! Up to which removal of pages every thread has been seen elsewhere.
 //!
-//! A thread that removes pages is in one of a few system calls until they are gone. So a thread that is seen to sleep in
-//! another call after a removal was announced is not in that removal: it never was, or has returned. When this is so of
-//! all threads, the removal is over. Each need be seen but once, in its own time.
+//! A thread that removes pages is in one of a few system calls until they are gone. So a thread that is seen
+//! to sleep in another call after a removal was announced is not in that removal: it never was, or has
+//! returned. When this is so of all threads, the removal is over. Each need be seen but once, in its own
+//! time.
 //!
-//! Nothing else tells the end of a removal. A page that was there and is not was perhaps taken by another thread, or by
-//! the kernel; and where nothing is mapped, something else may be mapped before the removal goes on, and be emptied by it.
+//! Nothing else tells the end of a removal. A page that was there and is not was perhaps taken by another
+//! thread, or by the kernel; and where nothing is mapped, something else may be mapped before the removal
+//! goes on, and be emptied by it.
 
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
@@ -20,8 +22,8 @@ use crate::host::kernel_release;
 /// Bytes for the names of all threads, which must be read by one call: some 2,000 of them.
 const NAMES: usize = 64 << 10;
 
-/// From one look to the next passes so many times the processor time of the first: where that showed that all removals are
-/// over, and where it was in vain.
+/// From one look to the next passes so many times the processor time of the first: where that showed that all
+/// removals are over, and where it was in vain.
 const PAUSE: u32 = 5;
 const PAUSE_IN_VAIN: u32 = 20;
 
@@ -77,9 +79,9 @@ impl Threads {
         Ok(threads)
     }
 
-    /// The last removal that is over, as all before it, or 0. `announced`: how many have been; `never`: a thread that
-    /// removes nothing. The caller is in no removal either. To look takes some ten microseconds a thread; who asks
-    /// again too soon is told 0.
+    /// The last removal that is over, as all before it, or 0. `announced`: how many have been; `never`: a
+    /// thread that removes nothing. The caller is in no removal either. To look takes some ten microseconds a
+    /// thread; who asks again too soon is told 0.
     pub(super) fn over(&mut self, announced: u64, never: u32) -> u64 {
         let now = Instant::now();
         if !self.are_all || self.next.is_some_and(|next| now < next) {
@@ -119,8 +121,8 @@ impl Threads {
                 break;
             }
         }
-        // The kernel stops listing at a thread that ends meanwhile. It then names fewer threads than it had counted before, as
-        // new threads come last. (Two of the links are the folder's own.)
+        // The kernel stops listing at a thread that ends meanwhile. It then names fewer threads than it had
+        // counted before, as new threads come last. (Two of the links are the folder's own.)
         (threads.len() + 2 >= links).then_some(threads)
     }
 
@@ -145,7 +147,8 @@ impl Threads {
     }
 }
 
-/// How long this thread has had a processor. By the C library: rustix looks for the kernel's own page of code, which valgrind hides.
+/// How long this thread has had a processor. By the C library: rustix looks for the kernel's own page of
+/// code, which valgrind hides.
 fn processor_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes one `timespec`, which is borrowed here for as long as the call takes.
@@ -154,8 +157,8 @@ fn processor_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Whether io_uring's workers are threads of the process that they work for: since Linux 5.12. Before, they are in no list of its
-/// threads.
+/// Whether io_uring's workers are threads of the process that they work for: since Linux 5.12. Before, they
+/// are in no list of its threads.
 fn workers_are_threads(release: &str) -> bool {
     let mut numbers = release.split(|letter: char| !letter.is_ascii_digit()).map(str::parse::<u32>);
     matches!((numbers.next(), numbers.next()), (Some(Ok(major)), Some(Ok(minor))) if (major, minor) >= (5, 12))
@@ -164,15 +167,15 @@ fn workers_are_threads(release: &str) -> bool {
 /// In `syscall` the kernel writes this of a thread that has ended.
 const IN_NO_CALL: &[u8] = b"-1 0x0 0x0\n";
 
-/// Whether this, which the kernel says of a thread in `stat`, is of one that has ended: after its name, which may have any
-/// letters, comes its state.
+/// Whether this, which the kernel says of a thread in `stat`, is of one that has ended: after its name, which
+/// may have any letters, comes its state.
 fn has_ended(stat: &[u8]) -> bool {
     let name_end = stat.iter().rposition(|byte| *byte == b')');
     name_end.and_then(|at| stat.get(at + 2)).is_some_and(|state| matches!(state, b'Z' | b'X'))
 }
 
-/// What the kernel says of a thread: `running`, or the number of its call in decimal, six arguments, the stack pointer
-/// and the program counter.
+/// What the kernel says of a thread: `running`, or the number of its call in decimal, six arguments, the
+/// stack pointer and the program counter.
 fn sleeps_elsewhere(text: &[u8]) -> bool {
     let Ok(text) = str::from_utf8(text) else { return false };
     let words: Vec<&str> = text.split_ascii_whitespace().collect();

@@ -98,8 +98,8 @@ impl Uffd {
     pub(super) fn register(&self, start: u64, end: u64) -> Result<(), Errno> {
         let range = Range { start, len: end - start };
         let mut register = Register { range, mode: MODE_WRITE_PROTECT, ioctls: 0 };
-        // SAFETY: the request's structure, which lives and is ours alone for the call. Nothing but this process's
-        // bookkeeping of the mappings changes: no byte, and no page.
+        // SAFETY: the request's structure, which lives and is ours alone for the call. Nothing but this
+        // process's bookkeeping of the mappings changes: no byte, and no page.
         called(unsafe { libc::ioctl(self.0.as_raw_fd(), REGISTER.into(), &raw mut register) })
     }
 

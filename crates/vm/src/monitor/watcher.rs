@@ -1,7 +1,8 @@
 //! The thread that reads what the kernel tells.
 //!
-//! Whoever changes watched memory waits until this thread has read of it, and may hold any lock meanwhile, malloc's
-//! among them. So it allocates nothing, takes no lock, logs nothing, changes no mapping, and never panics.
+//! Whoever changes watched memory waits until this thread has read of it, and may hold any lock meanwhile,
+//! malloc's among them. So it allocates nothing, takes no lock, logs nothing, changes no mapping, and never
+//! panics.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;

@@ -4,8 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 pub(crate) const PAGE: u64 = 4096;
 
-/// Far below where the kernel puts mappings that ask for no place, and memory of the program's in the sanitizers' plans.
-/// (A hole that a change leaves must stay one until it is filled: another test's thread may map something meanwhile.)
+/// Far below where the kernel puts mappings that ask for no place, and memory of the program's in the
+/// sanitizers' plans. (A hole that a change leaves must stay one until it is filled: another test's thread
+/// may map something meanwhile.)
 static NEXT: AtomicU64 = AtomicU64::new(0x5800_0000_0000);
 
 /// Addresses that nobody else's mappings come to lie at, at first private anonymous memory.

@@ -1,4 +1,5 @@
-//! The smallest cache of registrations that must hold the law: whoever transfers after a change gets the new bytes.
+//! The smallest cache of registrations that must hold the law: whoever transfers after a change gets the new
+//! bytes.
 
 use std::sync::{Arc, Mutex};
 
@@ -53,8 +54,8 @@ impl Cache {
         Some(Arc::new(Cache { state: Mutex::new(state), copy }))
     }
 
-    /// Fills `into` from `addr` on: from pinned pages if they may be kept, otherwise as a message would. Whether there was
-    /// anything.
+    /// Fills `into` from `addr` on: from pinned pages if they may be kept, otherwise as a message would.
+    /// Whether there was anything.
     pub(crate) fn transfer(&self, addr: u64, into: &mut [u8]) -> bool {
         let mut state = self.state.lock().expect("no panic");
         let end = addr + into.len() as u64;

@@ -62,7 +62,8 @@ fn gap_guards_are_installed_untold_and_stale_bytes_are_read() {
 fn gap_shmat_over_watched_memory_is_untold_and_stale_bytes_are_read() {
     let mut has_segments = true;
     let found = after(true, |area| {
-        // SAFETY: a segment of this test's own replaces what is mapped in the area, which is the test's alone.
+        // SAFETY: a segment of this test's own replaces what is mapped in the area, which is the test's
+        // alone.
         unsafe {
             let id = libc::shmget(libc::IPC_PRIVATE, area.len(), 0o600);
             has_segments = libc::shmat(id, area.start(), libc::SHM_REMAP) == area.start();
@@ -86,10 +87,12 @@ fn gap_memory_that_is_protected_is_still_reached() {
     assert!(found.is_none_or(|byte| byte == OLD));
 }
 
-/// Watched memory can be unmapped when nobody watches any more, even while a child has the descriptors of before.
+/// Watched memory can be unmapped when nobody watches any more, even while a child has the descriptors of
+/// before.
 #[test]
 fn who_stops_watching_leaves_nothing_watched() {
-    // The other tests share this process's monitor, so that it goes only if this test is alone; either way this ends.
+    // The other tests share this process's monitor, so that it goes only if this test is alone; either way
+    // this ends.
     let Ok(monitor) = Monitor::of_process() else { return };
     let area = Area::new(PAGES);
     assert_eq!(monitor.watch(area.addr, area.len), Ok(()));

@@ -1,6 +1,6 @@
-//! Memory that changes under a cache of registrations, one test a way to change it, while other threads transfer the same
-//! memory: whoever transfers after a change gets the new bytes. The pins are real, so that a cache that is not told reads
-//! the old ones.
+//! Memory that changes under a cache of registrations, one test a way to change it, while other threads
+//! transfer the same memory: whoever transfers after a change gets the new bytes. The pins are real, so that
+//! a cache that is not told reads the old ones.
 //!
 //! `STANDPIPE_CHANGE_ROUNDS` says how often each test changes memory.
 

@@ -1,6 +1,7 @@
 //! A removal of pages, and what another thread does to some of them meanwhile.
 //!
-//! The kernel lets go of whoever removes pages before it takes them away. So anything may happen to them in between.
+//! The kernel lets go of whoever removes pages before it takes them away. So anything may happen to them in
+//! between.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
@@ -67,15 +68,16 @@ impl Pair {
         format!("DONTNEED and {}, {}", self.other.name, self.part.0)
     }
 
-    /// How often it is to be made. A process with many pinned pages takes long to fork, as all of these are copied then.
+    /// How often it is to be made. A process with many pinned pages takes long to fork, as all of these are
+    /// copied then.
     pub(crate) fn rounds(&self) -> u32 {
         let long = std::env::var("STANDPIPE_CHANGE_ROUNDS").map(|rounds| rounds.parse().expect("a number"));
         let rounds = long.map_or(ROUNDS, |rounds: u32| rounds.div_ceil(2));
         if self.other.name == "fork" { rounds.div_ceil(5) } else { rounds }
     }
 
-    /// Removes the area's pages, and has another thread change the pair's part of it between the announcement and the
-    /// removal itself. `meanwhile` is called again and again until both have returned.
+    /// Removes the area's pages, and has another thread change the pair's part of it between the announcement
+    /// and the removal itself. `meanwhile` is called again and again until both have returned.
     pub(crate) fn change(&self, area: &Area, mut meanwhile: impl FnMut()) {
         let Range { start, end } = self.part.1;
         let part = Area { addr: area.addr + start * PAGE, len: (end - start) * PAGE, is_borrowed: true };
@@ -91,7 +93,8 @@ impl Pair {
     }
 }
 
-/// How long a removal is held up when the other change has been made, so that others can pin what is about to go.
+/// How long a removal is held up when the other change has been made, so that others can pin what is about to
+/// go.
 const HELD_UP: Duration = Duration::from_micros(500);
 
 /// A wait for what has not come by then ends: the round shows less.
@@ -119,7 +122,8 @@ impl Removal {
         try_to_advise(area, libc::MADV_DONTNEED);
     }
 
-    /// Takes the processor when a removal is announced, and gives it back when the other change has been made for a while.
+    /// Takes the processor when a removal is announced, and gives it back when the other change has been made
+    /// for a while.
     fn hold_up(&self) {
         within(PATIENCE, || self.thread.load(Ordering::SeqCst) > 0);
         let thread = self.thread.load(Ordering::SeqCst);
@@ -168,7 +172,8 @@ fn be_scheduled(thread: i32, policy: i32) {
 
 /// If it may, this thread stays on that processor.
 fn stay_on(processor: usize) {
-    // SAFETY: a set of processors is numbers, of which zero is none; it lives for the call, which concerns this thread.
+    // SAFETY: a set of processors is numbers, of which zero is none; it lives for the call, which concerns
+    // this thread.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(processor, &mut set);
@@ -239,7 +244,8 @@ fn grown(part: &Area) {
 }
 
 fn resize(part: &Area, from: usize, to: usize) -> bool {
-    // SAFETY: the area is this test's alone, nothing in it is borrowed, and what it grows into is a hole of its own.
+    // SAFETY: the area is this test's alone, nothing in it is borrowed, and what it grows into is a hole of
+    // its own.
     unsafe { libc::mremap(part.start(), from, to, 0) == part.start() }
 }
 

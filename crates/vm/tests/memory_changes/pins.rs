@@ -1,5 +1,5 @@
-//! Real pins without a network card: io_uring's fixed buffers hold the very pages that they were registered with, as a
-//! card does, whatever is mapped at their addresses later.
+//! Real pins without a network card: io_uring's fixed buffers hold the very pages that they were registered
+//! with, as a card does, whatever is mapped at their addresses later.
 
 use std::io::Read;
 use std::os::fd::AsRawFd;
@@ -15,8 +15,8 @@ const SLOTS: u32 = 512;
 pub(crate) struct Pins {
     ring: IoUring,
     free: Vec<u16>,
-    /// What is read from pinned pages passes through here. (A file in memory would need a thread of the kernel's, which
-    /// stays: nobody could say that it removes no pages.)
+    /// What is read from pinned pages passes through here. (A file in memory would need a thread of the
+    /// kernel's, which stays: nobody could say that it removes no pages.)
     into_sink: UnixStream,
     sink: UnixStream,
 }
@@ -59,8 +59,8 @@ impl Pins {
 
     /// Does one operation, and returns what became of it.
     pub(crate) fn run(&mut self, entry: &squeue::Entry) -> i32 {
-        // SAFETY: the queue is empty; the entry names pinned pages or addresses that the kernel checks, and has ended when
-        // this returns.
+        // SAFETY: the queue is empty; the entry names pinned pages or addresses that the kernel checks, and
+        // has ended when this returns.
         unsafe { self.ring.submission().push(entry) }.expect("there is room");
         self.ring.submit_and_wait(1).expect("a submission");
         self.ring.completion().next().expect("waited for").result()
@@ -68,8 +68,8 @@ impl Pins {
 
     fn fill(&mut self, slot: u16, addr: u64, len: u64) -> bool {
         let buffer = libc::iovec { iov_base: addr as *mut _, iov_len: len as usize };
-        // SAFETY: the kernel checks the range, and pins its pages until the slot is filled anew; only what is pinned is
-        // reached by it, by `read`, never written.
+        // SAFETY: the kernel checks the range, and pins its pages until the slot is filled anew; only what is
+        // pinned is reached by it, by `read`, never written.
         unsafe { self.ring.submitter().register_buffers_update(slot.into(), &[buffer], None) }.is_ok()
     }
 }

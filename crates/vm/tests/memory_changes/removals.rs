@@ -39,8 +39,8 @@ fn is_right_after(pair: &Pair, cache: &Cache, round: u32) -> bool {
     bytes.iter().all(|found| *found == byte)
 }
 
-/// Where all other threads sleep, who removes pages has them kept again soon, and finds what was written since. In a
-/// process of its own, as other tests' threads run.
+/// Where all other threads sleep, who removes pages has them kept again soon, and finds what was written
+/// since. In a process of its own, as other tests' threads run.
 #[test]
 fn removals_are_over_where_all_others_sleep() {
     const ALONE: &str = "STANDPIPE_TEST_ALONE";

@@ -111,7 +111,8 @@ fn removing_pages_by_io_uring() {
     });
 }
 
-/// The parent's writes after a fork go to pages that the child does not see, and these must be the pinned ones.
+/// The parent's writes after a fork go to pages that the child does not see, and these must be the pinned
+/// ones.
 #[test]
 fn forking_and_writing() {
     holds("fork", |area, cache| {
@@ -184,13 +185,15 @@ fn ending_threads() {
 #[test]
 fn moving_the_break() {
     const BYTES: u64 = PAGES * PAGE;
-    // SAFETY: what lies above the break is nobody's, and the C library bears it when others move the break up.
+    // SAFETY: what lies above the break is nobody's, and the C library bears it when others move the break
+    // up.
     let old = unsafe { libc::sbrk((BYTES + PAGE) as isize) } as u64;
     let (first, top) = (old.next_multiple_of(PAGE), old + BYTES + PAGE);
     let mut moved = 0;
     let added = || Area { addr: first, len: BYTES, is_borrowed: true };
     holds_at("brk", added, |area, _| {
-        // SAFETY: it is set down and up again only while it is where it was set, so that what goes is the area.
+        // SAFETY: it is set down and up again only while it is where it was set, so that what goes is the
+        // area.
         unsafe {
             if libc::sbrk(0) as u64 == top {
                 let down = area.addr as isize - top as isize;

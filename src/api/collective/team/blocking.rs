@@ -48,8 +48,9 @@ impl Team {
     /// Other than [`Node::barrier`](crate::Node::barrier) it waits for no puts.
     ///
     /// # Errors
-    /// [`Error::PeerLost`] when a member cannot come any more, then and ever after; [`Error::Team`] and [`Error::Differ`];
-    /// [`Error::Timeout`]; [`Error::InHandler`]; and at the first contact with a member what [`Node::connect`](crate::Node::connect) says.
+    /// [`Error::PeerLost`] when a member cannot come any more, then and ever after; [`Error::Team`] and
+    /// [`Error::Differ`]; [`Error::Timeout`]; [`Error::InHandler`]; and at the first contact with a member
+    /// what [`Node::connect`](crate::Node::connect) says.
     pub fn barrier(&self) -> Result<(), Error> {
         let buffers = Buffers { input: None, output: &mut [], scratch: &mut [] };
         self.run::<u8>(&Collective::Barrier, buffers, &mut nothing)
@@ -66,8 +67,8 @@ impl Team {
         self.run(&what, Buffers { input: None, output: values, scratch: &mut [] }, &mut nothing)
     }
 
-    /// Gives the root as many values of each member, in the order of members. `into` must have room for them at the root,
-    /// and is not used elsewhere.
+    /// Gives the root as many values of each member, in the order of members. `into` must have room for them
+    /// at the root, and is not used elsewhere.
     ///
     /// # Errors
     /// As for [`Team::broadcast`], and [`Error::Length`].
@@ -80,8 +81,8 @@ impl Team {
         self.run(&what, Buffers { input: Some(from), output: into, scratch: &mut [] }, &mut nothing)
     }
 
-    /// Gives each member as many of the root's values, the first ones to the first. `from` must be as long at the root, and
-    /// is not used elsewhere.
+    /// Gives each member as many of the root's values, the first ones to the first. `from` must be as long at
+    /// the root, and is not used elsewhere.
     ///
     /// # Errors
     /// As for [`Team::gather`].
@@ -104,8 +105,8 @@ impl Team {
         self.run(&what, Buffers { input: Some(from), output: into, scratch: &mut [] }, &mut nothing)
     }
 
-    /// Gives each member as many values of each: of `from` the first ones go to the first member, and `into` gets what
-    /// the first member has for this one first.
+    /// Gives each member as many values of each: of `from` the first ones go to the first member, and `into`
+    /// gets what the first member has for this one first.
     ///
     /// # Errors
     /// As for [`Team::all_gather`]; both lengths must be the same, and as many values for each member.
@@ -117,10 +118,12 @@ impl Team {
         self.run(&what, Buffers { input: Some(from), output: into, scratch: &mut [] }, &mut nothing)
     }
 
-    /// As [`Team::all_to_all`], with `sends[i]` values for member `i`, and `receives[i]` from it, one after the other.
+    /// As [`Team::all_to_all`], with `sends[i]` values for member `i`, and `receives[i]` from it, one after
+    /// the other.
     ///
     /// # Errors
-    /// As for [`Team::all_gather`]; there must be a number for each member, and they must add up to the values.
+    /// As for [`Team::all_gather`]; there must be a number for each member, and they must add up to the
+    /// values.
     pub fn all_to_all_v<T: Pod>(
         &self,
         from: &[T],
@@ -151,8 +154,8 @@ impl Team {
         Ok(Collective::AllToAllV { sends: bytes(sends), receives: bytes(receives) })
     }
 
-    /// Combines all members' values, each with those at the same place, and gives the root the result. `into` must be as
-    /// long as `from` there, and is not used elsewhere.
+    /// Combines all members' values, each with those at the same place, and gives the root the result. `into`
+    /// must be as long as `from` there, and is not used elsewhere.
     ///
     /// # Errors
     /// As for [`Team::gather`].
@@ -166,10 +169,11 @@ impl Team {
         self.reduce_by(from, into, root, elements(from, reduction), &mut { reduction })
     }
 
-    /// As [`Team::reduce`], by a function of the caller's, which combines each value of its first argument with that at
-    /// the same place of its second, and leaves the result in the first. It must be associative, and the same at all members;
-    /// operands are combined in the order of members, so that it need not be commutative. It runs on this thread, for
-    /// parts of the values at a time. A panic in it gives the team up.
+    /// As [`Team::reduce`], by a function of the caller's, which combines each value of its first argument
+    /// with that at the same place of its second, and leaves the result in the first. It must be associative,
+    /// and the same at all members; operands are combined in the order of members, so that it need not be
+    /// commutative. It runs on this thread, for parts of the values at a time. A panic in it gives the team
+    /// up.
     ///
     /// # Errors
     /// As for [`Team::gather`].

@@ -10,7 +10,8 @@ use engine::{MemId, Place};
 use crate::api::collective::reduction::Combine;
 use crate::transport::peers::Near;
 
-/// What a collective works on. The engine's peers read it, and the engine writes it, between the steps that are done here.
+/// What a collective works on. The engine's peers read it, and the engine writes it, between the steps that
+/// are done here.
 pub(super) struct Buffers<'a, T> {
     /// `None`: what is given lies where the result will be.
     pub(super) input: Option<&'a [T]>,
@@ -61,7 +62,8 @@ impl<T: Pod> Buffers<'_, T> {
         }
     }
 
-    /// The part of what is given that is this member's, unless the results take its place, and the part for these.
+    /// The part of what is given that is this member's, unless the results take its place, and the part for
+    /// these.
     pub(super) fn operands(&mut self, own: Span, into: Span) -> (Option<&[T]>, &mut [T]) {
         assert!(own.memory == Memory::In, "plans fold what is given");
         let given = self.input.map(|input| &input[elements::<T>(own)]);
@@ -95,7 +97,8 @@ impl<T: Pod> Buffers<'_, T> {
         }
     }
 
-    /// Their bytes, to be kept by the engine, if these are little enough. `kept` is memory of an earlier collective's.
+    /// Their bytes, to be kept by the engine, if these are little enough. `kept` is memory of an earlier
+    /// collective's.
     pub(super) fn keep(&self, mut kept: Kept, scratch: u64) -> Kept {
         kept.hold(self.input.map(bytemuck::cast_slice), bytemuck::cast_slice(self.output), scratch);
         kept

@@ -24,7 +24,8 @@ pub(super) fn do_step<T: Pod>(
     };
     let given = core.engine().folded(op);
     let (own, result) = buffers.operands(own, into);
-    // A slice of the caller's may lie in a peer's heap, if it was made of a bare pointer: then nothing is combined.
+    // A slice of the caller's may lie in a peer's heap, if it was made of a bare pointer: then nothing is
+    // combined.
     let folded =
         reached(&core.peers, &given, into.len).is_some_and(|given| combine.fold(own, result, &given).is_ok());
     match folded {
@@ -33,7 +34,8 @@ pub(super) fn do_step<T: Pod>(
     }
 }
 
-/// Where in which heap, for so many bytes of each of these; `None` if some do not lie in a heap that is mapped here.
+/// Where in which heap, for so many bytes of each of these; `None` if some do not lie in a heap that is
+/// mapped here.
 fn reached<'a>(peers: &'a Peers, given: &[(Rank, Place)], len: u64) -> Option<Vec<(&'a SharedMemory, u64)>> {
     given.iter().map(|(rank, place)| peers.near().get(*rank)?.in_heap(*place, len)).collect()
 }

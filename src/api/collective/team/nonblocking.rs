@@ -32,10 +32,12 @@ type Combining<T> = Box<dyn Combine<T> + Send>;
 
 /// A collective under way, and the memory that it uses.
 ///
-/// Awaiting it and [`wait`](TeamEvent::wait) give the result. Dropping it lets the collective go on, with its memory kept
-/// as long as that is needed, and [`Node::quiet`](crate::Node::quiet), which does not wait for it, report its failure once it has failed.
-/// Other members wait until this one goes on, which it does in any call that waits, and by the progress thread that an await starts. Where
-/// [`ProgressThread::Off`](crate::ProgressThread::Off) rules that out, they wait until this one's task is polled.
+/// Awaiting it and [`wait`](TeamEvent::wait) give the result. Dropping it lets the collective go on, with its
+/// memory kept as long as that is needed, and [`Node::quiet`](crate::Node::quiet), which does not wait for
+/// it, report its failure once it has failed. Other members wait until this one goes on, which it does in any
+/// call that waits, and by the progress thread that an await starts. Where
+/// [`ProgressThread::Off`](crate::ProgressThread::Off) rules that out, they wait until this one's task is
+/// polled.
 #[must_use = "dropping the event leaves the collective's failure to the next `quiet`"]
 pub struct TeamEvent<T: Pod + Send> {
     event: Event<()>,
@@ -74,8 +76,8 @@ impl<T: Pod + Send> LocalSteps for Owned<T> {
             if next.is_none() {
                 break;
             }
-            // One thread at a time is at these steps, and looks once more when it has let go. It may be this one, in the
-            // caller's function.
+            // One thread at a time is at these steps, and looks once more when it has let go. It may be this
+            // one, in the caller's function.
             let mut memory = match self.memory.try_lock() {
                 Ok(memory) => memory,
                 Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -114,7 +116,8 @@ impl<T: Pod + Send> TeamEvent<T> {
         self.event.is_complete()
     }
 
-    /// Waits at most `time` for the collective to end here, and says whether it has; it goes on if it has not.
+    /// Waits at most `time` for the collective to end here, and says whether it has; it goes on if it has
+    /// not.
     ///
     /// # Errors
     /// [`Error::InHandler`] in a handler, if it has not ended yet.
@@ -122,9 +125,9 @@ impl<T: Pod + Send> TeamEvent<T> {
         self.event.wait_at_most(time)
     }
 
-    /// Waits until the collective has ended here, and gives how it ended and the values: the result where it ended well and
-    /// this member gets one, and anything otherwise. When the node's timeout passes first, and in a handler, it is given up,
-    /// and the team's collectives with it.
+    /// Waits until the collective has ended here, and gives how it ended and the values: the result where it
+    /// ended well and this member gets one, and anything otherwise. When the node's timeout passes first, and
+    /// in a handler, it is given up, and the team's collectives with it.
     pub fn wait(self) -> (Result<(), Error>, Vec<T>) {
         let TeamEvent { event, owned, team } = self;
         let (result, ()) = event.wait();

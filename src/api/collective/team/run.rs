@@ -28,8 +28,8 @@ impl Team {
         if root < self.size() { Ok(()) } else { Err(Error::NoSuchRoot { root, size: self.size() }) }
     }
 
-    /// Connects to those that this member talks to in a plan. Who is lost is the engine's to judge; others must not wait for
-    /// the connection while a lock is held.
+    /// Connects to those that this member talks to in a plan. Who is lost is the engine's to judge; others
+    /// must not wait for the connection while a lock is held.
     fn meet(&self, plan: &Plan) -> Result<(), Error> {
         for member in plan.partners() {
             let Some(rank) = self.job_rank(member) else { continue };
@@ -151,8 +151,8 @@ impl Team {
         Ok(())
     }
 
-    /// A collective of a few bytes by its rounds alone, as long as their messages come while it polls. `None`: it is none, or must be
-    /// begun otherwise.
+    /// A collective of a few bytes by its rounds alone, as long as their messages come while it polls.
+    /// `None`: it is none, or must be begun otherwise.
     fn by_rounds<T: Pod>(
         &self,
         what: &Collective,
@@ -194,7 +194,8 @@ impl Team {
         Some(Exchange::GoesOn)
     }
 
-    /// The plan where others get out of a stage what they would need the kernel's help for, and its scratch memory then.
+    /// The plan where others get out of a stage what they would need the kernel's help for, and its scratch
+    /// memory then.
     pub(super) fn staged<T: Pod>(
         &self,
         what: &Collective,
@@ -202,8 +203,8 @@ impl Team {
         buffers: &Buffers<'_, T>,
     ) -> (Arc<Plan>, Option<Scratch>) {
         let core = &self.node.core;
-        // What goes over a network is copied on its way as it is. And all who map the heap could look into a stage: where not all is
-        // exposed, nothing that is not theirs may lie there.
+        // What goes over a network is copied on its way as it is. And all who map the heap could look into a
+        // stage: where not all is exposed, nothing that is not theirs may lie there.
         if core.has_network() || core.peers.own().identity.ranges_only {
             return (plan, None);
         }
@@ -325,8 +326,8 @@ pub(super) fn said(core: &NodeCore, team: TeamId, error: Error) -> Error {
     }
 }
 
-/// Scratch memory of that many bytes: in what the team has kept, made larger if need be, or of its own where that would be
-/// much, or does not suit the type. New memory costs a fault a page.
+/// Scratch memory of that many bytes: in what the team has kept, made larger if need be, or of its own where
+/// that would be much, or does not suit the type. New memory costs a fault a page.
 fn scratch<'a, T: Pod>(spare: &'a mut Vec<u128>, fresh: &'a mut Vec<T>, bytes: u64) -> &'a mut [T] {
     let values = (bytes as usize).div_ceil(size_of::<T>());
     let words = (values * size_of::<T>()).div_ceil(size_of::<u128>());
@@ -341,7 +342,8 @@ fn scratch<'a, T: Pod>(spare: &'a mut Vec<u128>, fresh: &'a mut Vec<T>, bytes: u
     &mut bytemuck::cast_slice_mut(&mut spare[..words])[..values]
 }
 
-/// Ends a collective that is still under way when the wait for it ends early, be it by a panic of the caller's function.
+/// Ends a collective that is still under way when the wait for it ends early, be it by a panic of the
+/// caller's function.
 struct GivenUp<'a> {
     team: &'a Team,
     op: OpId,

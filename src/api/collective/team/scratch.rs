@@ -1,4 +1,5 @@
-//! Scratch memory of collectives in this process's heap, where the members of its host reach it without the kernel's help.
+//! Scratch memory of collectives in this process's heap, where the members of its host reach it without the
+//! kernel's help.
 
 use std::sync::{Arc, Mutex};
 

@@ -1,5 +1,5 @@
-//! The broker's loop: sleeps until something happens at the listener, an unauthenticated connection, a member's connection or a member's
-//! process, and never waits for anyone in particular.
+//! The broker's loop: sleeps until something happens at the listener, an unauthenticated connection, a
+//! member's connection or a member's process, and never waits for anyone in particular.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -51,8 +51,8 @@ pub(super) struct Terms {
     pub(super) launcher_pid: u32,
 }
 
-/// Tells the launcher of ranks whose processes have ended, and that no member reaches by number any more: those numbers may
-/// become others'.
+/// Tells the launcher of ranks whose processes have ended, and that no member reaches by number any more:
+/// those numbers may become others'.
 #[derive(Debug)]
 pub(crate) struct Forgotten {
     ranks: Mutex<Vec<u32>>,
@@ -82,8 +82,8 @@ impl AsFd for Forgotten {
     }
 }
 
-/// The ranks whose process or connection has gone, or that have taken leave, each once, in the order in which the broker noticed:
-/// it does before any member hears of it.
+/// The ranks whose process or connection has gone, or that have taken leave, each once, in the order in which
+/// the broker noticed: it does before any member hears of it.
 pub(super) type Departed = Mutex<Vec<u32>>;
 
 pub(super) struct Service {
@@ -94,7 +94,8 @@ pub(super) struct Service {
     watchers: Watchers,
     inbox: Receiver<Command>,
     waker: Arc<Waker>,
-    /// Ranks whose processes have ended, as the launcher says, and of which it is to be told once they are forgotten.
+    /// Ranks whose processes have ended, as the launcher says, and of which it is to be told once they are
+    /// forgotten.
     ended: BTreeSet<u32>,
     forgotten: Arc<Forgotten>,
     departed: Arc<Departed>,
@@ -111,7 +112,8 @@ struct Member {
 }
 
 impl Member {
-    /// Whether a leave is among the letters that a member whose connection has gone had sent, which are at most so many.
+    /// Whether a leave is among the letters that a member whose connection has gone had sent, which are at
+    /// most so many.
     fn has_taken_leave(&self, letters_max: usize) -> bool {
         (0..letters_max)
             .map_while(|_| match receive(&self.line.socket) {
@@ -255,8 +257,8 @@ impl Service {
         std::ops::ControlFlow::Continue(())
     }
 
-    /// A process that the launcher started has ended. If another process has joined in its stead (a shell started
-    /// it, say), that one's end is what counts.
+    /// A process that the launcher started has ended. If another process has joined in its stead (a shell
+    /// started it, say), that one's end is what counts.
     fn ended(&mut self, rank: u32, pid: u32, how: How) {
         self.serve(rank);
         if self.roster.pid(rank).is_some_and(|joined| joined != pid) {

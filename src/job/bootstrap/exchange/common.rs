@@ -17,7 +17,8 @@ pub(crate) trait Exchange: Send + Sync {
     /// Processes in the job.
     fn size(&self) -> u32;
 
-    /// This process's own address in the connection by which it has met that one, if it has, and still has one.
+    /// This process's own address in the connection by which it has met that one, if it has, and still has
+    /// one.
     fn met_at(&self, _rank: u32) -> Option<SocketAddr> {
         None
     }

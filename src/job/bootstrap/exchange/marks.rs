@@ -1,5 +1,5 @@
-//! What tells the processes of one job from those of another that meet at the same place: variables of the environment that a launcher
-//! gives all processes of a job, and others to another job.
+//! What tells the processes of one job from those of another that meet at the same place: variables of the
+//! environment that a launcher gives all processes of a job, and others to another job.
 
 use serde::{Deserialize, Serialize};
 
@@ -28,7 +28,8 @@ impl Marks {
         Marks(NAMES.iter().filter_map(read).collect())
     }
 
-    /// The first variable that both have, where it says that they are of two jobs: its name, this one's value and the other's.
+    /// The first variable that both have, where it says that they are of two jobs: its name, this one's value
+    /// and the other's.
     pub(super) fn differ<'a>(&'a self, other: &'a Marks) -> Option<(&'a str, &'a str, &'a str)> {
         let both = self.0.iter().find_map(|(name, ours)| {
             let (_, theirs) = other.0.iter().find(|(its, _)| its == name)?;

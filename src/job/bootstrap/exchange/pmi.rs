@@ -1,8 +1,9 @@
 //! The wire protocols of PMI 1 and 2, over the connection that the launcher left to this process.
 //!
-//! Both are lines of `name=value`; those of PMI 1 end with a newline and are parted by spaces, those of PMI 2 begin with
-//! their length in six digits and are parted by semicolons. Which of the two is spoken is agreed on in the first line,
-//! which is of the first kind. Seen to work with hydra 4.0 (MPICH of Debian 12), both of them.
+//! Both are lines of `name=value`; those of PMI 1 end with a newline and are parted by spaces, those of PMI 2
+//! begin with their length in six digits and are parted by semicolons. Which of the two is spoken is agreed
+//! on in the first line, which is of the first kind. Seen to work with hydra 4.0 (MPICH of Debian 12), both
+//! of them.
 
 use std::io::Write;
 use std::net::Shutdown;
@@ -20,10 +21,11 @@ use crate::job::bootstrap::poll::poll_until;
 /// What the launcher leaves in the environment.
 pub(super) const OFFERED: [&str; 3] = ["PMI_FD", "PMI_RANK", "PMI_SIZE"];
 
-/// The error of a task of several that `srun` started without PMI. As a job of one it would compute alone, and nobody would notice.
+/// The error of a task of several that `srun` started without PMI. As a job of one it would compute alone,
+/// and nobody would notice.
 ///
-/// A shell of `srun --pty` is no such task: its commands are jobs of one. So is a batch script, to which Slurm gives no step's
-/// variables.
+/// A shell of `srun --pty` is no such task: its commands are jobs of one. So is a batch script, to which
+/// Slurm gives no step's variables.
 pub(super) fn missing(lookup: Lookup<'_>) -> Option<ExchangeError> {
     if lookup("SLURM_PTY_PORT").is_some() {
         return None;
@@ -59,7 +61,8 @@ pub(super) enum Version {
     Two,
 }
 
-/// A connection to the launcher. Closing it in order is what tells the launcher that this process ends as it should.
+/// A connection to the launcher. Closing it in order is what tells the launcher that this process ends as it
+/// should.
 pub(crate) struct Pmi {
     line: Line,
     version: Version,
@@ -268,7 +271,8 @@ struct Answer {
 }
 
 impl Answer {
-    /// An answer that is of the kind that was wanted, and says that all went well if it says anything about it.
+    /// An answer that is of the kind that was wanted, and says that all went well if it says anything about
+    /// it.
     fn read(ask: &str, text: &str, parting: char, wanted: &str) -> Result<Answer, ExchangeError> {
         let answer = Answer { ask: ask.to_owned(), text: text.to_owned(), parting };
         let went_well = answer.find("rc").is_none_or(|rc| rc == "0");
@@ -301,8 +305,8 @@ fn failed(source: std::io::Error) -> ExchangeError {
     ExchangeError::Io { with: "the launcher's connection (PMI_FD)".to_owned(), source }
 }
 
-/// Talks with a launcher that says these bytes, whatever it is asked, by both protocols: for the fuzzer. Whether it was told
-/// anything.
+/// Talks with a launcher that says these bytes, whatever it is asked, by both protocols: for the fuzzer.
+/// Whether it was told anything.
 #[doc(hidden)]
 pub fn check_launcher_words(bytes: &[u8]) -> bool {
     let told = |version| -> Result<String, ExchangeError> {

@@ -1,6 +1,7 @@
 //! PMIx as a store.
 //!
-//! Its calls are made [by a thread of their own](super::blocking_call): servers may ignore the time that they are given.
+//! Its calls are made [by a thread of their own](super::blocking_call): servers may ignore the time that they
+//! are given.
 
 use std::time::{Duration, Instant};
 

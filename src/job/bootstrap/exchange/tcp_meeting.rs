@@ -1,10 +1,11 @@
 //! A meeting at rank 0, for processes that know nothing but where it is: each connects to it over TCP.
 //!
-//! Whoever comes must have the job's secret, and nobody else reads or changes what is said: each connection is a
-//! [`Channel`]. Rank 0 hears what everybody has to say, and says all of it to all.
+//! Whoever comes must have the job's secret, and nobody else reads or changes what is said: each connection
+//! is a [`Channel`]. Rank 0 hears what everybody has to say, and says all of it to all.
 //!
-//! Several jobs may be behind one port by mistake, with one secret: rank 0 answers each visitor's card, and refuses those of another job
-//! that can be told by their rank, their size or their launcher's [marks](Marks).
+//! Several jobs may be behind one port by mistake, with one secret: rank 0 answers each visitor's card, and
+//! refuses those of another job that can be told by their rank, their size or their launcher's
+//! [marks](Marks).
 //!
 //! It listens on the port after `MASTER_PORT`, which is PyTorch's own, or on `STANDPIPE_PORT`.
 
@@ -64,8 +65,8 @@ enum Answer {
     },
 }
 
-/// The error of a process of several that these variables do not tell where to meet. As a job of one it would compute alone, and
-/// nobody would notice.
+/// The error of a process of several that these variables do not tell where to meet. As a job of one it would
+/// compute alone, and nobody would notice.
 pub(super) fn incomplete(lookup: Lookup<'_>) -> Option<ExchangeError> {
     let [rank, size, meeting @ ..] = OFFERED;
     let missing = meeting.into_iter().find(|name| lookup(name).is_none())?;
@@ -191,8 +192,8 @@ fn read_port(text: &str) -> Option<u16> {
     text.parse().ok().filter(|port| *port > 0)
 }
 
-/// Listens where the others look, and nowhere else; at every address where that is none of this host's own, or where a name may lead
-/// others elsewhere.
+/// Listens where the others look, and nowhere else; at every address where that is none of this host's own,
+/// or where a name may lead others elsewhere.
 fn listen(host: &str, port: u16, deadline: Instant) -> Result<TcpListener, ExchangeError> {
     let with = format!("listening at {host}, port {port} ({PORT} sets another)");
     let found = resolve(host, port, deadline).map_err(|source| failed(&with, source))?;
@@ -392,7 +393,8 @@ fn is_cut(error: &io::Error) -> bool {
     matches!(error.kind(), UnexpectedEof | ConnectionReset | ConnectionAborted | BrokenPipe)
 }
 
-/// Whether no port was left to connect from: an error of this library's own, without a number of the system's.
+/// Whether no port was left to connect from: an error of this library's own, without a number of the
+/// system's.
 fn is_of_ports(error: &io::Error) -> bool {
     error.kind() == ErrorKind::AddrNotAvailable && error.raw_os_error().is_none()
 }

@@ -82,8 +82,8 @@ pub(super) fn shake_hands(
     }
 }
 
-/// Connects to whoever listens under `name`, a broker or a node, says `request` and hears the answer, which is no refusal, with
-/// the file descriptors that come with it.
+/// Connects to whoever listens under `name`, a broker or a node, says `request` and hears the answer, which
+/// is no refusal, with the file descriptors that come with it.
 pub(in crate::job::bootstrap) fn greet(
     name: &JobName,
     request: &Request,
@@ -161,7 +161,8 @@ impl Attempt {
                     self.check_time()?;
                     std::thread::sleep(KNOCK_AGAIN);
                 }
-                Err(Errno::PIPE | Errno::CONNRESET) => return Ok(()), // It may have said why: hear() reads it.
+                // It may have said why: hear() reads it.
+                Err(Errno::PIPE | Errno::CONNRESET) => return Ok(()),
                 Err(error) => return Err(JoinError::Io(error.into())),
             }
         }

@@ -5,16 +5,16 @@ use crate::job::bootstrap::wire::How;
 /// What a member is told without asking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notice {
-    /// `rank` is gone and does not come back. Told once for each rank, also when the rank went before this member
-    /// joined.
+    /// `rank` is gone and does not come back. Told once for each rank, also when the rank went before this
+    /// member joined.
     Lost {
         /// The rank that is gone.
         rank: u32,
         /// How it went.
         how: How,
     },
-    /// Some peer reaches this process's private memory by messages only, so that it depends on this process's progress.
-    /// Told at most once.
+    /// Some peer reaches this process's private memory by messages only, so that it depends on this process's
+    /// progress. Told at most once.
     Serve,
     /// Somebody looks at the job from outside: this process's counters are to be shown as they are now.
     Look,

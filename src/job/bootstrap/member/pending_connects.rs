@@ -1,5 +1,5 @@
-//! Who waits for which peer's segments, and what is known of the job. No socket here: a request that must go out is
-//! put into the outbox.
+//! Who waits for which peer's segments, and what is known of the job. No socket here: a request that must go
+//! out is put into the outbox.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;

@@ -134,8 +134,8 @@ impl ListenerState {
         }
     }
 
-    /// Whether the node is to be called by its socket, where each sees the other's process, or over the network. Another user's
-    /// socket the listener tells.
+    /// Whether the node is to be called by its socket, where each sees the other's process, or over the
+    /// network. Another user's socket the listener tells.
     fn is_near(&self, told: &Told) -> Result<bool, CallError> {
         let here = told.host.sees(&HostId::own());
         match here && told.near && self.config.near {
@@ -144,7 +144,8 @@ impl ListenerState {
         }
     }
 
-    /// Whether the node that this one calls is a peer by a call of its own, or is being let in, and may be one in time.
+    /// Whether the node that this one calls is a peer by a call of its own, or is being let in, and may be
+    /// one in time.
     pub(super) fn has_called(&self, who: &Who, deadline: Instant) -> bool {
         match self.peer_ids().standing(who) {
             Some(Standing::Peer(_)) => true,
@@ -153,8 +154,8 @@ impl ListenerState {
         }
     }
 
-    /// Waits for calls of others to and from the node, and then begins one unless it is a peer. One over the network only knocks
-    /// at first.
+    /// Waits for calls of others to and from the node, and then begins one unless it is a peer. One over the
+    /// network only knocks at first.
     fn begin(
         &self,
         who: &Who,
@@ -235,8 +236,9 @@ impl ListenerState {
         }
     }
 
-    /// Hears the answer of a node that was asked, and makes it a peer if it agrees. Where it has not answered in time, it may
-    /// do so later. Its number is lost where it may have taken it: it has the memory in which that is its place.
+    /// Hears the answer of a node that was asked, and makes it a peer if it agrees. Where it has not answered
+    /// in time, it may do so later. Its number is lost where it may have taken it: it has the memory in which
+    /// that is its place.
     fn hear_of(&self, who: &Who, asked: &Arc<Asked>, deadline: Instant) -> Result<u32, CallError> {
         let Asked { number, socket } = &**asked;
         let number = *number;
@@ -271,8 +273,8 @@ impl ListenerState {
         }
     }
 
-    /// Makes the arrival a peer, and if it is the one that has called tells it so. Returns the number by which it is one:
-    /// another where it has become one by another connection meanwhile.
+    /// Makes the arrival a peer, and if it is the one that has called tells it so. Returns the number by
+    /// which it is one: another where it has become one by another connection meanwhile.
     pub(super) fn enter(
         &self,
         line: PeerConnection,
@@ -307,7 +309,8 @@ impl ListenerState {
     }
 
     fn enter_peer(&self, number: u32, line: PeerConnection, met: Option<&Reply>) -> Result<u32, CallError> {
-        // Held throughout: what else is said to the peer is said by the line that stands in the table of peers, after what is said here.
+        // Held throughout: what else is said to the peer is said by the line that stands in the table of
+        // peers, after what is said here.
         let mut peer_ids = self.peer_ids();
         let handles = [self.config.control.as_fd(), self.config.heap.as_fd()];
         let told = |met: &Reply| match &line.wire {

@@ -196,8 +196,8 @@ impl ListenerThread {
         }
     }
 
-    /// Makes it a peer, and tells it so; or says why not. Where this node is closing, or is its peer already, it hears that
-    /// the connection ends.
+    /// Makes it a peer, and tells it so; or says why not. Where this node is closing, or is its peer already,
+    /// it hears that the connection ends.
     fn let_in(&self, who: &Who, arrival: Arrival, applicant: &Applicant) -> Result<(), Decline> {
         let (shared, number, pid) = (&*self.shared, arrival.number, applicant.pid);
         let unfit = |error: &dyn std::fmt::Display| Decline::Unfit { what: short_reason(&error.to_string()) };

@@ -1,4 +1,5 @@
-//! Meeting over the network: the conversation of the two, which is encrypted by the secret of the called one's address.
+//! Meeting over the network: the conversation of the two, which is encrypted by the secret of the called
+//! one's address.
 //!
 //! ```text
 //!   caller                                                  called
@@ -10,8 +11,8 @@
 //!    | says the first word over the network, upon which the called may speak, too
 //!   ... the connection stays open: its end is the peer's loss
 //! ```
-//! A *card* is what far peers must know, as in a job on several hosts: where the endpoint is, the handlers' names, the share of the
-//! directory.
+//! A *card* is what far peers must know, as in a job on several hosts: where the endpoint is, the handlers'
+//! names, the share of the directory.
 
 use std::cell::Cell;
 use std::io::{self, ErrorKind};
@@ -42,7 +43,8 @@ pub(super) const PROLOGUE: &[u8] = b"standpipe door 1";
 /// No node has more to say: most of it are its handlers' names.
 pub(super) const WORDS_MAX: usize = 128 << 10;
 
-/// How long whoever is reached by one way may take to show its secret: it may first have to turn away unauthenticated connections that say nothing.
+/// How long whoever is reached by one way may take to show its secret: it may first have to turn away
+/// unauthenticated connections that say nothing.
 const KNOCK_WITHIN: Duration = Duration::from_secs(3 * HANDSHAKE_WITHIN.as_secs());
 
 /// Signs of life that a connection asks for in the time for which a peer may be silent.
@@ -73,7 +75,8 @@ pub(super) enum Answer {
     Declined(Decline),
 }
 
-/// Reads what somebody says at the listener who has the secret, and forgets it: for the fuzzer. Whether it was anything.
+/// Reads what somebody says at the listener who has the secret, and forgets it: for the fuzzer. Whether it
+/// was anything.
 #[doc(hidden)]
 pub fn check_handshake_words(bytes: &[u8]) -> bool {
     read::<Hello>(bytes).is_ok() | read::<Answer>(bytes).is_ok()
@@ -91,8 +94,8 @@ pub(super) fn written<T: Serialize>(words: &T) -> Vec<u8> {
 }
 
 impl ListenerState {
-    /// Calls on a node over the network, in that turn, unless that has called this one before it is reached: whoever gets through
-    /// first counts, as the other may never do.
+    /// Calls on a node over the network, in that turn, unless that has called this one before it is reached:
+    /// whoever gets through first counts, as the other may never do.
     pub(super) fn try_call_far(
         &self,
         told: &Told,
@@ -201,7 +204,8 @@ fn dial_any(
     has_called: impl Fn() -> bool,
 ) -> Result<Channel, CallError> {
     let own = HostId::own();
-    // Who cannot tell whether loopback is the same to both tries that, too: whoever else listens there does not know the secret.
+    // Who cannot tell whether loopback is the same to both tries that, too: whoever else listens there does
+    // not know the secret.
     let here = told.host.shares_sockets(&own) || !own.is_known() || !told.host.is_known();
     let ways: Vec<SocketAddr> =
         told.ways.iter().filter(|way| here || !way.ip().is_loopback()).copied().collect();
@@ -235,7 +239,8 @@ fn dial_at(way: &SocketAddr, secret: &Secret, until: Instant) -> io::Result<Chan
         Channel::begin(stream, secret, PROLOGUE, within)
     });
     met.map_err(|error| match error {
-        // One that ends while it is called hangs up, as one does that was shown another secret; but then nobody listens any more.
+        // One that ends while it is called hangs up, as one does that was shown another secret; but then
+        // nobody listens any more.
         error if has_hung_up(&error) => match reach(way, within) {
             Err(error) if is_refused(&error) => error,
             _ => io::Error::other("whoever listens there does not know the address's secret"),

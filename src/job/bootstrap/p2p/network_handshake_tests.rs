@@ -119,7 +119,8 @@ fn two_that_call_each_other_over_the_network_become_peers_once() {
     }
 }
 
-/// The call of the one whose name is lower counts only once it has got through: where it never does, the other's is let in.
+/// The call of the one whose name is lower counts only once it has got through: where it never does, the
+/// other's is let in.
 #[test]
 fn one_direction_is_enough() {
     let (one, other) = (far_door(4), far_door(4));

@@ -16,7 +16,8 @@ use crate::job::bootstrap::poll::poll_until;
 use crate::job::bootstrap::socket::send;
 use crate::job::bootstrap::wire::{Request, encode};
 
-/// A node, as far as it has shown who it is: whoever uses another's name has not its proof, and is somebody else.
+/// A node, as far as it has shown who it is: whoever uses another's name has not its proof, and is somebody
+/// else.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Who {
     pub(super) node: JobName,
@@ -30,7 +31,8 @@ pub(super) struct Asked {
     pub(super) socket: OwnedFd,
 }
 
-/// Nodes that have not answered, at most, whose answers are waited for when nobody calls them: each has a file descriptor.
+/// Nodes that have not answered, at most, whose answers are waited for when nobody calls them: each has a
+/// file descriptor.
 const UNANSWERED_MAX: usize = 64;
 
 /// A peer's connection.
@@ -43,10 +45,11 @@ pub(super) struct PeerConnection {
 /// What a line goes by.
 #[derive(Debug)]
 pub(super) enum Wire {
-    /// A socket of this host's. The process's descriptor tells of its end even where a child of its own holds the connection
-    /// open.
+    /// A socket of this host's. The process's descriptor tells of its end even where a child of its own holds
+    /// the connection open.
     Near { socket: OwnedFd, process: OwnedFd },
-    /// The network. Nothing is said by it once the two have met. Its end tells of the process's, and so children do not share it.
+    /// The network. Nothing is said by it once the two have met. Its end tells of the process's, and so
+    /// children do not share it.
     Far(Alone<TcpStream>),
 }
 
@@ -101,8 +104,8 @@ impl PeerConnection {
 /// How another node stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// A thread of this process is about to call it over the network, in that turn, and may never get through: the node may call
-    /// meanwhile.
+    /// A thread of this process is about to call it over the network, in that turn, and may never get
+    /// through: the node may call meanwhile.
     Dialling(u64),
     /// A thread of this process calls it, in that turn.
     Called(u64),
@@ -165,7 +168,8 @@ impl PeerIds {
         self.turns
     }
 
-    /// Whoever has knocked in that turn is about to call. `false`: the node has called meanwhile, or another thread is at it.
+    /// Whoever has knocked in that turn is about to call. `false`: the node has called meanwhile, or another
+    /// thread is at it.
     pub(super) fn call(&mut self, who: &Who, turn: u64) -> bool {
         let is_free = self.standing(who).is_none_or(|standing| standing == Standing::Dialling(turn));
         if is_free {
@@ -189,8 +193,8 @@ impl PeerIds {
         self.free.insert(number);
     }
 
-    /// Keeps what a node was asked, which has not answered in time: it may do so later. Its number is lost where too many are
-    /// kept already.
+    /// Keeps what a node was asked, which has not answered in time: it may do so later. Its number is lost
+    /// where too many are kept already.
     pub(super) fn keep_asked(&mut self, who: &Who, asked: Arc<Asked>) {
         if !self.closed && self.unanswered.len() < UNANSWERED_MAX {
             self.unanswered.insert(who.clone(), asked);

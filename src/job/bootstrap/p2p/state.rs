@@ -43,8 +43,8 @@ pub(crate) struct Introduction {
     pub(crate) met: Option<SocketAddr>,
 }
 
-/// Says what far peers must know of this process, which from then on is to be reached over the network; or why it is not. May
-/// wait for the network. Called by any thread.
+/// Says what far peers must know of this process, which from then on is to be reached over the network; or
+/// why it is not. May wait for the network. Called by any thread.
 pub(crate) type Introduce = Box<dyn Fn() -> Result<Vec<u8>, String> + Send + Sync>;
 
 /// Makes an arrival a peer, or says what is wrong with it. Called by any thread.
@@ -121,8 +121,8 @@ impl ListenerState {
             _ if who.node == self.node => return Err(Decline::Crossed),
             Some(Standing::Peer(_) | Standing::Entering) => return Err(Decline::Crossed),
             Some(Standing::Called(_)) => true,
-            // What it was asked before may still be answered: that is a call, too. A thread that only knocks has said nothing, and
-            // says nothing once it finds that this one has called.
+            // What it was asked before may still be answered: that is a call, too. A thread that only knocks
+            // has said nothing, and says nothing once it finds that this one has called.
             Some(Standing::Dialling(_)) | None => peer_ids.is_asked(who),
         };
         if is_called && self.node < who.node {

@@ -13,8 +13,8 @@ use super::network_handshake::welcome;
 use super::state::{ListenError, ListenerState};
 use crate::job::bootstrap::addresses::listen_everywhere;
 
-/// Unauthenticated that have not become peers, at a time. Each has a thread for as long, so that one that says nothing keeps nobody else
-/// waiting.
+/// Unauthenticated that have not become peers, at a time. Each has a thread for as long, so that one that
+/// says nothing keeps nobody else waiting.
 pub(super) const UNAUTHENTICATED_MAX: usize = 64;
 
 /// How long to leave the listener alone when the process has no file descriptors or threads left.
@@ -23,20 +23,21 @@ const EXHAUSTED_PAUSE: Duration = Duration::from_millis(50);
 /// Where a node that nobody launched listens for those who come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Listen {
-    /// At a socket of this host's, for processes of the same user that share it, and at a TCP port that is free, at all of the
-    /// host's addresses.
+    /// At a socket of this host's, for processes of the same user that share it, and at a TCP port that is
+    /// free, at all of the host's addresses.
     #[default]
     Auto,
-    /// Nowhere: no socket ever listens. The node has no address, and reaches others of this host only, by calling them.
+    /// Nowhere: no socket ever listens. The node has no address, and reaches others of this host only, by
+    /// calling them.
     Nowhere,
-    /// At a socket of this host's, and over TCP at this address and port only; port 0 stands for one that is free. What
-    /// libfabric opens for far peers listens at that address, too, at a port of its own.
+    /// At a socket of this host's, and over TCP at this address and port only; port 0 stands for one that is
+    /// free. What libfabric opens for far peers listens at that address, too, at a port of its own.
     At(SocketAddr),
 }
 
 impl Listen {
-    /// What the setting `STANDPIPE_LISTEN` means by these words: `auto`, `none`, or an address and port such as
-    /// `10.0.0.1:7000` or `[::1]:0`.
+    /// What the setting `STANDPIPE_LISTEN` means by these words: `auto`, `none`, or an address and port such
+    /// as `10.0.0.1:7000` or `[::1]:0`.
     pub fn parse(text: &str) -> Option<Listen> {
         match text {
             "auto" => Some(Listen::Auto),

@@ -138,8 +138,8 @@ fn whoever_is_not_there_or_does_not_answer_is_not_waited_for() {
     assert!(matches!(error, CallError::Elsewhere), "{error:?}");
 }
 
-/// However often a node is called that does not answer, it takes one number; and where it answers late it is a peer, also if
-/// nobody calls it any more.
+/// However often a node is called that does not answer, it takes one number; and where it answers late it is
+/// a peer, also if nobody calls it any more.
 #[test]
 fn a_node_that_does_not_answer_takes_one_number() {
     let (a, at_a, _) = peer_listener(2);

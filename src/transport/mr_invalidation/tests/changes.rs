@@ -55,8 +55,8 @@ const fn row(name: &'static str, change: fn(&mut Spot) -> bool) -> Row {
     Row { name, place: Spot::anonymous, change, told: Told::Always }
 }
 
-/// The row that needs a process of its own, where nobody else has to do with the break: it is left out unless it alone is
-/// wanted.
+/// The row that needs a process of its own, where nobody else has to do with the break: it is left out unless
+/// it alone is wanted.
 pub(crate) const BREAK: &str = "brk";
 
 /// Nothing changes.
@@ -130,7 +130,8 @@ fn advised(area: &Area, advice: i32) -> bool {
 
 fn advised_by_descriptor(area: &Area) -> bool {
     let range = libc::iovec { iov_base: area.start(), iov_len: area.len() };
-    // SAFETY: a descriptor of this process, closed again; the area is this test's alone, and nothing in it is borrowed.
+    // SAFETY: a descriptor of this process, closed again; the area is this test's alone, and nothing in it is
+    // borrowed.
     unsafe {
         let this = libc::syscall(libc::SYS_pidfd_open, std::process::id(), 0) as i32;
         assert!(this >= 0);

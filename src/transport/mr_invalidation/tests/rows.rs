@@ -16,7 +16,8 @@ pub(crate) const ONLY: &str = "STANDPIPE_CHANGE_ROWS";
 
 /// Two engines whose memory is this process's.
 pub(crate) trait Ends {
-    /// The far one tells the near one that it may begin, as whoever changes memory must; then that puts or gets.
+    /// The far one tells the near one that it may begin, as whoever changes memory must; then that puts or
+    /// gets.
     fn transfer(&mut self, direction: Direction, here: &Area, there: &Area);
 
     /// Puts or gets while the memory changes, whatever comes of it.
@@ -35,8 +36,8 @@ fn rounds_of(row: &Row) -> u32 {
     if row.name.starts_with("fork") { rounds().div_ceil(5) } else { rounds() }
 }
 
-/// Changes the memory of both ends, of one, or of the other, after transfers both ways, and wants the bytes of the time.
-/// How many places it did that at; `None`: this kernel cannot.
+/// Changes the memory of both ends, of one, or of the other, after transfers both ways, and wants the bytes
+/// of the time. How many places it did that at; `None`: this kernel cannot.
 pub(crate) fn holds(ends: &mut impl Ends, rounds: u32, row: &Row) -> Option<u32> {
     let places = rounds.div_ceil(ROUNDS_A_PLACE);
     for place in 0..places {
@@ -78,6 +79,7 @@ pub(crate) fn all_hold<E: Ends>(over: &str, mut make: impl FnMut() -> E) {
 }
 
 pub(crate) fn bytes_of(area: &Area) -> Vec<u8> {
-    // SAFETY: the test has readable memory mapped there, in which nothing but bytes lives, and nobody writes it now.
+    // SAFETY: the test has readable memory mapped there, in which nothing but bytes lives, and nobody writes
+    // it now.
     unsafe { std::slice::from_raw_parts(area.start().cast::<u8>(), area.len()) }.to_vec()
 }

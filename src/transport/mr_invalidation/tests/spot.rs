@@ -163,7 +163,8 @@ impl Drop for Waiting {
 fn break_of_the_tests() -> (u64, u64) {
     static BREAK: OnceLock<(u64, u64)> = OnceLock::new();
     *BREAK.get_or_init(|| {
-        // SAFETY: what lies above the break is nobody's, and the C library bears it when others move the break up.
+        // SAFETY: what lies above the break is nobody's, and the C library bears it when others move the
+        // break up.
         let old = unsafe { libc::sbrk((2 * PAGES * PAGE + PAGE) as isize) } as u64;
         (old.next_multiple_of(PAGE), old + 2 * PAGES * PAGE + PAGE)
     })
@@ -173,7 +174,8 @@ fn break_of_the_tests() -> (u64, u64) {
 pub(crate) fn move_the_break() -> bool {
     let (first, top) = break_of_the_tests();
     let down = first as isize - top as isize;
-    // SAFETY: it is set down and up again only while it is where it was set, so that what goes is the tests'. The process
-    // is for this alone, and its other thread, whose allocator alone moves the break, waits for this one.
+    // SAFETY: it is set down and up again only while it is where it was set, so that what goes is the tests'.
+    // The process is for this alone, and its other thread, whose allocator alone moves the break, waits for
+    // this one.
     unsafe { libc::sbrk(0) as u64 == top && libc::sbrk(down) as i64 != -1 && libc::sbrk(-down) as i64 != -1 }
 }

@@ -31,7 +31,8 @@ impl NetEndpoint {
         Some(aux_endpoint)
     }
 
-    /// Closes an auxiliary endpoint: callers' memory that was lent to it, if any `is_lent`, is touched no more.
+    /// Closes an auxiliary endpoint: callers' memory that was lent to it, if any `is_lent`, is touched no
+    /// more.
     pub(in crate::transport::ofi) fn close_aux_endpoint(
         &mut self,
         aux_endpoint: AuxEndpointId,

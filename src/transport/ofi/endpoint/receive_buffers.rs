@@ -1,5 +1,5 @@
-//! The buffers that wait for messages: all are there, and lent, before an endpoint counts as open. One that receives nothing would
-//! neither make progress nor say why.
+//! The buffers that wait for messages: all are there, and lent, before an endpoint counts as open. One that
+//! receives nothing would neither make progress nor say why.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,8 @@ use crate::base::limits::RECEIVES;
 use crate::transport::ofi::buffers::{Buffer, Purpose, Size};
 use crate::transport::ofi::endpoint::Kept;
 
-/// How long the provider may refuse the first buffers. Whoever opens an endpoint may do so twice within a second.
+/// How long the provider may refuse the first buffers. Whoever opens an endpoint may do so twice within a
+/// second.
 const LENT_WITHIN: Duration = Duration::from_millis(400);
 
 /// How long it is not asked again after it has refused one.
@@ -20,7 +21,8 @@ impl NetEndpoint {
     /// Makes the buffers that the endpoint needs, and lends the provider those that are to wait for messages.
     ///
     /// # Errors
-    /// One of them cannot be had, as where less memory may be locked than the provider pins; or the provider does not take it.
+    /// One of them cannot be had, as where less memory may be locked than the provider pins; or the provider
+    /// does not take it.
     pub(in crate::transport::ofi) fn equip(mut self) -> Result<NetEndpoint, Error> {
         while self.idle.len() < RECEIVES {
             while !self.buffers.has(Size::Message) {
@@ -28,7 +30,8 @@ impl NetEndpoint {
             }
             self.idle.extend(self.buffers.take(Size::Message));
         }
-        // Where buffers are pinned, those that suffice as a rule are now: later what the engine registers is all that comes.
+        // Where buffers are pinned, those that suffice as a rule are now: later what the engine registers is
+        // all that comes.
         if self.description.mr_mode.local {
             self.make(Size::Message)?;
             self.make(Size::Small)?;

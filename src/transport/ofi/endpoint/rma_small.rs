@@ -8,8 +8,8 @@ use crate::transport::ofi::buffers::Size;
 use crate::transport::ofi::rma_slots::{Slot, SlotId};
 
 impl NetEndpoint {
-    /// Starts the copy that a slot is lent for, whose prepared operation this is: from or to here, to or from this piece of the
-    /// peer's memory. `false`: the provider has not taken it.
+    /// Starts the copy that a slot is lent for, whose prepared operation this is: from or to here, to or from
+    /// this piece of the peer's memory. `false`: the provider has not taken it.
     #[inline(always)]
     pub(in crate::transport::ofi) fn start_small(
         &mut self,
@@ -28,8 +28,9 @@ impl NetEndpoint {
         match direction {
             Direction::Put => {
                 let from = std::ptr::with_exposed_provenance(local.offset as usize);
-                // SAFETY: the engine hands on the pieces that it was given; this library gives it only pieces of a
-                // `PieceList`, or of buffers that it keeps until the operation has ended: readable, and not written meanwhile.
+                // SAFETY: the engine hands on the pieces that it was given; this library gives it only pieces
+                // of a `PieceList`, or of buffers that it keeps until the operation has ended: readable, and
+                // not written meanwhile.
                 unsafe { endpoint.deliver_prepared(prepared, from, len, remote) }
             }
             Direction::Get => endpoint.read_prepared(prepared, len, remote),
@@ -54,9 +55,9 @@ impl NetEndpoint {
             && let Some(endpoint) = &mut self.endpoint
         {
             let local = self.buffers.give_away(buffer);
-            // SAFETY: the buffer was given away for good; its memory is kept in `memory` until the endpoint is closed, and
-            // registered where that is needed. While an operation from it is under way nobody touches it: only the slot
-            // knows of it, and is not free then.
+            // SAFETY: the buffer was given away for good; its memory is kept in `memory` until the endpoint
+            // is closed, and registered where that is needed. While an operation from it is under way nobody
+            // touches it: only the slot knows of it, and is not free then.
             let prepared = unsafe { endpoint.prepare(local, self.slots.next_token()) };
             let buffer = local.addr.expose_provenance();
             prepared.into_iter().for_each(|prepared| self.slots.add(buffer, prepared));
@@ -69,9 +70,10 @@ impl NetEndpoint {
 fn drain(slot: &Slot) {
     let buffer: *const u8 = std::ptr::with_exposed_provenance(slot.buffer);
     let into: *mut u8 = std::ptr::with_exposed_provenance_mut(slot.local as usize);
-    // SAFETY: the engine hands on the pieces that it was given; this library gives it only pieces of a `PieceList`, or of
-    // buffers that it keeps until the operation has ended: writable, and referred to by nothing else. So many bytes the
-    // buffer has, as it was asked for them, and the provider is done with it. A word takes no call.
+    // SAFETY: the engine hands on the pieces that it was given; this library gives it only pieces of a
+    // `PieceList`, or of buffers that it keeps until the operation has ended: writable, and referred to by
+    // nothing else. So many bytes the buffer has, as it was asked for them, and the provider is done with it.
+    // A word takes no call.
     unsafe {
         match slot.len {
             8 => into.cast::<u64>().write_unaligned(buffer.cast::<u64>().read_unaligned()),

@@ -1,4 +1,5 @@
-//! Bursts of more copies to one peer than may be under way, while its connection is not there yet, or not any more.
+//! Bursts of more copies to one peer than may be under way, while its connection is not there yet, or not any
+//! more.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! Memory that changes at both ends of transfers over real providers, with every bucket registered: no byte of before is
-//! ever put or got.
+//! Memory that changes at both ends of transfers over real providers, with every bucket registered: no byte
+//! of before is ever put or got.
 //!
 //! `STANDPIPE_CHANGE_ROUNDS` says how often each row changes memory.
 
@@ -94,7 +94,8 @@ fn no_byte_of_before_a_change_is_transferred() {
     );
 }
 
-/// What leaves memory for a while that cannot be accessed: some providers take that for the end of a connection.
+/// What leaves memory for a while that cannot be accessed: some providers take that for the end of a
+/// connection.
 const HOLES: [&str; 5] = ["munmap", "mremap away", "mremap shrink", "mremap grow", "mprotect"];
 
 #[test]

@@ -31,11 +31,12 @@ const HEAP_BYTES: u64 = 16 << 20;
 /// What the tests' jobs share.
 pub(super) const SECRET: &[u8] = b"known to members only";
 
-/// Names providers to test instead, with commas between them, on whatever device: `cargo xtask verbs` does where there
-/// are devices. These have to be there.
+/// Names providers to test instead, with commas between them, on whatever device: `cargo xtask verbs` does
+/// where there are devices. These have to be there.
 const NAMED: &str = "STANDPIPE_TEST_PROVIDERS";
 
-/// Providers that Standpipe may use and that need no hardware, by names that find them in any version: each once.
+/// Providers that Standpipe may use and that need no hardware, by names that find them in any version: each
+/// once.
 pub(super) fn providers() -> Vec<Provider> {
     let fabric = match Fabric::load() {
         Ok(fabric) => fabric,
@@ -227,8 +228,8 @@ impl Cluster for OfiCluster {
         self.member(rank).memory.heap(len)
     }
 
-    /// Only at targets: the library hands the transport local memory that is borrowed, and hence there. Rank 0 is
-    /// whose transfers the suite looks at.
+    /// Only at targets: the library hands the transport local memory that is borrowed, and hence there. Rank
+    /// 0 is whose transfers the suite looks at.
     fn inaccessible(&mut self, rank: Rank) -> Option<Place> {
         (rank != 0).then_some(NOWHERE)
     }

@@ -1,10 +1,11 @@
 //! What a hit costs, in instructions, of the engine that a node has, over all its transports: for callgrind.
 //!
-//! `cargo xtask hits` runs it, and compares. By hand: `valgrind --tool=callgrind --toggle-collect='*cost::begin'
-//! --toggle-collect='*cost::end' TEST-BINARY --ignored --exact transport::ofi::tests::cost::hits`, the binary being built
-//! with `cargo test --release --lib --no-run`; `STANDPIPE_COST` may name a provider, `get`, `bare`, and a length. What all
-//! took but the provider's calls, by so many hits, is what they cost; what the same two functions take with nothing between
-//! them and the provider, `bare`, is what any program pays for it: the rest is what is added.
+//! `cargo xtask hits` runs it, and compares. By hand: `valgrind --tool=callgrind
+//! --toggle-collect='*cost::begin' --toggle-collect='*cost::end' TEST-BINARY --ignored --exact
+//! transport::ofi::tests::cost::hits`, the binary being built with `cargo test --release --lib --no-run`;
+//! `STANDPIPE_COST` may name a provider, `get`, `bare`, and a length. What all took but the provider's calls,
+//! by so many hits, is what they cost; what the same two functions take with nothing between them and the
+//! provider, `bare`, is what any program pays for it: the rest is what is added.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -75,7 +76,8 @@ fn bare_hits(provider: &Provider, direction: Direction) -> u32 {
     let Key::Plain(key) = region.key else { panic!("such providers are refused") };
     let peer = own.add_peer(other.address()).expect("it is the same provider's");
     let to = Remote { peer, addr: region.remote_addr, key };
-    // SAFETY: the memory is leaked, and reached by the provider only; those of one machine want none of it registered.
+    // SAFETY: the memory is leaked, and reached by the provider only; those of one machine want none of it
+    // registered.
     let which = unsafe { own.prepare(Local { addr: near, len: 4096, desc: Desc::NONE }, 5) };
     let (which, bytes) = (which.expect("it is the first"), [7_u8; 8]);
     let mut polls = 0;
@@ -111,8 +113,8 @@ fn bare_hits(provider: &Provider, direction: Direction) -> u32 {
     polls
 }
 
-/// The engine as a node has it that nobody launched (valgrind knows no `pidfd_open`, which launchers need) and that has met peer 1
-/// over the network, and memory of its own. What keeps it comes last.
+/// The engine as a node has it that nobody launched (valgrind knows no `pidfd_open`, which launchers need)
+/// and that has met peer 1 over the network, and memory of its own. What keeps it comes last.
 fn shipped(endpoint: NetEndpoint, peer: &[u8]) -> (Engine, Box<[u8]>, Seat) {
     let all = vec![Box::from(endpoint.address()), Box::from(peer)];
     let config = Config::new().heap_bytes(1 << 20);

@@ -18,8 +18,8 @@ const LEN: usize = 100_000;
 /// After how many operations one fails.
 const AFTER: [u32; 9] = [0, 1, 2, 3, 5, 8, 13, 30, 80];
 
-/// Rank 0 copies to and from two others, counts and tells, while one of its operations fails. Only the peer of that one
-/// may be lost, and nothing is left of it.
+/// Rank 0 copies to and from two others, counts and tells, while one of its operations fails. Only the peer
+/// of that one may be lost, and nothing is left of it.
 fn holds(registered: bool, script: impl Fn(u32) -> Script) {
     for provider in providers() {
         let mut cost = 0;

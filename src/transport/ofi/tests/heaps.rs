@@ -12,8 +12,8 @@ use super::suite::firehose;
 
 const LEN: usize = 100_000;
 
-/// Two ranks that know each other's heaps, and a place of that many bytes in the heap of rank 1; as if the provider pinned,
-/// or not.
+/// Two ranks that know each other's heaps, and a place of that many bytes in the heap of rank 1; as if the
+/// provider pinned, or not.
 fn two(provider: &Provider, pins: bool) -> (OfiCluster, Place) {
     let registration = if pins { Strategy::Firehose.settings(firehose(64, 64)) } else { None };
     let setting =

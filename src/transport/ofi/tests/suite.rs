@@ -23,8 +23,8 @@ pub(super) fn firehose(peers: u64, victims: u64) -> Settings {
     }
 }
 
-/// Names the cases to run, with commas between them, or says `all`. Where it is not set, a test of a strategy runs a third of
-/// the cases: all of them with each take minutes, most of which opens and closes endpoints.
+/// Names the cases to run, with commas between them, or says `all`. Where it is not set, a test of a strategy
+/// runs a third of the cases: all of them with each take minutes, most of which opens and closes endpoints.
 const CASES: &str = "STANDPIPE_TEST_CASES";
 
 /// Which cases a test runs unless it is told.

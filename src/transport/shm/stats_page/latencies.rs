@@ -18,7 +18,8 @@ impl Control {
     }
 }
 
-/// How long calls of the process behind a control segment took. `None` where it has shown nothing yet, or nothing that can be.
+/// How long calls of the process behind a control segment took. `None` where it has shown nothing yet, or
+/// nothing that can be.
 pub(crate) fn read_latencies(page: &OwnedFd) -> Option<Latencies> {
     let words: [u64; 1 + WORDS] = read_settled(page, LATENCIES_AT)?;
     Some(Latencies::from_words(words[1..].try_into().expect("all but the time")))

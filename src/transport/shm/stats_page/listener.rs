@@ -1,8 +1,8 @@
-//! Where a process that nobody launched says how to look at it: the name of its listener, and a secret that opens it to those who
-//! look and to nobody else.
+//! Where a process that nobody launched says how to look at it: the name of its listener, and a secret that
+//! opens it to those who look and to nobody else.
 //!
-//! Whoever can read it may look: this user's processes, which the kernel lets open the descriptor, and peers, which have
-//! mapped the segment.
+//! Whoever can read it may look: this user's processes, which the kernel lets open the descriptor, and peers,
+//! which have mapped the segment.
 
 use std::os::fd::OwnedFd;
 
@@ -29,7 +29,8 @@ impl Control {
     }
 }
 
-/// How to look at the process behind a control segment. `None` where it says nothing, or the descriptor is of something else.
+/// How to look at the process behind a control segment. `None` where it says nothing, or the descriptor is of
+/// something else.
 pub(crate) fn read_listener(page: &OwnedFd) -> Option<[u8; LISTENER_BYTES]> {
     // Nothing but memory: reading a file of another kind may take any time.
     if !fcntl_get_seals(page).is_ok_and(|seals| seals.contains(SealFlags::SHRINK)) {

@@ -1,7 +1,8 @@
-//! What a process shows of the peers with which it registers memory: a row for each of the busiest, one for all others.
+//! What a process shows of the peers with which it registers memory: a row for each of the busiest, one for
+//! all others.
 //!
-//! The words are: how many rows there are, and how many more peers there are; the others' counters; the rows, in order of
-//! their ranks, each a rank and its counters.
+//! The words are: how many rows there are, and how many more peers there are; the others' counters; the rows,
+//! in order of their ranks, each a rank and its counters.
 
 use std::cmp::Reverse;
 use std::os::fd::OwnedFd;
@@ -92,8 +93,8 @@ fn counters_of(words: &[u64]) -> PeerCounters {
     counters
 }
 
-/// The one list of what is counted of a peer. As each field can be lent once and there are as many words as fields, it
-/// names all.
+/// The one list of what is counted of a peer. As each field can be lent once and there are as many words as
+/// fields, it names all.
 fn counter_words(counters: &mut PeerCounters) -> [&mut u64; COUNTERS] {
     [
         &mut counters.hits,
@@ -113,8 +114,8 @@ impl Control {
     }
 }
 
-/// What the process behind a control segment, of a job of `size`, shows of its peers. `None` where it has shown nothing
-/// yet or nothing sensible, is writing without end, or the descriptor is of something else.
+/// What the process behind a control segment, of a job of `size`, shows of its peers. `None` where it has
+/// shown nothing yet or nothing sensible, is writing without end, or the descriptor is of something else.
 pub(crate) fn read_peers(page: &OwnedFd, size: u32) -> Option<Peers> {
     let words: [u64; 1 + WORDS] = read_settled(page, AT)?;
     Peers::from_words(&words[1..], size)

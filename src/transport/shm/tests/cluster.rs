@@ -172,7 +172,8 @@ impl ShmCluster {
         let broker = Broker::start(size).expect("a broker");
         let members: Vec<Member> = (0..size).map(|rank| Member::join(&broker, rank, setting)).collect();
         for member in &members {
-            // The suite counts rounds of polling, and a busy machine may take many of them to introduce two ranks.
+            // The suite counts rounds of polling, and a busy machine may take many of them to introduce two
+            // ranks.
             for peer in 0..size {
                 member.seat.peers.get(peer, None).expect("all have joined");
             }
@@ -262,8 +263,8 @@ impl Cluster for ShmCluster {
         self.member(rank).memory.heap(len)
     }
 
-    /// Only at targets: the library hands the transport local memory that is borrowed, and hence there. Rank 0 is
-    /// whose transfers the suite looks at.
+    /// Only at targets: the library hands the transport local memory that is borrowed, and hence there. Rank
+    /// 0 is whose transfers the suite looks at.
     fn inaccessible(&mut self, rank: Rank) -> Option<Place> {
         (rank != 0).then_some(NOWHERE)
     }

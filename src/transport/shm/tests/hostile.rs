@@ -1,8 +1,8 @@
 //! A peer that writes anything anywhere it can reach, between any two steps of its victim.
 //!
-//! Rank 0 is the victim, rank 1 the scribbler, which now and then also behaves, rank 2 an honest bystander whose
-//! messages the scribbler forges too. Whatever happens: no panic, no wait without an end, no byte changed that was not
-//! offered, and every operation of the victim ends with a value or an error.
+//! Rank 0 is the victim, rank 1 the scribbler, which now and then also behaves, rank 2 an honest bystander
+//! whose messages the scribbler forges too. Whatever happens: no panic, no wait without an end, no byte
+//! changed that was not offered, and every operation of the victim ends with a value or an error.
 
 use std::sync::atomic::Ordering;
 
@@ -75,8 +75,8 @@ fn part() -> impl Strategy<Value = Part> {
     ]
 }
 
-/// Words that mean something somewhere. No address that a process might have mapped is among them: putting there by
-/// message is what every member of a job may do.
+/// Words that mean something somewhere. No address that a process might have mapped is among them: putting
+/// there by message is what every member of a job may do.
 fn word() -> impl Strategy<Value = u64> {
     (0u8..6, any::<u64>()).prop_map(|(sort, bits)| match sort {
         0 => bits | 1 << 63,

@@ -68,7 +68,8 @@ fn local_memory_that_is_not_there_is_a_fault_where_the_kernel_copies() {
         }
         let local = cluster.private(0, 64);
         assert_eq!(transfer(&mut cluster, Direction::Put, remote, local, 64), Ok(0));
-        // What is long goes through bounce buffers, where this process copies itself; the first chunk names the fault.
+        // What is long goes through bounce buffers, where this process copies itself; the first chunk names
+        // the fault.
         let remote = cluster.private(1, 1 << 20);
         for direction in [Direction::Put, Direction::Get] {
             let outcome = transfer(&mut cluster, direction, remote, NOWHERE, 1 << 20);

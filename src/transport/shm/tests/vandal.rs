@@ -80,7 +80,8 @@ fn scribble(peer: &Near, dice: &mut Dice, ranks: u32) {
     }
 }
 
-/// An entry of the directory that points anywhere: at nobody's heap, beyond one, into the middle of another block.
+/// An entry of the directory that points anywhere: at nobody's heap, beyond one, into the middle of another
+/// block.
 fn wild_entry(heap: &SharedMemory, directory: u64, dice: &mut Dice) {
     let rank = [0, 1, 2, 3, 65535][dice.below(5) as usize];
     let line = [0, 1, dice.below(1 << 16), (1 << 40) - 1][dice.below(4) as usize];

@@ -1,8 +1,8 @@
 //! The barrier of the whole job: a counter, and a message from whoever arrives last.
 //!
-//! Every rank adds one to a word of rank 0's control memory. The rank that completes a round tells all others. A rank
-//! is woken once, by the message that it waits for: with more processes than cores this costs what a bare futex
-//! barrier costs, where rounds of messages would wake everyone several times.
+//! Every rank adds one to a word of rank 0's control memory. The rank that completes a round tells all
+//! others. A rank is woken once, by the message that it waits for: with more processes than cores this costs
+//! what a bare futex barrier costs, where rounds of messages would wake everyone several times.
 
 pub(super) mod state;
 
@@ -16,17 +16,18 @@ use crate::{Atomic, Lane, Mechanism, MemId, Nanos, OpError, Operation, Place, Ra
 /// Where the counter lies at the keeper.
 const COUNTER: Place = Place::new(MemId::Control, 0);
 
-/// Ranks, at most, for who polls for a barrier to look at each of the others: any of them may be the last to come.
+/// Ranks, at most, for who polls for a barrier to look at each of the others: any of them may be the last to
+/// come.
 const LOOKED_AT: u32 = 4;
 
 /// Polls, at most, between two trials to tell a peer that a barrier is open.
 const PAUSE_POLLS_MAX: u32 = 31;
 
 impl<T: Transport> Node<T> {
-    /// Arrives at the next barrier, or waits on for the one whose wait ended early by timeout or cancellation. The
-    /// outcome is `Ok` once every rank has arrived, and [`OpError::PeerLost`] if one cannot come any more, then and ever
-    /// after: the barrier is that of the processes that the job began with, and whoever takes the place of one that was
-    /// lost has none.
+    /// Arrives at the next barrier, or waits on for the one whose wait ended early by timeout or
+    /// cancellation. The outcome is `Ok` once every rank has arrived, and [`OpError::PeerLost`] if one cannot
+    /// come any more, then and ever after: the barrier is that of the processes that the job began with, and
+    /// whoever takes the place of one that was lost has none.
     ///
     /// Call it again only after the outcome of the call before.
     pub fn barrier(&mut self, deadline: Option<Nanos>) -> OpId {
@@ -50,9 +51,9 @@ impl<T: Transport> Node<T> {
         OpId::of(key)
     }
 
-    /// Arrives at the next barrier without an operation, or is there already: for whoever polls for it anyway, and asks
-    /// [`Node::is_open`] of the barrier that is returned, between polls. [`Node::barrier`] waits on for the same one, unless it is open
-    /// by then. `None`: there is nothing to poll for.
+    /// Arrives at the next barrier without an operation, or is there already: for whoever polls for it
+    /// anyway, and asks [`Node::is_open`] of the barrier that is returned, between polls. [`Node::barrier`]
+    /// waits on for the same one, unless it is open by then. `None`: there is nothing to poll for.
     pub fn arrive_polling(&mut self) -> Option<u64> {
         let barrier = &mut self.barrier;
         if barrier.broken.is_some() || !barrier.lost.is_empty() {
@@ -88,7 +89,8 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// Adds this rank to the counter, unless that must wait: who sees it there may know of what it did before.
+    /// Adds this rank to the counter, unless that must wait: who sees it there may know of what it did
+    /// before.
     pub(in crate::node) fn arrive(&mut self) {
         self.held_arrival = self.holds_back();
         if self.held_arrival {
@@ -113,8 +115,9 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// Takes the counter's value from before this rank arrived at barrier `epoch`. That barrier may be open by now,
-    /// and this rank waiting at the next: the message that opens it can overtake the counter's answer.
+    /// Takes the counter's value from before this rank arrived at barrier `epoch`. That barrier may be open
+    /// by now, and this rank waiting at the next: the message that opens it can overtake the counter's
+    /// answer.
     pub(in crate::node) fn on_arrival(&mut self, key: OpKey, epoch: u64, counted: Outcome) {
         self.ops.remove(key);
         let size = u64::from(self.size);
@@ -129,8 +132,8 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// A rank that was needed at the barrier is gone. If it had arrived, and all others too, the barrier is open
-    /// whoever was to say so: the counter knows.
+    /// A rank that was needed at the barrier is gone. If it had arrived, and all others too, the barrier is
+    /// open whoever was to say so: the counter knows.
     pub(in crate::node) fn recount(&mut self) {
         let waiting =
             self.ops.values().any(|op| op.outcome.is_none() && matches!(op.kind, OpKind::BarrierWait));
@@ -141,7 +144,8 @@ impl<T: Transport> Node<T> {
         }
         let key = self.insert(OpKind::BarrierCount, None);
         match self.transport.atomic(OpId::of(key), KEEPER, COUNTER, Atomic::fetch_add(0)) {
-            // The counter of a keeper that is gone can be read if it lies here; no answer will ever come from there.
+            // The counter of a keeper that is gone can be read if it lies here; no answer will ever come from
+            // there.
             Submit::Pending if self.barrier.lost.contains(&KEEPER) => {
                 self.transport.abandon(OpId::of(key));
                 self.on_count(key, Err(OpError::PeerLost { peer: KEEPER }));
@@ -173,8 +177,8 @@ impl<T: Transport> Node<T> {
         self.settle_barrier(epoch);
     }
 
-    /// Tells all others again which barrier has opened last: for the counter's keeper, before it leaves and takes that with
-    /// it. Somebody may still wait for the word of whoever came last.
+    /// Tells all others again which barrier has opened last: for the counter's keeper, before it leaves and
+    /// takes that with it. Somebody may still wait for the word of whoever came last.
     pub fn retell_barrier(&mut self) {
         let epoch = self.barrier.opened;
         if self.rank == KEEPER && epoch > 0 {
@@ -182,7 +186,8 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// Tells all others that this rank has given up `peer`, whose process may be `gone`, and comes to no barrier any more.
+    /// Tells all others that this rank has given up `peer`, whose process may be `gone`, and comes to no
+    /// barrier any more.
     pub(in crate::node) fn tell_broken(&mut self, peer: Rank, gone: bool) {
         self.tell_all(Message::BarrierBroken { peer: Some(peer), gone });
     }

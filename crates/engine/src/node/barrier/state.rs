@@ -8,9 +8,9 @@ use crate::{OpError, Rank};
 /// The rank that keeps the barrier's counter.
 pub const KEEPER: Rank = 0;
 
-/// What is to be told about the barrier and could not be sent, though the peers are not lost: those would wait for ever.
-/// One message a peer: that the last barrier is open, as nobody waits for an earlier one any more, or that none will
-/// open again, which makes the peer look itself whether the last one is.
+/// What is to be told about the barrier and could not be sent, though the peers are not lost: those would
+/// wait for ever. One message a peer: that the last barrier is open, as nobody waits for an earlier one any
+/// more, or that none will open again, which makes the peer look itself whether the last one is.
 #[derive(Default)]
 pub(in crate::node) struct UnsentNotices {
     pub(in crate::node) by_peer: BTreeMap<Rank, Message>,
@@ -38,8 +38,8 @@ pub(in crate::node) struct Barrier {
     pub(in crate::node) arrived: u64,
     /// The last barrier known to be open.
     pub(in crate::node) opened: u64,
-    /// Barriers whose opening this rank's caller has been told of. A barrier may open after a wait for it timed out;
-    /// the next call is then still about that one.
+    /// Barriers whose opening this rank's caller has been told of. A barrier may open after a wait for it
+    /// timed out; the next call is then still about that one.
     pub(in crate::node) passed: u64,
     /// Why this rank could not be counted in: no later barrier can work either.
     pub(in crate::node) broken: Option<OpError>,

@@ -31,8 +31,9 @@ impl Kept {
     /// Bytes of all three memories, at most. Where the transport's messages hold fewer, that is the most.
     pub const MAX: u64 = 2 << 10;
 
-    /// What a member gives, room for what it gets, and for what the collective needs besides. Without an `input`, what
-    /// is given lies where the result will be. The memory is that of an earlier collective's, whose contents are gone.
+    /// What a member gives, room for what it gets, and for what the collective needs besides. Without an
+    /// `input`, what is given lies where the result will be. The memory is that of an earlier collective's,
+    /// whose contents are gone.
     pub fn hold(&mut self, input: Option<&[u8]>, output: &[u8], scratch: u64) {
         self.bytes.clear();
         self.bytes.extend_from_slice(input.unwrap_or(&[]));

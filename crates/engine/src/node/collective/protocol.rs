@@ -9,9 +9,9 @@ use crate::op_id::OpKey;
 use crate::wire::{self, BreakReason, Message, Pace, StepData, TeamBroken, TeamMessage};
 use crate::{Lane, OpError, Rank, Transport};
 
-/// Answers about as many teams that this process has not, or collectives that somebody doubts, may wait for room on the way to
-/// a member: it asks for each of them, and takes none. Whoever keeps the rules asks no more often than it has such teams, or
-/// collectives under way.
+/// Answers about as many teams that this process has not, or collectives that somebody doubts, may wait for
+/// room on the way to a member: it asks for each of them, and takes none. Whoever keeps the rules asks no
+/// more often than it has such teams, or collectives under way.
 const UNTAKEN_MAX: usize = 1 << 13;
 
 /// What is said of a member whose bytes do not lie where it says, or were to lie somewhere.
@@ -65,8 +65,8 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// Whether more answers wait for this member than it could have asked for within the rules. What this process says by
-    /// itself does not count, and has an end: see [`both`].
+    /// Whether more answers wait for this member than it could have asked for within the rules. What this
+    /// process says by itself does not count, and has an end: see [`both`].
     #[cold]
     fn takes_no_answers(&self, peer: Rank) -> bool {
         let is_answer = |message: &Message| match message {
@@ -120,8 +120,8 @@ impl<T: Transport> Node<T> {
     fn on_pace(&mut self, id: TeamId, peer: Rank, said: &Pace) {
         let Pace { come_to, wants, waits_in } = *said;
         let Some(team) = self.teams.all.get_mut(&id) else { return };
-        // Nobody can be farther than the last one here and the few that it may be ahead: but it may well have come to
-        // many that it cannot send for yet.
+        // Nobody can be farther than the last one here and the few that it may be ahead: but it may well have
+        // come to many that it cannot send for yet.
         let pace = team.paces.entry(peer).or_default();
         if wants > pace.wants {
             team.asking += u32::from(pace.wants == 0);
@@ -134,7 +134,8 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// Asks the members that a collective waits for whether they called the same: they may wait in vain for each other.
+    /// Asks the members that a collective waits for whether they called the same: they may wait in vain for
+    /// each other.
     pub(in crate::node) fn ask_the_awaited(&mut self, key: OpKey) {
         let Some(Op { kind: OpKind::Collective(Some(run)), .. }) = self.ops.get(key) else { return };
         let (id, waits_in) = (run.team, Some((run.number, run.signature)));
@@ -150,7 +151,8 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// What this process called as a team's collective of that number, if it is under way or has ended not long ago.
+    /// What this process called as a team's collective of that number, if it is under way or has ended not
+    /// long ago.
     fn called(&self, id: TeamId, number: u64) -> Option<Signature> {
         if (self.small.team, self.small.number) == (id, number) {
             return Some(self.small.signature);
@@ -203,7 +205,8 @@ impl<T: Transport> Node<T> {
         let _ = self.tell(rank, id, TeamMessage::Pace(pace));
     }
 
-    /// What this process has offered is not needed any more, and the receiver has seen that it still lay there, or asks.
+    /// What this process has offered is not needed any more, and the receiver has seen that it still lay
+    /// there, or asks.
     fn on_taken(&mut self, id: TeamId, peer: Rank, (number, tag): (u64, u16), is_seen: bool) {
         let Some(key) = self.teams.all.get(&id).and_then(|team| team.runs.get(&number)).copied() else {
             self.counters.malformed += 1;
@@ -255,8 +258,8 @@ impl<T: Transport> Node<T> {
         self.go_on_with(key);
     }
 
-    /// A member could not reach what this process offers in a collective that has not failed here. Which bytes that was does not
-    /// matter; and it waits for an answer.
+    /// A member could not reach what this process offers in a collective that has not failed here. Which
+    /// bytes that was does not matter; and it waits for an answer.
     fn on_doubted(&mut self, id: TeamId, peer: Rank, number: u64) {
         let started = self.teams.all.get(&id).map_or(0, |team| team.started);
         if !(1..=started).contains(&number) {
@@ -314,7 +317,8 @@ impl<T: Transport> Node<T> {
         self.keep_going(id, peer, number);
     }
 
-    /// A step has come of a collective that has ended here without it: the member has called something else, or breaks the rules.
+    /// A step has come of a collective that has ended here without it: the member has called something else,
+    /// or breaks the rules.
     fn on_unasked(&mut self, id: TeamId, peer: Rank, number: u64, theirs: Signature) {
         let ours = self.called(id, number);
         if number == 0 || ours == Some(theirs) {
@@ -471,7 +475,8 @@ impl<T: Transport> Node<T> {
             }
             BreakReason::Differs => team(DIFFER),
             BreakReason::GivenUp => team("has given up one of them"),
-            // As far as it goes, it has done its part; of those that this process has not come to, too, if it says so.
+            // As far as it goes, it has done its part; of those that this process has not come to, too, if it
+            // says so.
             BreakReason::Dropped => {
                 if rank == peer {
                     from = self.first_that_needs(id, peer, from);
@@ -531,8 +536,8 @@ fn says_unknown(broken: &TeamBroken) -> bool {
     (broken.why, broken.from) == (Some(BreakReason::Dropped), 0)
 }
 
-/// What says as much as these two messages to one member, of which the first has not gone. So no more of them wait than a few
-/// for each team, and one for each collective that is doubted.
+/// What says as much as these two messages to one member, of which the first has not gone. So no more of them
+/// wait than a few for each team, and one for each collective that is doubted.
 fn both(waiting: &TeamMessage, notice: &TeamMessage) -> Option<TeamMessage> {
     match (waiting, notice) {
         // It keeps the largest of what it hears, by either.

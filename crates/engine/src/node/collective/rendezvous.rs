@@ -11,7 +11,8 @@ use crate::wire::{Message, TeamMessage};
 use crate::{Direction, Lane, OpError, Piece, Place, Rank, Transport};
 
 impl<T: Transport> Node<T> {
-    /// The offered bytes that the transfer `get` was getting are here, or not. Returns whether `parent` is a collective.
+    /// The offered bytes that the transfer `get` was getting are here, or not. Returns whether `parent` is a
+    /// collective.
     pub(in crate::node) fn on_read(
         &mut self,
         parent: OpKey,
@@ -143,8 +144,9 @@ impl<T: Transport> Node<T> {
         Ok(Some(get))
     }
 
-    /// What a member offers could not be gotten. Where nothing accessible lies there, it may have given up the collective, and
-    /// freed what it offered before this process has heard of it: so it is asked. All else fails at once.
+    /// What a member offers could not be gotten. Where nothing accessible lies there, it may have given up
+    /// the collective, and freed what it offered before this process has heard of it: so it is asked. All
+    /// else fails at once.
     fn doubt(&mut self, run: &mut CollectiveRun, error: OpError) -> Result<(), OpError> {
         let (OpError::Fault { peer, .. } | OpError::NotExposed { peer, .. }) = error else {
             return Err(error);
@@ -158,7 +160,8 @@ impl<T: Transport> Node<T> {
         self.send_soon(peer, Lane::Request, Message::Team(run.team, asks))
     }
 
-    /// What a member has offered is here, unless that one has given it up meanwhile: that can be seen, or it is asked.
+    /// What a member has offered is here, unless that one has given it up meanwhile: that can be seen, or it
+    /// is asked.
     fn took(&mut self, run: &mut CollectiveRun, at: usize) -> Result<(), OpError> {
         let receive = &mut run.receives[at];
         let is_seen = self.transport.offers_given_up(receive.from) == Some(receive.given_up);

@@ -1,12 +1,13 @@
 //! Collectives: carries out the steps of their plans.
 //!
-//! Members number the collectives of their team as they come to them. A step's bytes ride in its message where they fit;
-//! otherwise the message says where they lie, and the receiver gets them as it gets anything, and says when it has. Whoever
-//! is ahead of another waits before it sends that one more than a few collectives' messages ([`AHEAD`]): so no member must
-//! keep more than a fixed number of them, and none waits for ever, since what the slowest needs is never held back.
+//! Members number the collectives of their team as they come to them. A step's bytes ride in its message
+//! where they fit; otherwise the message says where they lie, and the receiver gets them as it gets anything,
+//! and says when it has. Whoever is ahead of another waits before it sends that one more than a few
+//! collectives' messages ([`AHEAD`]): so no member must keep more than a fixed number of them, and none waits
+//! for ever, since what the slowest needs is never held back.
 //!
-//! When a member is lost, gives up a collective, or calls another than the others, all of them are told, and the team's
-//! collectives are over.
+//! When a member is lost, gives up a collective, or calls another than the others, all of them are told, and
+//! the team's collectives are over.
 
 use std::sync::Arc;
 
@@ -25,12 +26,13 @@ use crate::{Lane, Nanos, OpError, Place, Rank, SendError, Transport};
 pub struct Start {
     /// What it works on.
     pub memories: Memories,
-    /// Whether [`Polled::Local`](crate::node::Polled::Local) is to tell of steps in own memory; otherwise whoever waits for the
-    /// outcome asks for them.
+    /// Whether [`Polled::Local`](crate::node::Polled::Local) is to tell of steps in own memory; otherwise
+    /// whoever waits for the outcome asks for them.
     pub steps_told: bool,
     /// When it ends by timeout.
     pub deadline: Option<Nanos>,
-    /// Whether it is the one that this member has begun by [`Node::begin_small_collective`], if that has not gone.
+    /// Whether it is the one that this member has begun by [`Node::begin_small_collective`], if that has not
+    /// gone.
     pub goes_on: bool,
 }
 
@@ -41,8 +43,10 @@ pub(in crate::node) enum StepOutcome {
 }
 
 impl<T: Transport> Node<T> {
-    /// Starts a team's next collective, by this member's plan for it. All members must start the same, in the same order.
-    /// Memories in the process may be used until there is an outcome for what [`Node::local_step`] says only. A failure that concerns the team, or giving up this collective, ends it and all later ones of that team.
+    /// Starts a team's next collective, by this member's plan for it. All members must start the same, in the
+    /// same order. Memories in the process may be used until there is an outcome for what
+    /// [`Node::local_step`] says only. A failure that concerns the team, or giving up this collective, ends
+    /// it and all later ones of that team.
     ///
     /// # Panics
     /// When there is no such team, or the engine is to keep more than [`Node::keeps`] allows.
@@ -105,8 +109,8 @@ impl<T: Transport> Node<T> {
         bytes <= Kept::MAX.min(self.scratch.len() as u64)
     }
 
-    /// The memories of a collective that the engine keeps, until its outcome is taken: operands of the step that
-    /// [`Node::local_step`] says, and in the end the result. `None` while they are in the process.
+    /// The memories of a collective that the engine keeps, until its outcome is taken: operands of the step
+    /// that [`Node::local_step`] says, and in the end the result. `None` while they are in the process.
     pub fn kept(&mut self, id: OpId) -> Option<&mut Kept> {
         match &mut self.ops.get_mut(id.key())?.kind {
             OpKind::Collective(Some(run)) => match &mut run.memories {
@@ -117,8 +121,8 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// The step in own memory that a collective waits for: a [`Step::Copy`], a [`Step::Combine`] or a [`Step::Fold`]. After it
-    /// has been done, [`Node::local_done`] must be called.
+    /// The step in own memory that a collective waits for: a [`Step::Copy`], a [`Step::Combine`] or a
+    /// [`Step::Fold`]. After it has been done, [`Node::local_done`] must be called.
     pub fn local_step(&self, id: OpId) -> Option<Step> {
         let op = self.ops.get(id.key()).filter(|op| op.outcome.is_none())?;
         let OpKind::Collective(Some(run)) = &op.kind else { return None };
@@ -127,8 +131,8 @@ impl<T: Transport> Node<T> {
         (is_local && run.has_all_of(step)).then_some(step)
     }
 
-    /// Where what the [`Step::Fold`] combines that [`Node::local_step`] says lies: of each of the other members. Nothing says
-    /// that there is memory.
+    /// Where what the [`Step::Fold`] combines that [`Node::local_step`] says lies: of each of the other
+    /// members. Nothing says that there is memory.
     pub fn folded(&self, id: OpId) -> Vec<(Rank, Place)> {
         let (Some(Step::Fold { tag, .. }), Some(op)) = (self.local_step(id), self.ops.get(id.key())) else {
             return Vec::new();
@@ -148,8 +152,8 @@ impl<T: Transport> Node<T> {
         self.go_on_after(id, steps);
     }
 
-    /// The [`Step::Fold`] that [`Node::local_step`] says cannot be done, and nothing of it was: the collective goes on with
-    /// the steps that do the same.
+    /// The [`Step::Fold`] that [`Node::local_step`] says cannot be done, and nothing of it was: the
+    /// collective goes on with the steps that do the same.
     pub fn local_refused(&mut self, id: OpId) {
         if let Some(Step::Fold { .. }) = self.local_step(id) {
             self.go_on_after(id, 1);
@@ -191,8 +195,8 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// Gives a collective's state back, and ends it if it is over. Returns whether more of it has come meanwhile, by
-    /// which it may go on.
+    /// Gives a collective's state back, and ends it if it is over. Returns whether more of it has come
+    /// meanwhile, by which it may go on.
     pub(in crate::node) fn put_run(
         &mut self,
         key: OpKey,
@@ -305,7 +309,8 @@ impl<T: Transport> Node<T> {
         match team.early.remove(&(run.number, from, tag)) {
             Some(arrived) => self.receive_step(key, run, run.receives.len() - 1, arrived),
             None if team.paces.contains_key(&from) => Ok(()),
-            // Nothing has been said between the two: if the other has given up the team, it says so to those who wait.
+            // Nothing has been said between the two: if the other has given up the team, it says so to those
+            // who wait.
             None => {
                 let hello = Pace { come_to: team.started, wants: 0, waits_in: None };
                 team.paces.entry(from).or_default().told = team.started;
@@ -314,7 +319,8 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// Sends what a step is to send, if what it is made of is confirmed, the receiver has come near enough, and there is room.
+    /// Sends what a step is to send, if what it is made of is confirmed, the receiver has come near enough,
+    /// and there is room.
     pub(in crate::node) fn send_step(
         &mut self,
         key: OpKey,

@@ -1,4 +1,5 @@
-//! What a node knows of its teams, and of the collectives under way in them. Nothing here decides what happens next.
+//! What a node knows of its teams, and of the collectives under way in them. Nothing here decides what
+//! happens next.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -189,14 +190,15 @@ pub(in crate::node) struct CollectiveRun {
     pub(in crate::node) pulls: Vec<Pulling>,
     /// How many of all these are still waited for.
     pub(in crate::node) open: usize,
-    /// Whose bytes could not be reached, and how that failed: it was asked whether it still is in the collective. Otherwise it may
-    /// have freed them, and says why its team is over. No step is done meanwhile, and no news of others ends it well.
+    /// Whose bytes could not be reached, and how that failed: it was asked whether it still is in the
+    /// collective. Otherwise it may have freed them, and says why its team is over. No step is done
+    /// meanwhile, and no news of others ends it well.
     pub(in crate::node) doubted: Option<(Rank, OpError)>,
     pub(in crate::node) steps_told: bool,
     /// Messages with smaller tags were sent before it was begun.
     pub(in crate::node) sent: u16,
-    /// When those that it waits for are to be asked what they called, and how long to wait for the time after that. `None`: nobody
-    /// has looked at the clock yet.
+    /// When those that it waits for are to be asked what they called, and how long to wait for the time after
+    /// that. `None`: nobody has looked at the clock yet.
     pub(in crate::node) asks_at: Option<(Nanos, Nanos)>,
 }
 

@@ -20,8 +20,8 @@ impl<T: Transport> Node<T> {
         self.teams.all.get(&team)?.members.as_ref()?.rank(member)
     }
 
-    /// Makes room for the team that this process will be in when the next collective of `team`, a split, is over: its other
-    /// members may know of it earlier. `None`: there is such a team already.
+    /// Makes room for the team that this process will be in when the next collective of `team`, a split, is
+    /// over: its other members may know of it earlier. `None`: there is such a team already.
     pub fn begin_split(&mut self, team: TeamId, color: u32) -> Option<TeamId> {
         let number = self.teams.all.get(&team)?.started + 1;
         let new = team.of_split(number, color);
@@ -64,8 +64,8 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// Ends a team's collectives from some number on, now and ever after, and tells the members that this one has had to
-    /// do with. Others learn of it when they first do.
+    /// Ends a team's collectives from some number on, now and ever after, and tells the members that this one
+    /// has had to do with. Others learn of it when they first do.
     pub(in crate::node) fn break_team(&mut self, id: TeamId, from: u64, error: OpError) {
         let me = self.rank;
         let told = match error {
@@ -113,8 +113,8 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// The first of a team's collectives that cannot end without a member, which has done its part of all before `from`: one
-    /// under way, or the next that may need it.
+    /// The first of a team's collectives that cannot end without a member, which has done its part of all
+    /// before `from`: one under way, or the next that may need it.
     pub(in crate::node) fn first_that_needs(&self, id: TeamId, peer: Rank, from: u64) -> u64 {
         let Some(team) = self.teams.all.get(&id) else { return 0 };
         // While the team is being made, none of its collectives is under way here.

@@ -57,8 +57,8 @@ pub enum Polled {
     Deliver(Delivery),
     /// The handler of a stamped request of this node's has run at the peer, and has not replied; the stamp.
     Acknowledged(u64),
-    /// A collective that was started with [`Start::steps_told`](crate::node::Start::steps_told) has come to a step in this
-    /// process's own memory: see [`Node::local_step`].
+    /// A collective that was started with [`Start::steps_told`](crate::node::Start::steps_told) has come to a
+    /// step in this process's own memory: see [`Node::local_step`].
     Local(OpId),
 }
 
@@ -96,15 +96,16 @@ impl AmSend<'_> {
 }
 
 impl<T: Transport> Node<T> {
-    /// Sends an Active Message. `Busy`: the lane is full, poll and try again; a reply to the request being handled is
-    /// never `Busy`.
+    /// Sends an Active Message. `Busy`: the lane is full, poll and try again; a reply to the request being
+    /// handled is never `Busy`.
     #[inline(always)]
     pub fn send_am(&mut self, message: &AmSend<'_>) -> Result<(), SendError> {
         self.send_am_stamped(message, 0)
     }
 
-    /// As [`Node::send_am`], with a stamp: a number of 56 bits that is echoed by the reply's sender, who passes here what
-    /// [`Inbox::stamp`](crate::Inbox::stamp) says, or, where the handler does not reply, by [`Node::acknowledge`]. 0 is none.
+    /// As [`Node::send_am`], with a stamp: a number of 56 bits that is echoed by the reply's sender, who
+    /// passes here what [`Inbox::stamp`](crate::Inbox::stamp) says, or, where the handler does not reply, by
+    /// [`Node::acknowledge`]. 0 is none.
     #[inline(always)]
     pub fn send_am_stamped(&mut self, message: &AmSend<'_>, stamp: u64) -> Result<(), SendError> {
         // Who is replied to is the process that has asked.
@@ -112,7 +113,8 @@ impl<T: Transport> Node<T> {
         if !self.lost.is_empty() && (self.is_gone(message.peer) || !is_reply && self.is_lost(message.peer)) {
             return Err(SendError::Failed(OpError::PeerLost { peer: message.peer }));
         }
-        // An announcement that found the lane full goes first. Replies are exempt: they have room by contract.
+        // An announcement that found the lane full goes first. Replies are exempt: they have room by
+        // contract.
         if message.lane == Lane::Request && self.waits_in_outbox(message.peer, message.lane) {
             return Err(SendError::Busy);
         }
@@ -135,16 +137,16 @@ impl<T: Transport> Node<T> {
         Ok(())
     }
 
-    /// Tells the sender of a stamped request that its handler has run. For whoever has run it, before the next poll, and only
-    /// where it has not replied.
+    /// Tells the sender of a stamped request that its handler has run. For whoever has run it, before the
+    /// next poll, and only where it has not replied.
     #[cold]
     pub fn acknowledge(&mut self, peer: Rank, stamp: u64) {
         // Who is gone wants no answer.
         let _ = self.send_soon(peer, Lane::Reply, Message::AmDone { stamp });
     }
 
-    /// Puts `pieces` and then sends the Active Message, which must be long, so that its handler runs after the bytes
-    /// lie in place. The operation is complete when the message has been sent or queued.
+    /// Puts `pieces` and then sends the Active Message, which must be long, so that its handler runs after
+    /// the bytes lie in place. The operation is complete when the message has been sent or queued.
     pub fn transfer_then_am(
         &mut self,
         pieces: &[Piece],

@@ -17,7 +17,8 @@ impl<T: Transport> Node<T> {
         self.holds_back() || registration.deferred.has((peer, lane))
     }
 
-    /// Sends a message of registration's own now, or as soon as the lane has room; after those that wait already.
+    /// Sends a message of registration's own now, or as soon as the lane has room; after those that wait
+    /// already.
     pub(in crate::node) fn post(&mut self, peer: Rank, lane: Lane, message: Message, payload: &[u8]) {
         if self.is_gone(peer) {
             return;
@@ -56,7 +57,8 @@ impl<T: Transport> Node<T> {
         moved
     }
 
-    /// Sends what waits in that list and may go. Returns whether anything moved; `None`: there is no such list.
+    /// Sends what waits in that list and may go. Returns whether anything moved; `None`: there is no such
+    /// list.
     fn send_waiting(&mut self, at: usize) -> Option<bool> {
         let holds = self.holds_back();
         let registration = self.registration.as_mut()?;
@@ -86,8 +88,8 @@ impl<T: Transport> Node<T> {
         Some(moved)
     }
 
-    /// Whether an answer to a peer must wait. What waits for the same peer goes first, if it may: each request leaves room for
-    /// one answer, so that no more wait than came while answers were held back.
+    /// Whether an answer to a peer must wait. What waits for the same peer goes first, if it may: each
+    /// request leaves room for one answer, so that no more wait than came while answers were held back.
     pub(in crate::node) fn answer_must_wait(&mut self, peer: Rank) -> bool {
         if !self.must_wait(peer, Lane::Reply) {
             return false;

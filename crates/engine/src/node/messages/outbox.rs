@@ -5,8 +5,8 @@ use crate::wire::Message;
 use crate::{Lane, OpError, Rank, SendError, Transport};
 
 impl<T: Transport> Node<T> {
-    /// Sends what waits in the outbox, in order within each (peer, lane). Returns whether anything moved. What fails is
-    /// an announcement of an operation that has ended: `quiet` reports it.
+    /// Sends what waits in the outbox, in order within each (peer, lane). Returns whether anything moved.
+    /// What fails is an announcement of an operation that has ended: `quiet` reports it.
     pub(in crate::node) fn drain_outbox(&mut self) -> bool {
         if self.holds_back() {
             return false;
@@ -76,8 +76,8 @@ impl<T: Transport> Node<T> {
             self.hold(peer, Lane::Reply, message, &payload);
             return;
         }
-        // The transport handed the request out, so there is room; only a peer that corrupts its own lane sees none,
-        // and it alone then waits in vain.
+        // The transport handed the request out, so there is room; only a peer that corrupts its own lane sees
+        // none, and it alone then waits in vain.
         if self.transport.send(peer, Lane::Reply, &message.encode(len), &self.scratch[..len]).is_err() {
             self.counters.malformed += 1;
         }

@@ -8,7 +8,8 @@ use crate::wire::Message;
 use crate::{Deregistering, Lane, Rank, Registering, Transport};
 
 impl<T: Transport> Node<T> {
-    /// A node that reaches its peers' private memory by registering it, as `settings` say. Otherwise as [`Node::new`].
+    /// A node that reaches its peers' private memory by registering it, as `settings` say. Otherwise as
+    /// [`Node::new`].
     pub fn with_registration(
         rank: Rank,
         size: u32,
@@ -21,8 +22,8 @@ impl<T: Transport> Node<T> {
         node
     }
 
-    /// Registers from now on, as `settings` say, for so many processes at most, this one included. For a node that has not
-    /// registered before.
+    /// Registers from now on, as `settings` say, for so many processes at most, this one included. For a node
+    /// that has not registered before.
     pub fn register_by(&mut self, settings: Settings, processes: u32) {
         debug_assert!(self.registration.is_none(), "what is registered would be forgotten");
         self.registration = Some(Box::new(Registration::new(settings, processes)));
@@ -41,16 +42,18 @@ impl<T: Transport> Node<T> {
     }
 
     /// What of that happened with which peer, as this node's counters say in all; nothing where there is no
-    /// registration. A peer that was never asked and never asked itself is not among them. What was counted of one that
-    /// is lost stays in [`ByPeer::gone`]. Takes time and memory in proportion to the peers that are named.
+    /// registration. A peer that was never asked and never asked itself is not among them. What was counted
+    /// of one that is lost stays in [`ByPeer::gone`]. Takes time and memory in proportion to the peers that
+    /// are named.
     pub fn registration_by_peer(&self) -> ByPeer {
         self.registration.as_ref().map(|registration| registration.by_peer()).unwrap_or_default()
     }
 
-    /// Takes note that `len` bytes of this process's space from `offset` on are not the memory that they were: freed,
-    /// or mapped anew. No transfer that starts from now on, here or at any peer that hears of the new memory from here,
-    /// uses a registration from before: until all peers that hold one have given it back, nothing is sent. How long they
-    /// may take counts from the next [`Node::expire`]: see [`Node::wants_time`].
+    /// Takes note that `len` bytes of this process's space from `offset` on are not the memory that they
+    /// were: freed, or mapped anew. No transfer that starts from now on, here or at any peer that hears of
+    /// the new memory from here, uses a registration from before: until all peers that hold one have given it
+    /// back, nothing is sent. How long they may take counts from the next [`Node::expire`]: see
+    /// [`Node::wants_time`].
     pub fn invalidate(&mut self, offset: u64, len: u64) {
         let Some(registration) = &mut self.registration else { return };
         let bucket = registration.settings.bucket;
@@ -70,9 +73,9 @@ impl<T: Transport> Node<T> {
         registration.audit_by_peer()
     }
 
-    /// The rights to this process's memory that `peer` has been given and has not given back, by their numbers, in
-    /// order. At any time they are at least what the peer's [`Node::rights_held`] says; when nothing is under way, the
-    /// same.
+    /// The rights to this process's memory that `peer` has been given and has not given back, by their
+    /// numbers, in order. At any time they are at least what the peer's [`Node::rights_held`] says; when
+    /// nothing is under way, the same.
     pub fn rights_given(&self, peer: Rank) -> Vec<u32> {
         self.registration.as_ref().map_or_else(Vec::new, |registration| registration.table.holders_of(peer))
     }
@@ -86,8 +89,8 @@ impl<T: Transport> Node<T> {
         held
     }
 
-    /// References that operations under way have: to registrations of this process's memory, and to rights to its
-    /// peers'. None when nothing is under way.
+    /// References that operations under way have: to registrations of this process's memory, and to rights to
+    /// its peers'. None when nothing is under way.
     pub fn references(&self) -> (u64, u64) {
         let Some(registration) = &self.registration else { return (0, 0) };
         (registration.table.references(), registration.hoses.references())
@@ -105,8 +108,8 @@ impl<T: Transport> Node<T> {
             .is_none_or(|registration| registration.revocations.are_given_back(revocations))
     }
 
-    /// Does what the registration table wants done, and goes on with the transfers that waited for it, until neither
-    /// leaves anything to the other. Called from within, it leaves that to the call under way.
+    /// Does what the registration table wants done, and goes on with the transfers that waited for it, until
+    /// neither leaves anything to the other. Called from within, it leaves that to the call under way.
     pub(in crate::node) fn run_actions(&mut self) {
         self.actions_due = true;
         if std::mem::replace(&mut self.acting, true) {

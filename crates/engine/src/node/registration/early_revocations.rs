@@ -1,12 +1,13 @@
 //! Notices of rights that their owner wants back before they have come here.
 //!
-//! An answer and the notice that something of it is revoked go by different lanes, and the notice may be first. It is kept until
-//! the right has come, to be given back at once, or can come no more: when all moves are answered that were under way at
-//! the notice.
+//! An answer and the notice that something of it is revoked go by different lanes, and the notice may be
+//! first. It is kept until the right has come, to be given back at once, or can come no more: when all moves
+//! are answered that were under way at the notice.
 //!
-//! Nobody can make this grow as it likes. An owner gives at most one right for each bucket that it is asked for, and
-//! revokes each right once. So one that has revoked more rights than it was ever asked for buckets breaks the rules. That
-//! bound counts since the peer was met: what it was asked for long ago may be revoked now, and notices may be late.
+//! Nobody can make this grow as it likes. An owner gives at most one right for each bucket that it is asked
+//! for, and revokes each right once. So one that has revoked more rights than it was ever asked for buckets
+//! breaks the rules. That bound counts since the peer was met: what it was asked for long ago may be revoked
+//! now, and notices may be late.
 
 use std::collections::BTreeMap;
 
@@ -55,7 +56,8 @@ impl EarlyRevocations {
         self.0.get(&peer).is_some_and(|owner| !owner.notices.is_empty())
     }
 
-    /// The rights of a peer's that can come no more: of the moves to it that are under way this is the oldest.
+    /// The rights of a peer's that can come no more: of the moves to it that are under way this is the
+    /// oldest.
     pub(in crate::node) fn over(&mut self, peer: Rank, oldest: Option<u32>) -> Vec<HolderId> {
         let Some(owner) = self.0.get_mut(&peer) else { return Vec::new() };
         // After the largest number comes 0.

@@ -1,5 +1,5 @@
-//! The node's end of registration: what it asks of peers, answers and takes back. The tables themselves, which know no
-//! node, are in `engine::registration`.
+//! The node's end of registration: what it asks of peers, answers and takes back. The tables themselves,
+//! which know no node, are in `engine::registration`.
 
 mod actions;
 mod early_revocations;

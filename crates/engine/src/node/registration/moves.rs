@@ -1,5 +1,5 @@
-//! Asking peers for registration, and answering those who ask: one *move* names what to give up and what to attach,
-//! and is always answered.
+//! Asking peers for registration, and answering those who ask: one *move* names what to give up and what to
+//! attach, and is always answered.
 
 use super::state::{DeferredMessage, HELD_BYTES_MAX, PendingMove, ServedMove, Waiter};
 use super::trace_spans::MoveSpan;
@@ -21,8 +21,8 @@ const DETACH_MAX: usize = 64;
 const FEW_BUCKETS: u32 = 2;
 
 impl<T: Transport> Node<T> {
-    /// Asks `peer` for what is not held of `wanted`. The operation goes on when that is answered; `rider` is the put
-    /// whose data goes with it.
+    /// Asks `peer` for what is not held of `wanted`. The operation goes on when that is answered; `rider` is
+    /// the put whose data goes with it.
     pub(in crate::node) fn ask(&mut self, peer: Rank, wanted: Run, op: OpKey, rider: Option<Piece>) {
         let mut data: &[u8] = &[];
         if let Some(piece) = rider {
@@ -33,7 +33,8 @@ impl<T: Transport> Node<T> {
             }
             data = into;
         }
-        // A quarter of a message for what is given up; half for what is asked for, and no more than its answer can name.
+        // A quarter of a message for what is given up; half for what is asked for, and no more than its
+        // answer can name.
         let room = self.transport.payload_max();
         let runs_max = (room / 2 / message::ATTACH_BYTES).min(room / message::GIVEN_BYTES).max(1);
         let detach_max = DETACH_MAX.min(room / 4 / message::DETACH_BYTES);
@@ -364,7 +365,8 @@ impl<T: Transport> Node<T> {
         let serves = &mut registration.serves;
         serves.retain(|_, serve| serve.peer != peer);
         for waiters in registration.waiting.values_mut() {
-            // The next move takes a free place, and must not be answered for registrations that it does not wait for.
+            // The next move takes a free place, and must not be answered for registrations that it does not
+            // wait for.
             waiters.retain(|waiter| !matches!(waiter, Waiter::Serve(key) if !serves.contains(*key)));
         }
         registration.drop_holder(peer);

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::registration::table::HolderId;
 use crate::{Nanos, Rank};
 
-/// What a holder is given, besides what all are, for each right that was revoked: a program may free very much at once, and each
-/// right is a message there and one back.
+/// What a holder is given, besides what all are, for each right that was revoked: a program may free very
+/// much at once, and each right is a message there and one back.
 pub(in crate::node) const TIME_PER_RIGHT: Nanos = 100_000;
 
 /// A holder answers exactly once for each; the name means this right and no other until then.
@@ -30,8 +30,8 @@ struct Right {
     given_up: bool,
 }
 
-/// What a holder has not answered, by the rights' numbers: since when each is waited for, once anybody has looked, and how many there
-/// were then.
+/// What a holder has not answered, by the rights' numbers: since when each is waited for, once anybody has
+/// looked, and how many there were then.
 type Owing = BTreeMap<u64, (Option<Nanos>, u64)>;
 
 impl Revocations {
@@ -112,8 +112,8 @@ impl Revocations {
         self.holders.keys().copied().collect()
     }
 
-    /// Begins to wait for what is not waited for yet, and says when the time of each holder ends for the oldest right that it has not
-    /// answered.
+    /// Begins to wait for what is not waited for yet, and says when the time of each holder ends for the
+    /// oldest right that it has not answered.
     pub(in crate::node) fn ends(&mut self, now: Nanos, within: Nanos) -> impl Iterator<Item = (Rank, Nanos)> {
         for (peer, number) in self.untimed.drain(..) {
             let Some(owing) = self.holders.get_mut(&peer) else { continue };

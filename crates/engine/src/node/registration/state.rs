@@ -27,7 +27,8 @@ pub struct RegistrationCounters {
     pub moves: u64,
     /// Puts whose data went with the asking.
     pub puts_in_moves: u64,
-    /// Pieces that went by message because there was no room for their registration, or none that was worth making.
+    /// Pieces that went by message because there was no room for their registration, or none that was worth
+    /// making.
     pub bounced: u64,
     /// Rights given back because their owner wanted them.
     pub given_back: u64,
@@ -37,16 +38,18 @@ pub struct RegistrationCounters {
     pub table: TableCounters,
 }
 
-/// Bytes, at most, that one miss asks for: a longer piece is asked for and sent by and by, which keeps the pipe full.
+/// Bytes, at most, that one miss asks for: a longer piece is asked for and sent by and by, which keeps the
+/// pipe full.
 pub(in crate::node) const CHUNK_BYTES: u64 = 1 << 20;
 
-/// Bytes of answers, at most, that wait for revoked rights to be given back, but for those of a few polls. Who gives a right
-/// back at all does so at its next poll, or at the end of an operation: in a tenth of a second, say, in which an owner
-/// that copied without pause would answer so much. Without this bound peers could fill its memory while one of them is silent.
+/// Bytes of answers, at most, that wait for revoked rights to be given back, but for those of a few polls.
+/// Who gives a right back at all does so at its next poll, or at the end of an operation: in a tenth of a
+/// second, say, in which an owner that copied without pause would answer so much. Without this bound peers
+/// could fill its memory while one of them is silent.
 pub(in crate::node) const HELD_BYTES_MAX: usize = 256 << 20;
 
-/// Looks for a holder's answer in its time, at least: where none was for longer, no more than the time between two passes. It may lie unread,
-/// as this process was stopped or had much else to do.
+/// Looks for a holder's answer in its time, at least: where none was for longer, no more than the time
+/// between two passes. It may lie unread, as this process was stopped or had much else to do.
 const LOOKS_PER_RECALL: Nanos = 8;
 
 /// The time in which answers are looked for.
@@ -57,7 +60,8 @@ struct AnswerClock {
 }
 
 impl AnswerClock {
-    /// What it will be if one looks now, as one does at least so often. Threads may have read the clock in another order.
+    /// What it will be if one looks now, as one does at least so often. Threads may have read the clock in
+    /// another order.
     fn by(&self, now: Nanos, at_least: Nanos) -> Nanos {
         self.sum.saturating_add(now.saturating_sub(self.looked).min(at_least))
     }
@@ -87,12 +91,12 @@ pub(in crate::node) struct Registration {
     pub(in crate::node) serial: u32,
     /// Rights that are to be given back with the next message that asks the peer for others.
     pub(in crate::node) owed: BTreeMap<Rank, Vec<HolderId>>,
-    /// Rights of peers' that are wanted back and are not here: they may come with the answer to a move that is under
-    /// way.
+    /// Rights of peers' that are wanted back and are not here: they may come with the answer to a move that
+    /// is under way.
     pub(in crate::node) early_revocations: EarlyRevocations,
     pub(in crate::node) revocations: Revocations,
-    /// Peers that were asked to give back what they do not use, and have not answered; since when they are waited for,
-    /// once anybody has looked.
+    /// Peers that were asked to give back what they do not use, and have not answered; since when they are
+    /// waited for, once anybody has looked.
     pub(in crate::node) recalled: BTreeMap<Rank, PendingRecall>,
     /// Somebody is waited for, and nobody has looked since when.
     pub(in crate::node) wants_time: bool,
@@ -101,7 +105,8 @@ pub(in crate::node) struct Registration {
     /// For encoding.
     pub(in crate::node) payload: Vec<u8>,
     pub(in crate::node) detach: Vec<HolderId>,
-    /// The lists of moves that are over, for those to come: empty, and as many as were ever under way at once.
+    /// The lists of moves that are over, for those to come: empty, and as many as were ever under way at
+    /// once.
     pub(in crate::node) spare_moves: Vec<PendingMove>,
     pub(in crate::node) spare_holders: Vec<Vec<HolderId>>,
 }
@@ -137,7 +142,8 @@ pub(in crate::node) struct PendingMove {
     pub(in crate::node) waiters: Vec<OpKey>,
     /// The operation whose data went with it.
     pub(in crate::node) rider: Option<OpKey>,
-    /// Since when it is waited for, where it gives something up for so little that what it takes is to be known.
+    /// Since when it is waited for, where it gives something up for so little that what it takes is to be
+    /// known.
     pub(in crate::node) since: Option<Nanos>,
     pub(in crate::node) span: Option<MoveSpan>,
 }
@@ -189,14 +195,16 @@ impl Registration {
         }
     }
 
-    /// Whether a peer may ask for this run: it is no longer than what one miss asks for, wherever its bytes begin, and
-    /// lies in the address space. Beyond, the same memory would have another name, under which nobody revokes it.
+    /// Whether a peer may ask for this run: it is no longer than what one miss asks for, wherever its bytes
+    /// begin, and lies in the address space. Beyond, the same memory would have another name, under which
+    /// nobody revokes it.
     pub(in crate::node) fn may_ask(&self, run: Run) -> bool {
         let bucket = self.settings.bucket;
         u64::from(run.count) <= CHUNK_BYTES / bucket.bytes() + 2 && end_of(run) - 1 <= bucket.index(u64::MAX)
     }
 
-    /// Bytes, at most, of a piece that can ride in a move, and for which it is weighed whether to ask for room.
+    /// Bytes, at most, of a piece that can ride in a move, and for which it is weighed whether to ask for
+    /// room.
     pub(in crate::node) fn small(&self, payload_max: usize) -> u64 {
         u64::from(self.settings.put_in_move_max).min(payload_max as u64 / 4)
     }
@@ -277,8 +285,8 @@ impl Registration {
         self.revocations.owing()
     }
 
-    /// Begins to wait for whoever is not waited for yet, and says who has had `recall_within` to answer while answers were looked for, as
-    /// they have just been or not, and when to look for the next.
+    /// Begins to wait for whoever is not waited for yet, and says who has had `recall_within` to answer while
+    /// answers were looked for, as they have just been or not, and when to look for the next.
     pub(in crate::node) fn late(&mut self, now: Nanos, looked: bool) -> (Vec<Rank>, Option<Nanos>) {
         self.wants_time = false;
         let within = self.settings.recall_within;

@@ -1,4 +1,5 @@
-//! Spans of what the registration protocol waits for: from the question to its answer. Where nobody listens, one costs a load.
+//! Spans of what the registration protocol waits for: from the question to its answer. Where nobody listens,
+//! one costs a load.
 
 use tracing::Span;
 use tracing::field::Empty;

@@ -1,8 +1,8 @@
 //! What of its private memory this process lets its peers read and write.
 //!
-//! The heap is there to be shared, and always is. Private memory is exposed as a whole, or in ranges: then each message that asks
-//! for it is looked at, and no key is handed out that reaches beyond them. What a collective of this process offers to a member,
-//! that member may read until it has.
+//! The heap is there to be shared, and always is. Private memory is exposed as a whole, or in ranges: then
+//! each message that asks for it is looked at, and no key is handed out that reaches beyond them. What a
+//! collective of this process offers to a member, that member may read until it has.
 
 use super::state::MessageTransfer;
 use crate::exposure::{Ranges, Rights};
@@ -15,22 +15,23 @@ use crate::wire::Chunk;
 use crate::{Direction, MemId, OpError, Place, Rank, Transport};
 
 impl<T: Transport> Node<T> {
-    /// From now on peers reach only those ranges of this process's private memory that [`Node::expose`] names.
+    /// From now on peers reach only those ranges of this process's private memory that [`Node::expose`]
+    /// names.
     pub fn expose_ranges_only(&mut self) {
         self.exposed.get_or_insert_default();
     }
 
-    /// Exposes `len` bytes of private memory from `start` on, until as many are withdrawn by [`Node::withdraw`]. Where everything
-    /// is exposed that changes nothing.
+    /// Exposes `len` bytes of private memory from `start` on, until as many are withdrawn by
+    /// [`Node::withdraw`]. Where everything is exposed that changes nothing.
     pub fn expose(&mut self, start: u64, len: u64, rights: Rights) {
         if let Some(exposed) = &mut self.exposed {
             exposed.expose(start, len, rights);
         }
     }
 
-    /// Withdraws what was exposed by the same call of [`Node::expose`]. No message gets there any more, unless another range
-    /// covers it. Who holds a key for it is told to give that back; until then nothing is sent, as after
-    /// [`Node::invalidate`].
+    /// Withdraws what was exposed by the same call of [`Node::expose`]. No message gets there any more,
+    /// unless another range covers it. Who holds a key for it is told to give that back; until then nothing
+    /// is sent, as after [`Node::invalidate`].
     pub fn withdraw(&mut self, start: u64, len: u64, rights: Rights) {
         if let Some(exposed) = self.exposed.as_mut().filter(|_| len > 0) {
             exposed.withdraw(start, len, rights);
@@ -60,8 +61,9 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// As [`Node::permit`], for a part of a transfer, which `chunk` is. What comes in this process's own name is only taken
-    /// for its own if it has just such a part under way: others may write to the rings that it lies in.
+    /// As [`Node::permit`], for a part of a transfer, which `chunk` is. What comes in this process's own name
+    /// is only taken for its own if it has just such a part under way: others may write to the rings that it
+    /// lies in.
     pub(in crate::node) fn permit_chunk(
         &self,
         peer: Rank,

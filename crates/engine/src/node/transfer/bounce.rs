@@ -1,14 +1,17 @@
-//! Long pieces of transfers by messages: through *bounce buffers*, blocks of their owner's heap, instead of chunks inside messages.
+//! Long pieces of transfers by messages: through *bounce buffers*, blocks of their owner's heap, instead of
+//! chunks inside messages.
 //!
-//! A peer's private memory that cannot be reached one-sided goes by message. Where its heap can be reached one-sided, most
-//! of the way is free of messages all the same: the owner copies between its memory and a bounce buffer, and the initiator
-//! between the bounce buffer and its own memory. A *bounce* has one bounce buffer at a time, and moves piece after piece of
-//! its transfer through it; a few of them take turns, so that one copies at the owner while another does here. Pieces that
-//! a bounce cannot move, for want of a bounce buffer or since there is nothing at an address, go by chunks, whose answers
-//! say what is wrong with which.
+//! A peer's private memory that cannot be reached one-sided goes by message. Where its heap can be reached
+//! one-sided, most of the way is free of messages all the same: the owner copies between its memory and a
+//! bounce buffer, and the initiator between the bounce buffer and its own memory. A *bounce* has one bounce
+//! buffer at a time, and moves piece after piece of its transfer through it; a few of them take turns, so
+//! that one copies at the owner while another does here. Pieces that a bounce cannot move, for want of a
+//! bounce buffer or since there is nothing at an address, go by chunks, whose answers say what is wrong with
+//! which.
 //!
-//! A bounce outlives its transfer when that ends before its time: what the network still brings must not find another's
-//! bytes in the bounce buffer, so that this is given back only when nothing is under way to it any more.
+//! A bounce outlives its transfer when that ends before its time: what the network still brings must not find
+//! another's bytes in the bounce buffer, so that this is given back only when nothing is under way to it any
+//! more.
 
 use super::bounce_pool::{Bounce, BounceStep};
 use crate::node::Node;
@@ -18,7 +21,8 @@ use crate::path::{self, Limits, Path};
 use crate::wire::{BounceAct, BounceAsk, Bounced, Message, Status};
 use crate::{Direction, Lane, MemId, OpError, Piece, Place, Rank, Submit, Transport};
 
-/// Chunks that a piece of a transfer by messages must have to be worth the messages that a bounce buffer costs.
+/// Chunks that a piece of a transfer by messages must have to be worth the messages that a bounce buffer
+/// costs.
 pub const STAGED_CHUNKS_MIN: u64 = 16;
 
 impl<T: Transport> Node<T> {
@@ -166,8 +170,8 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// Gives a bounce's piece back to its transfer, and ends the bounce. From now on the transfer has fewer of them, or
-    /// `none`, as soon as those at work have moved what they are at.
+    /// Gives a bounce's piece back to its transfer, and ends the bounce. From now on the transfer has fewer
+    /// of them, or `none`, as soon as those at work have moved what they are at.
     fn leave_to_chunks(&mut self, key: OpKey, none: bool) {
         let Some(piece) = self.bounce_of(key).map(|bounce| bounce.piece) else { return };
         if let Some(of) = self.ops[key].parent.and_then(|transfer| self.transfer_under_way(transfer)) {
@@ -211,8 +215,9 @@ impl<T: Transport> Node<T> {
         self.pump(transfer);
     }
 
-    /// Lets a transfer's bounces end without it, which is over before its time: they touch its memory no more. What they have not
-    /// asked for yet they do not ask for: it might come after what the caller puts next.
+    /// Lets a transfer's bounces end without it, which is over before its time: they touch its memory no
+    /// more. What they have not asked for yet they do not ask for: it might come after what the caller puts
+    /// next.
     pub(in crate::node) fn orphan_bounces(&mut self, transfer: OpKey) {
         let Some(of) = self.transfer_under_way(transfer) else { return };
         if std::mem::take(&mut of.bounces) == 0 {
@@ -260,7 +265,8 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// Takes a peer's wish for a bounce buffer, for one that is filled, or that one is drained, and answers it.
+    /// Takes a peer's wish for a bounce buffer, for one that is filled, or that one is drained, and answers
+    /// it.
     pub(in crate::node) fn serve_bounce(&mut self, peer: Rank, ask: &BounceAsk) {
         let held = ask.buffer;
         let buffer = match held {
@@ -298,7 +304,8 @@ impl<T: Transport> Node<T> {
 
     /// A bounce buffer for a peer, if there is one for it.
     fn lend_bounce_buffer(&mut self, peer: Rank) -> Option<u64> {
-        // All who map the heap could look into it: where not all is exposed, nothing that is not theirs may lie there.
+        // All who map the heap could look into it: where not all is exposed, nothing that is not theirs may
+        // lie there.
         if self.exposed.is_some() || self.is_gone(peer) || !self.bounce_pool.may_have(peer) {
             return None;
         }

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use crate::limits::{BOUNCE_BUFFERS_OF_PEER_MAX, BOUNCES_MAX, ORPHANED_BOUNCES_MAX};
 use crate::{Direction, Piece, Rank};
 
-/// Long transfers with a peer that go by chunks after it had no bounce buffers at all, before it is asked again.
+/// Long transfers with a peer that go by chunks after it had no bounce buffers at all, before it is asked
+/// again.
 const REFUSED_TURNS: u32 = 32;
 
 /// What moves pieces of a transfer through a bounce buffer.

@@ -1,8 +1,8 @@
 //! Transfers by messages: cut into chunks, sent at one end and served at the other.
 //!
 //! A transfer is cut into chunks that fit a message and stay inside one bucket of the target. A window of
-//! them is under way at a time; each answer says how its chunk went. The answers carry the chunk's place in the
-//! window, and are believed only for chunks that are really under way with that very peer.
+//! them is under way at a time; each answer says how its chunk went. The answers carry the chunk's place in
+//! the window, and are believed only for chunks that are really under way with that very peer.
 
 use super::state::{MessageTransfer, OnComplete};
 use crate::node::Node;
@@ -14,7 +14,8 @@ use crate::{
     Atomic, Direction, Lane, Mechanism, MemId, OpError, Operation, Piece, Place, Rank, SendError, Transport,
 };
 
-/// Chunks of private memory stay inside buckets of this size, so that a fault names the bucket: 8 KiB. Heaps have no holes.
+/// Chunks of private memory stay inside buckets of this size, so that a fault names the bucket: 8 KiB. Heaps
+/// have no holes.
 const CHUNK_BUCKET: BucketSize = bucket(13);
 const HEAP_BUCKET: BucketSize = bucket(40);
 
@@ -56,8 +57,8 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// Sends as many chunks as there is room for, and ends the transfer when nothing is left of it. Returns whether
-    /// anything moved.
+    /// Sends as many chunks as there is room for, and ends the transfer when nothing is left of it. Returns
+    /// whether anything moved.
     pub(in crate::node) fn pump(&mut self, key: OpKey) -> bool {
         let mut moved = false;
         loop {

@@ -1,5 +1,5 @@
-//! Fast transfers: of one piece whose memory is at hand at both ends: one operation of the transport, and nothing is kept of
-//! them but what they use. Everything else about transfers by keys is in [`super::keyed`].
+//! Fast transfers: of one piece whose memory is at hand at both ends: one operation of the transport, and
+//! nothing is kept of them but what they use. Everything else about transfers by keys is in [`super::keyed`].
 
 use super::fast_table::State;
 use crate::node::Node;
@@ -37,8 +37,8 @@ fn acquire_local(registration: &mut Registration, peer: Rank, piece: Piece) -> O
 }
 
 impl<T: Transport> Node<T> {
-    /// Uses the firehose that was found last, if it reaches all of a piece between two spaces whose local end needs no
-    /// registration. It is of a peer that is there, and forgotten whenever puts are to be held back.
+    /// Uses the firehose that was found last, if it reaches all of a piece between two spaces whose local end
+    /// needs no registration. It is of a peer that is there, and forgotten whenever puts are to be held back.
     #[inline(always)]
     pub(in crate::node) fn acquire_recent(
         &mut self,
@@ -57,8 +57,8 @@ impl<T: Transport> Node<T> {
         registration.hoses.acquire_recent(peer, remote.offset, len)
     }
 
-    /// Starts a transfer of this piece between two spaces. `None`: not all of its memory is at hand, or something keeps it
-    /// waiting.
+    /// Starts a transfer of this piece between two spaces. `None`: not all of its memory is at hand, or
+    /// something keeps it waiting.
     pub(in crate::node) fn start_fast(
         &mut self,
         peer: Rank,
@@ -131,8 +131,8 @@ impl<T: Transport> Node<T> {
     /// A copy is over, and well: neither end is touched by it any more.
     #[inline(always)]
     pub(in crate::node) fn on_copied(&mut self, op: OpId) {
-        // Nearly all are fast transfers, are waited for by their callers, have used no registration here, and the firehose
-        // that was found last.
+        // Nearly all are fast transfers, are waited for by their callers, have used no registration here, and
+        // the firehose that was found last.
         if let Some(id) = op.fast()
             && let Some(fast) = self.fast.get(id)
             && fast.state == State::Plain

@@ -1,7 +1,7 @@
 //! The table of the fast transfers.
 //!
-//! They have one of their own: to enter one and to take it out is a few words each, where an operation of any kind, that
-//! may become another's part, takes many.
+//! They have one of their own: to enter one and to take it out is a few words each, where an operation of any
+//! kind, that may become another's part, takes many.
 
 use crate::op_id::FastId;
 use crate::registration::RegId;

@@ -1,8 +1,9 @@
-//! Transfers to and from registered memory: one-sided on a hit, after a move on a miss, by message where there is no
-//! room.
+//! Transfers to and from registered memory: one-sided on a hit, after a move on a miss, by message where
+//! there is no room.
 //!
-//! A transfer goes in *parts*: as many pieces as are at hand, submitted as one operation of the transport. Remote before
-//! local; a part in flight keeps its firehoses and registrations, a transfer that waits keeps nothing of its peer's.
+//! A transfer goes in *parts*: as many pieces as are at hand, submitted as one operation of the transport.
+//! Remote before local; a part in flight keeps its firehoses and registrations, a transfer that waits keeps
+//! nothing of its peer's.
 
 use super::state::{KeyedTransfer, OnComplete, Part};
 use crate::limits::CHILDREN_MAX;
@@ -220,8 +221,8 @@ impl<T: Transport> Node<T> {
         registration.hoses.is_worth_asking(peer, bytes)
     }
 
-    /// The part of a piece that was asked for, in `wanted`, and not given: it ends where something is held or asked for
-    /// again.
+    /// The part of a piece that was asked for, in `wanted`, and not given: it ends where something is held or
+    /// asked for again.
     fn refused(&self, peer: Rank, piece: Piece, wanted: Run) -> Piece {
         let registration = self.registration.as_ref().expect("keyed transfers need one");
         let other = |bucket: &u64| registration.hoses.find(peer, *bucket) != Found::Miss;

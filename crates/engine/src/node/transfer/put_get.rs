@@ -13,8 +13,8 @@ use crate::{
 };
 
 impl<T: Transport> Node<T> {
-    /// Starts a put or a get of all pieces, to or from one peer. The local places must stay valid until the operation
-    /// has an outcome (for a put: until [`Node::is_locally_done`]). Failures show in the outcome.
+    /// Starts a put or a get of all pieces, to or from one peer. The local places must stay valid until the
+    /// operation has an outcome (for a put: until [`Node::is_locally_done`]). Failures show in the outcome.
     pub fn transfer(
         &mut self,
         peer: Rank,
@@ -50,9 +50,9 @@ impl<T: Transport> Node<T> {
         self.start_transfer(peer, direction, pieces, deadline, None)
     }
 
-    /// Puts `pieces` to one peer, and then changes an aligned word of its heap, so that whoever there sees the change by an
-    /// atomic sees the bytes. The outcome is the old word; where that is a failure, the bytes may
-    /// have been put, or some of them, and the word only after all of them.
+    /// Puts `pieces` to one peer, and then changes an aligned word of its heap, so that whoever there sees
+    /// the change by an atomic sees the bytes. The outcome is the old word; where that is a failure, the
+    /// bytes may have been put, or some of them, and the word only after all of them.
     pub fn transfer_then_signal(
         &mut self,
         peer: Rank,
@@ -136,8 +136,8 @@ impl<T: Transport> Node<T> {
         id
     }
 
-    /// The path of a transfer, and its pieces as they lie in the processes' spaces, where they go by key and do not lie there
-    /// as they are given.
+    /// The path of a transfer, and its pieces as they lie in the processes' spaces, where they go by key and
+    /// do not lie there as they are given.
     fn path(
         &mut self,
         peer: Rank,
@@ -170,8 +170,8 @@ impl<T: Transport> Node<T> {
         (path::choose(&facts), in_spaces)
     }
 
-    /// How the peer's ends of these pieces are reached, and where that is by key, the pieces in the processes' spaces, if they are
-    /// given otherwise.
+    /// How the peer's ends of these pieces are reached, and where that is by key, the pieces in the
+    /// processes' spaces, if they are given otherwise.
     fn access(&mut self, peer: Rank, pieces: &[Piece]) -> (Access, Option<Vec<Piece>>) {
         if self.goes_by_key(peer) {
             if pieces.iter().all(keyed::is_in_spaces) {

@@ -1,4 +1,5 @@
-//! What the node keeps of transfers under way, and what comes after their bytes. Nothing here decides what happens next.
+//! What the node keeps of transfers under way, and what comes after their bytes. Nothing here decides what
+//! happens next.
 
 use crate::limits::{BOUNCES_MAX, WINDOW};
 use crate::registration::RegId;
@@ -39,7 +40,8 @@ pub(in crate::node) struct MessageTransfer {
     pub(in crate::node) since: Option<Nanos>,
     /// What comes after it.
     pub(in crate::node) on_complete: Option<OnComplete>,
-    /// Its last chunk brings with it what comes after it, a [signal](OnComplete::Signal): the word from before, once that is known.
+    /// Its last chunk brings with it what comes after it, a [signal](OnComplete::Signal): the word from
+    /// before, once that is known.
     pub(in crate::node) signalled: Option<u64>,
 }
 
@@ -70,8 +72,8 @@ impl MessageTransfer {
         self.direction == Direction::Put && self.rest.is_empty() && self.bounces == 0
     }
 
-    /// The word of the target's heap that changes after it, and how, where what is sent now may bring that with it: the whole
-    /// rest of what there is to move, while nothing else is under way that may fail yet.
+    /// The word of the target's heap that changes after it, and how, where what is sent now may bring that
+    /// with it: the whole rest of what there is to move, while nothing else is under way that may fail yet.
     pub(in crate::node) fn signal_now(&self) -> Option<(Place, Atomic)> {
         match self.on_complete {
             Some(OnComplete::Signal(word, atomic))

@@ -35,8 +35,8 @@ impl Firehoses {
         }
     }
 
-    /// Adds every firehose to its peer's. Returns what may be used of each, and nothing else, as the index is not in the
-    /// order of the firehoses; how many there are; and whether each is as it must be.
+    /// Adds every firehose to its peer's. Returns what may be used of each, and nothing else, as the index is
+    /// not in the order of the firehoses; how many there are; and whether each is as it must be.
     #[inline(never)]
     fn tally(&self, tallies: &mut [Tally]) -> (Vec<(Theirs, u32)>, usize, bool) {
         let (mut here, mut wrong) = (0, false);
@@ -53,8 +53,8 @@ impl Firehoses {
         (self.hoses.0.iter().map(add).collect(), here, !wrong)
     }
 
-    /// Whether the firehoses of each peer where something has changed are found by their owner's names for them. The
-    /// others were found before, and are as many still.
+    /// Whether the firehoses of each peer where something has changed are found by their owner's names for
+    /// them. The others were found before, and are as many still.
     #[inline(never)]
     fn are_found(&self, tallies: &[Tally]) -> bool {
         let is_news = |hose: &Hose| !hose.free && tallies[hose.known as usize].changed;

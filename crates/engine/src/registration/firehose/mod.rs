@@ -1,7 +1,7 @@
 //! The initiator's side: which peers' registered memory this process may use, and by what key.
 //!
-//! A *firehose* is the right to use one run of a peer's buckets. While operations use it, it stays; idle ones are kept,
-//! and given up in the order of a `VictimQueue` when the peer allows no more.
+//! A *firehose* is the right to use one run of a peer's buckets. While operations use it, it stays; idle ones
+//! are kept, and given up in the order of a `VictimQueue` when the peer allows no more.
 
 mod audit;
 #[cfg(test)]
@@ -138,8 +138,8 @@ struct Theirs {
     peer: Rank,
 }
 
-/// Spreads words that differ in few bits over all of them. Hashing one is a single multiplication, which for some seeds of a map's
-/// puts many of a dense range in one place.
+/// Spreads words that differ in few bits over all of them. Hashing one is a single multiplication, which for
+/// some seeds of a map's puts many of a dense range in one place.
 #[inline]
 pub(super) fn spread(word: u64) -> u64 {
     word.wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -148,7 +148,8 @@ pub(super) fn spread(word: u64) -> u64 {
 impl Hash for Theirs {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
-        // One word is hashed in half the time of two. A bucket's number hardly reaches the bits that a rank has.
+        // One word is hashed in half the time of two. A bucket's number hardly reaches the bits that a rank
+        // has.
         state.write_u64(spread(self.bucket ^ u64::from(self.peer).rotate_right(24)));
     }
 }
@@ -172,11 +173,13 @@ impl Slot {
     }
 }
 
-/// The firehose that was found last: programs go on where they are. It is held, and the index leads to it from some of its
-/// run; where firehoses overlap, as they may while memory changes at the owner, from the rest to another.
+/// The firehose that was found last: programs go on where they are. It is held, and the index leads to it
+/// from some of its run; where firehoses overlap, as they may while memory changes at the owner, from the
+/// rest to another.
 ///
-/// What uses it is counted here and not with it: so a hit, and its end, look at nothing else. It has one use of its own
-/// meanwhile, by which it stays; before anything is given up it is forgotten, and is idle like any other.
+/// What uses it is counted here and not with it: so a hit, and its end, look at nothing else. It has one use
+/// of its own meanwhile, by which it stays; before anything is given up it is forgotten, and is idle like any
+/// other.
 struct Recent {
     peer: Rank,
     /// [`NONE`]: there is none, and it reaches nothing.
@@ -207,7 +210,8 @@ pub struct Firehoses {
     /// By the owner and its name for it.
     by_holder: HashTable<u32>,
     hasher: DefaultHashBuilder,
-    /// Peers that something was ever held of, and the places of those that are gone and of which nothing is held.
+    /// Peers that something was ever held of, and the places of those that are gone and of which nothing is
+    /// held.
     peers: Vec<Peer>,
     free_peers: Vec<u32>,
     by_rank: HashMap<Rank, u32>,
@@ -276,7 +280,8 @@ impl Firehoses {
         (self.hoses.0[id.0 as usize].refs == 0).then(|| self.remove(id.0))
     }
 
-    /// Marks what is not held of `wanted` as asked for by move `by`. Returns what there was to ask for, in runs.
+    /// Marks what is not held of `wanted` as asked for by move `by`. Returns what there was to ask for, in
+    /// runs.
     pub(crate) fn ask(&mut self, peer: Rank, wanted: Run, by: u32, asked: &mut Vec<Run>) {
         let known = self.known(peer);
         for bucket in wanted.first..end_of(wanted) {
@@ -382,8 +387,8 @@ impl Firehoses {
         self.peers[known as usize].limit = limit;
     }
 
-    /// Whether to ask `peer` for so many bytes more that little is to be done with: there is room for them, as far as the peer
-    /// has said, or it pays to make room ([`miss_policy`](super::miss_policy)).
+    /// Whether to ask `peer` for so many bytes more that little is to be done with: there is room for them,
+    /// as far as the peer has said, or it pays to make room ([`miss_policy`](super::miss_policy)).
     pub(crate) fn is_worth_asking(&self, peer: Rank, bytes: u64) -> bool {
         let Some(known) = self.place_of(peer) else { return true };
         let known = &self.peers[known as usize];
@@ -396,8 +401,8 @@ impl Firehoses {
         &mut self.peers[known as usize].miss_policy
     }
 
-    /// Gives up idle firehoses of `peer` until all that is asked for can be held besides what is left, as far as the peer has
-    /// said; all that are idle, if need be. At most `most` of them.
+    /// Gives up idle firehoses of `peer` until all that is asked for can be held besides what is left, as far
+    /// as the peer has said; all that are idle, if need be. At most `most` of them.
     pub(crate) fn make_room(&mut self, peer: Rank, most: usize, given_up: &mut Vec<HolderId>) {
         let Some(known) = self.place_of(peer) else { return };
         self.forget_recent();
@@ -444,8 +449,8 @@ impl Firehoses {
         idle
     }
 
-    /// Forgets a peer that is gone, and all its firehoses. Those in use go with their last release; should the rank
-    /// return, they are not taken for what the new process gives.
+    /// Forgets a peer that is gone, and all its firehoses. Those in use go with their last release; should
+    /// the rank return, they are not taken for what the new process gives.
     pub(crate) fn drop_peer(&mut self, peer: Rank) {
         self.index.retain(|theirs, _| theirs.peer != peer);
         self.forget_recent();

@@ -16,8 +16,8 @@ impl Firehoses {
         self.peers[hose.known as usize].hits += 1;
     }
 
-    /// Uses the firehose that was found last for one more operation, if it is of `peer` and reaches `len` bytes from `offset`
-    /// on, at least one.
+    /// Uses the firehose that was found last for one more operation, if it is of `peer` and reaches `len`
+    /// bytes from `offset` on, at least one.
     #[inline(always)]
     pub(crate) fn acquire_recent(&mut self, peer: Rank, offset: u64, len: u64) -> Option<Held> {
         let recent = &mut self.recent;
@@ -31,8 +31,8 @@ impl Firehoses {
         Some(Held { hose: recent.id, base: recent.start, key: recent.key })
     }
 
-    /// Uses the firehose to which [`Firehoses::find`] leads, if it reaches `len` bytes from `offset` on, and has it be the one
-    /// that was found last, if it is to be `kept` when nobody uses it.
+    /// Uses the firehose to which [`Firehoses::find`] leads, if it reaches `len` bytes from `offset` on, and
+    /// has it be the one that was found last, if it is to be `kept` when nobody uses it.
     #[inline(never)]
     pub(crate) fn acquire_reaching(&mut self, peer: Rank, offset: u64, len: u64, kept: bool) -> Option<Held> {
         let shift = self.bucket_bytes.trailing_zeros();

@@ -1,4 +1,5 @@
-//! The whole registration table, looked at anew: what its steps keep in mind must be what follows from its entries.
+//! The whole registration table, looked at anew: what its steps keep in mind must be what follows from its
+//! entries.
 
 use super::Table;
 use super::entry::{Entry, State, bytes_of, run};
@@ -73,7 +74,8 @@ impl Table {
         if count == entry.holders { Ok(count) } else { Err(miscounted(at, entry.holders, count)) }
     }
 
-    /// Each bucket in the index leads to a run that has it, and there are as many as in all of those: so all are found.
+    /// Each bucket in the index leads to a run that has it, and there are as many as in all of those: so all
+    /// are found.
     fn audit_index(&self, indexed: &[(u64, u32)], buckets: u64) -> Result<(), String> {
         for (&bucket, &at) in &self.index {
             let (first, count) = indexed[at as usize];

@@ -7,8 +7,8 @@ use crate::registration::slots::{NONE, push};
 use crate::registration::{Keep, PeerCounters, RegId, Run, end_of};
 
 impl Table {
-    /// Gives `peer` the right to every bucket of `wanted`, as soon as it is registered: all of it, or nothing. The
-    /// firehoses are appended to `got`; they may cover more.
+    /// Gives `peer` the right to every bucket of `wanted`, as soon as it is registered: all of it, or
+    /// nothing. The firehoses are appended to `got`; they may cover more.
     ///
     /// # Errors
     /// [`NoRoom`] where the peer may not hold so much, ever or now.
@@ -49,8 +49,8 @@ impl Table {
         detached
     }
 
-    /// As [`Table::detach`], but the name is given to no other firehose before [`Table::free_name`]: something that
-    /// calls it by that name is still on its way.
+    /// As [`Table::detach`], but the name is given to no other firehose before [`Table::free_name`]:
+    /// something that calls it by that name is still on its way.
     pub(crate) fn detach_reserving(&mut self, peer: Rank, holder: HolderId) -> bool {
         let known = self.holders.get(holder.0 as usize).is_some_and(|h| h.peer == peer && h.entry != NONE);
         if known {

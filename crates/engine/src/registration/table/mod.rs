@@ -1,13 +1,13 @@
 //! The owner's side: which of this process's memory is registered, for whom, and what it is charged to.
 //!
-//! An entry is a *run* of adjacent buckets under one registration, given up as a whole. Two kinds of reference keep it:
-//! *holders* (peers that may use its key at any time) and *local* references (operations of this process). What peers
-//! hold is charged to M; a local reference is charged to MAXVICTIM, even if peers hold the same run. What nobody refers
-//! to stays registered as a victim, and is rescued when it is wanted again, without a system call. Victims go, in the
-//! order of a `VictimQueue`, when room is needed.
+//! An entry is a *run* of adjacent buckets under one registration, given up as a whole. Two kinds of
+//! reference keep it: *holders* (peers that may use its key at any time) and *local* references (operations
+//! of this process). What peers hold is charged to M; a local reference is charged to MAXVICTIM, even if
+//! peers hold the same run. What nobody refers to stays registered as a victim, and is rescued when it is
+//! wanted again, without a system call. Victims go, in the order of a `VictimQueue`, when room is needed.
 //!
-//! *Law:* pinned bytes never exceed M + MAXVICTIM: a registration is only begun when its bytes fit beside those of
-//! every other that is begun, there, or not yet over. It waits in line for what has to go first.
+//! *Law:* pinned bytes never exceed M + MAXVICTIM: a registration is only begun when its bytes fit beside
+//! those of every other that is begun, there, or not yet over. It waits in line for what has to go first.
 //!
 //! No clock, no messages: what is to be done comes out as [`Action`]s, and the results are told.
 
@@ -29,8 +29,8 @@ use super::victims::VictimQueue;
 use super::{Key, RegId, RegisterError, Run, Settings, end_of};
 use crate::Rank;
 
-/// Of so many runs that are refused here, as the system once refused as much, one is asked for all the same: it may have been for
-/// want of something that is there by now.
+/// Of so many runs that are refused here, as the system once refused as much, one is asked for all the same:
+/// it may have been for want of something that is there by now.
 const ASKED_AGAIN: u64 = 64;
 
 /// What the table wants done.
@@ -164,8 +164,8 @@ impl Table {
         Some(found)
     }
 
-    /// Refers to every bucket of `wanted`, as soon as it is registered: all of it, or nothing. The registrations are
-    /// appended to `got`, each to be given back by [`Table::release`].
+    /// Refers to every bucket of `wanted`, as soon as it is registered: all of it, or nothing. The
+    /// registrations are appended to `got`, each to be given back by [`Table::release`].
     ///
     /// # Errors
     /// [`NoRoom`] where MAXVICTIM does not leave so much, ever or now.
@@ -210,7 +210,8 @@ impl Table {
         }
     }
 
-    /// The key of a registration that is ready; `None` while it is not, if it failed, or if its memory changed since.
+    /// The key of a registration that is ready; `None` while it is not, if it failed, or if its memory
+    /// changed since.
     pub(crate) fn key(&self, reg: RegId) -> Option<Key> {
         let entry = &self.entries.0[self.place_of(reg)? as usize];
         (entry.state == State::Ready && !entry.revoked).then_some(entry.key)
@@ -261,8 +262,8 @@ impl Table {
         self.make_room();
     }
 
-    /// Takes note that the system would not take a registration back: its bytes stay pinned, and nothing waits for them
-    /// to go. They may yet: [`Table::deregistered`].
+    /// Takes note that the system would not take a registration back: its bytes stay pinned, and nothing
+    /// waits for them to go. They may yet: [`Table::deregistered`].
     pub(crate) fn not_deregistered(&mut self, reg: RegId) {
         let Some(at) =
             self.place_of(reg).filter(|at| self.entries.0[*at as usize].state == State::Deregistering)
@@ -275,8 +276,9 @@ impl Table {
         self.make_room();
     }
 
-    /// Takes note that the memory of the buckets from `first` to before `end` is not what it was: no operation that starts
-    /// from now on uses a registration from before. Holders are told to give theirs back.
+    /// Takes note that the memory of the buckets from `first` to before `end` is not what it was: no
+    /// operation that starts from now on uses a registration from before. Holders are told to give theirs
+    /// back.
     pub(crate) fn invalidate(&mut self, first: u64, end: u64) {
         let touched =
             |entry: &Entry| entry.state != State::Free && entry.first < end && first < end_of(run(entry));
@@ -483,8 +485,8 @@ impl Table {
                 if self.leaving > 0 {
                     break;
                 }
-                // The system has allowed less than what was promised, or takes registrations not back; but now and then it is asked
-                // again, for no more than what was promised.
+                // The system has allowed less than what was promised, or takes registrations not back; but
+                // now and then it is asked again, for no more than what was promised.
                 self.line.pop_front();
                 self.counters.refusals += 1;
                 let wanted = self.counters.pinned + bytes;

@@ -2,8 +2,8 @@
 
 use sim::experiments::{Curve, Shape};
 
-/// By how much a line is ahead of another, in percent of the other, at each value along the bottom: so much more
-/// bandwidth, or so much less time.
+/// By how much a line is ahead of another, in percent of the other, at each value along the bottom: so much
+/// more bandwidth, or so much less time.
 pub(super) type Percents = Vec<(f64, f64)>;
 
 /// Lines that are no further apart are level.

@@ -99,8 +99,8 @@ const VARIANTS: [Variant; 4] = [
 
 const NOTHING_PINNED: &str = "firehose, nothing pinned before";
 
-/// What the remote part of a move takes on average, as published: of so many µs that one page takes to pin, these were
-/// spent. So of every 40 moves as many pinned a page, and all others found theirs pinned.
+/// What the remote part of a move takes on average, as published: of so many µs that one page takes to pin,
+/// these were spent. So of every 40 moves as many pinned a page, and all others found theirs pinned.
 const fn moves_us(program: Program) -> u64 {
     match program {
         Program::Cannon => 5,
@@ -108,7 +108,8 @@ const fn moves_us(program: Program) -> u64 {
     }
 }
 
-/// The paper's two nodes had two processors each. Cannon's multiply runs on a square number of ranks, so there are four.
+/// The paper's two nodes had two processors each. Cannon's multiply runs on a square number of ranks, so
+/// there are four.
 pub(super) fn hosts(experiment: &Figures) -> Hosts {
     Hosts { ranks_each: 2, copy_ns_per_byte: experiment.costs.copy_ns_per_byte }
 }
@@ -183,8 +184,9 @@ pub(super) fn table(experiment: &Figures, recorded: &[(Program, Recorded)]) -> R
     Ok(jobs.iter().zip(&replayed).map(application).collect())
 }
 
-/// How many times slower the paper's processors are to be taken than this machine's, so that the program under firehose
-/// runs as long as the paper's did, for each put: given what it takes when phases of computing take nothing.
+/// How many times slower the paper's processors are to be taken than this machine's, so that the program
+/// under firehose runs as long as the paper's did, for each put: given what it takes when phases of computing
+/// take nothing.
 fn slower(program: Program, recorded: &Recorded, silent: &Replayed) -> f64 {
     let share = recorded.transfers() as f64 / puts_published(program);
     let wanted_ns = published(program, Strategy::Firehose).runtime_s.unwrap_or(0.0) * 1e9 * share;

@@ -1,4 +1,5 @@
-//! The experiment of a live study of puts at random: what is measured in which turn, and what is predicted of it.
+//! The experiment of a live study of puts at random: what is measured in which turn, and what is predicted of
+//! it.
 
 use anyhow::{Result, bail};
 use serde::Serialize;
@@ -81,7 +82,8 @@ impl Experiment {
         }
     }
 
-    /// Everything that is measured, figure by figure; of each, the strategies at one working set are neighbours.
+    /// Everything that is measured, figure by figure; of each, the strategies at one working set are
+    /// neighbours.
     pub(super) fn places(&self) -> Vec<Place> {
         let places = |(shape, len): (Shape, u64)| {
             self.working_sets.iter().flat_map(move |working_set| {
@@ -91,8 +93,8 @@ impl Experiment {
         SHAPES.into_iter().flat_map(places).collect()
     }
 
-    /// What each place came to in each round. Strategies take turns at each working set, so that what disturbs the
-    /// machine disturbs all alike, and so do the costs.
+    /// What each place came to in each round. Strategies take turns at each working set, so that what
+    /// disturbs the machine disturbs all alike, and so do the costs.
     ///
     /// # Errors
     /// If a job fails.
@@ -101,7 +103,8 @@ impl Experiment {
         let bar = Bar::new(places.len() * self.rounds, "points measured");
         let mut measured: Vec<(Place, Vec<Puts>)> =
             places.into_iter().map(|place| (place, Vec::new())).collect();
-        // A figure has jobs of its own: in one that has put whole runs before, short puts would find those registered.
+        // A figure has jobs of its own: in one that has put whole runs before, short puts would find those
+        // registered.
         for figure in measured.chunk_by_mut(|(one, _), (other, _)| one.shape == other.shape) {
             let jobs: Result<Vec<Job>> =
                 STRATEGIES.into_iter().map(|strategy| Job::start(&self.plan, strategy)).collect();

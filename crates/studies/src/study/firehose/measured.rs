@@ -1,5 +1,5 @@
-//! `standpipe study firehose --transport`: the paper's figures over working sets between real processes, each strategy for
-//! real, beside the simulator's with costs that are measured in the same run.
+//! `standpipe study firehose --transport`: the paper's figures over working sets between real processes, each
+//! strategy for real, beside the simulator's with costs that are measured in the same run.
 
 use std::process::ExitCode;
 

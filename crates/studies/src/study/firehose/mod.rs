@@ -1,4 +1,5 @@
-//! The Firehose paper's figures and its table (Bell and Bonachea, 2003), in virtual time and between real processes.
+//! The Firehose paper's figures and its table (Bell and Bonachea, 2003), in virtual time and between real
+//! processes.
 
 mod ahead;
 mod applications;

@@ -49,7 +49,8 @@ pub(super) struct Point {
     /// What the owner did in all rounds.
     pub(super) registrations: u64,
     pub(super) evictions: u64,
-    /// The most bytes that the owner had registered after a round, and that the kernel counted as pinned (`VmPin`).
+    /// The most bytes that the owner had registered after a round, and that the kernel counted as pinned
+    /// (`VmPin`).
     pub(super) registered_bytes: u64,
     pub(super) pinned_bytes: u64,
     /// What the simulator says.
@@ -121,7 +122,8 @@ pub(super) struct Place {
 /// A deviation that a sentence tells of, in percent.
 const FAR: f64 = 20.0;
 
-/// For each strategy of a figure, by how much and where prediction and measurement are far apart, if anywhere.
+/// For each strategy of a figure, by how much and where prediction and measurement are far apart, if
+/// anywhere.
 pub(super) fn deviations(title: &str, points: &[&Point]) -> Vec<String> {
     let mut strategies: Vec<&str> = points.iter().map(|point| point.strategy).collect();
     strategies.dedup();

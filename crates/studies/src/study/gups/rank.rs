@@ -79,7 +79,8 @@ impl Taken {
     }
 }
 
-/// Reads a word of each page of all shares: that the system maps memory when it is first accessed is no part of an update.
+/// Reads a word of each page of all shares: that the system maps memory when it is first accessed is no part
+/// of an update.
 fn map(node: &Node, begins: &[GlobalPtr<u64>], words: u64) -> Result<(), Error> {
     const PAGE_WORDS: usize = 512;
     for begin in begins {
@@ -163,7 +164,8 @@ impl Updater {
         self.begins[rank as usize].add(at as usize)
     }
 
-    // By itself and with the sequence at hand, as `combine`, so that an update stores nothing besides: see `Node::update_nbi`.
+    // By itself and with the sequence at hand, as `combine`, so that an update stores nothing besides: see
+    // `Node::update_nbi`.
     #[inline(never)]
     fn put(&self, shares: Shares, mut numbers: Sequence, some: usize) -> Result<Sequence, Error> {
         for number in numbers.by_ref().take(some) {
@@ -216,8 +218,8 @@ impl Updater {
         self.node.update_nbi(self.begins[self.node.rank() as usize].add(at as usize), AtomicOp::Xor, number)
     }
 
-    /// Waits until all updates of all ranks are made. Messages say nothing of their end: so all tell each other how many
-    /// there are.
+    /// Waits until all updates of all ranks are made. Messages say nothing of their end: so all tell each
+    /// other how many there are.
     fn settle(&self, way: Way) -> Result<(), Error> {
         if matches!(way, Way::Message | Way::Batches) {
             let mut coming = vec![0; self.sent.len()];

@@ -1,4 +1,5 @@
-//! The same updates by an MPI's one-sided operations: a program of ours in C, by whichever compiler and launcher the MPI has.
+//! The same updates by an MPI's one-sided operations: a program of ours in C, by whichever compiler and
+//! launcher the MPI has.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! The HPC Challenge's random numbers: powers of x modulo a primitive polynomial over GF(2), so that any part of the sequence
-//! can be begun at without what comes before it.
+//! The HPC Challenge's random numbers: powers of x modulo a primitive polynomial over GF(2), so that any part
+//! of the sequence can be begun at without what comes before it.
 
 /// x^64 + x^2 + x + 1, without its highest power.
 const POLYNOMIAL: u64 = 7;

@@ -5,14 +5,15 @@ use standpipe::HeapArray;
 use super::plan::Way;
 use super::sequence::Sequence;
 
-/// Which words of a table each process holds: equal runs of them, one after the other, the last perhaps cut short.
+/// Which words of a table each process holds: equal runs of them, one after the other, the last perhaps cut
+/// short.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shares {
     /// Words of the table: a power of two.
     pub(super) words: u64,
     each: u64,
-    /// The power of two that `each` is, if it is one: then a word's holder is found without a division, which would take longer
-    /// than all else of an update that finds its word in a cache.
+    /// The power of two that `each` is, if it is one: then a word's holder is found without a division, which
+    /// would take longer than all else of an update that finds its word in a cache.
     shift: Option<u32>,
 }
 
@@ -52,7 +53,8 @@ impl Shares {
     }
 }
 
-/// What a word is before the updates: its number, which exclusive ors come back to; or for puts what no update puts there.
+/// What a word is before the updates: its number, which exclusive ors come back to; or for puts what no
+/// update puts there.
 fn before(way: Way, index: u64) -> u64 {
     if way == Way::Put { !index } else { index }
 }
@@ -63,8 +65,8 @@ pub(super) fn fill(share: &HeapArray<u64>, own: std::ops::Range<u64>, way: Way) 
     share.write_slice(0, &words);
 }
 
-/// Words of a share that are not what `updates` updates must have made of them. They are made again here, alone, all of
-/// those that this share gets, whoever made them.
+/// Words of a share that are not what `updates` updates must have made of them. They are made again here,
+/// alone, all of those that this share gets, whoever made them.
 pub(super) fn wrong(share: &[u64], own: std::ops::Range<u64>, shares: Shares, way: Way, updates: u64) -> u64 {
     let numbers = Sequence::after(0).take(usize::try_from(updates).unwrap_or(usize::MAX));
     let mine = numbers.filter(|number| own.contains(&shares.index(*number)));

@@ -40,7 +40,8 @@ pub(super) struct Job {
     pub(super) seconds_spread: [f64; 2],
     /// Keys of all processes sorted in a second, in the round in the middle.
     pub(super) keys_per_second: f64,
-    /// What the slowest process took for each part, in the round in the middle. They need not be the same one's.
+    /// What the slowest process took for each part, in the round in the middle. They need not be the same
+    /// one's.
     pub(super) bucket_seconds: f64,
     pub(super) exchange_seconds: f64,
     pub(super) sort_seconds: f64,

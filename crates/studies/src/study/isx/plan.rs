@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Different keys that fall to one process: as many to each, however many there are (ISx's weak scaling with buckets of one
-/// width).
+/// Different keys that fall to one process: as many to each, however many there are (ISx's weak scaling with
+/// buckets of one width).
 pub(super) const WIDTH: u32 = 1 << 20;
 
 /// A job.
@@ -20,7 +20,8 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Keys that a process has room for. What falls to it is the draw of chance: about the square root of `keys` more or less.
+    /// Keys that a process has room for. What falls to it is the draw of chance: about the square root of
+    /// `keys` more or less.
     pub(super) fn room(&self) -> u64 {
         self.keys + self.keys / 4 + 4096
     }
@@ -41,8 +42,8 @@ pub(super) struct Round {
     pub(super) keys: u64,
     /// Those among them that belong elsewhere, or are smaller than the one before.
     pub(super) misplaced: u64,
-    /// Sums over hashes of the keys that were drawn here, and of those that are here in the end: of all processes they are
-    /// equal if no key has changed.
+    /// Sums over hashes of the keys that were drawn here, and of those that are here in the end: of all
+    /// processes they are equal if no key has changed.
     pub(super) hash_before: u64,
     pub(super) hash_after: u64,
 }

@@ -42,7 +42,8 @@ pub(crate) fn run(args: &RankArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The words of a rank that others change: how many places of its room are taken, and how many have sent their keys.
+/// The words of a rank that others change: how many places of its room are taken, and how many have sent
+/// their keys.
 const RESERVED: usize = 0;
 const ARRIVED: usize = 1;
 
@@ -109,8 +110,9 @@ impl Sorter {
         Ok((0..plan.keys).map(|_| rng.random_range(0..end)).collect())
     }
 
-    /// Sends all keys: for each rank, places in its room are reserved by a fetch-add, and one put that signals fills them.
-    /// Begins with the next rank, so that not all send to the same. Gives how many keys have come here.
+    /// Sends all keys: for each rank, places in its room are reserved by a fetch-add, and one put that
+    /// signals fills them. Begins with the next rank, so that not all send to the same. Gives how many keys
+    /// have come here.
     fn exchange(&self, plan: &Plan, ordered: &[u32], begins: &[usize]) -> Result<usize> {
         let (rank, size) = (self.node.rank(), self.node.size());
         for step in 1..=size {

@@ -3,7 +3,8 @@
 use super::plan::WIDTH;
 use crate::pattern::mix;
 
-/// The keys in order of the processes that they fall to, and where those of each begin; and as the last where all end.
+/// The keys in order of the processes that they fall to, and where those of each begin; and as the last where
+/// all end.
 pub(super) fn by_owner(keys: &[u32], ranks: u32) -> (Vec<u32>, Vec<usize>) {
     let mut begins = vec![0; ranks as usize + 1];
     for key in keys {
@@ -21,7 +22,8 @@ pub(super) fn by_owner(keys: &[u32], ranks: u32) -> (Vec<u32>, Vec<usize>) {
     (ordered, begins)
 }
 
-/// Sorts keys that all fall to `rank`, by counting how often there is each. Those that do not fall to it come last, as they are.
+/// Sorts keys that all fall to `rank`, by counting how often there is each. Those that do not fall to it come
+/// last, as they are.
 pub(super) fn by_counting(keys: &mut [u32], rank: u32) {
     let mut counts = vec![0_u32; WIDTH as usize];
     let mut strangers = Vec::new();
@@ -47,7 +49,8 @@ pub(super) fn misplaced(keys: &[u32], rank: u32) -> u64 {
     (strangers + descents) as u64
 }
 
-/// The sum of the keys' hashes: the same for the same keys in any order, and for others almost surely another.
+/// The sum of the keys' hashes: the same for the same keys in any order, and for others almost surely
+/// another.
 pub(super) fn hash(keys: &[u32]) -> u64 {
     keys.iter().fold(0, |sum, key| sum.wrapping_add(mix(u64::from(*key))))
 }

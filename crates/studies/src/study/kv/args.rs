@@ -18,13 +18,15 @@ pub(crate) struct KvArgs {
     /// Worker processes, at most 32
     #[arg(long, short = 'n', default_value_t = 4, value_parser = between(1, WORKERS_MAX as u64))]
     pub workers: u64,
-    /// Requests to replay, in Mooncake's JSON-lines format; without it, a trace with the same statistics is generated
+    /// Requests to replay, in Mooncake's JSON-lines format; without it, a trace with the same statistics is
+    /// generated
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
     /// Seed of the generated trace
     #[arg(long, default_value_t = 1, conflicts_with = "trace")]
     pub seed: u64,
-    /// Requests to replay: the first of the trace file (all of it without this), or this many generated ones (1000)
+    /// Requests to replay: the first of the trace file (all of it without this), or this many generated ones
+    /// (1000)
     #[arg(long, value_name = "K", value_parser = between(1_u64, 10_000_000))]
     pub requests: Option<u64>,
     /// Memory for blocks that each worker may use

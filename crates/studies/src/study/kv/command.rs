@@ -56,8 +56,8 @@ pub(crate) struct StudyArgs {
 /// Runs the study. The command fails if a byte was wrong, or a worker was lost.
 ///
 /// # Errors
-/// If the arguments do not fit together, the trace cannot be read, the workers cannot be started, or the results
-/// cannot be written.
+/// If the arguments do not fit together, the trace cannot be read, the workers cannot be started, or the
+/// results cannot be written.
 fn run(args: &StudyArgs) -> Result<ExitCode> {
     if let Some(ended) = args.vm.run(&args.output, args.transport.is_named()) {
         return ended;

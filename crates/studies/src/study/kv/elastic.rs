@@ -1,5 +1,5 @@
-//! The study's words and blocks among nodes that nobody launched together: workers find each other by cards in a folder, one
-//! may die, and one more may come at any time and keep a dead one's share of the index.
+//! The study's words and blocks among nodes that nobody launched together: workers find each other by cards
+//! in a folder, one may die, and one more may come at any time and keep a dead one's share of the index.
 
 use std::cell::RefCell;
 use std::fs;
@@ -17,7 +17,8 @@ use super::job;
 use super::lines::Done;
 use super::worker::Peers;
 
-/// What a worker leaves in the folder for the others. The address is a secret: the folder is the user's alone.
+/// What a worker leaves in the folder for the others. The address is a secret: the folder is the user's
+/// alone.
 #[derive(Debug, Serialize, Deserialize)]
 struct Card {
     address: Vec<u8>,
@@ -53,8 +54,8 @@ pub(crate) struct Elastic {
 const PATIENCE: Duration = Duration::from_secs(30);
 
 impl Elastic {
-    /// Lays out this worker's words. Worker `rank` of the first waits until all of those know of each other; one that comes
-    /// later meets those that are there.
+    /// Lays out this worker's words. Worker `rank` of the first waits until all of those know of each other;
+    /// one that comes later meets those that are there.
     ///
     /// # Errors
     /// If the heap has no room, a card cannot be left, or a worker does not come within half a minute.
@@ -106,8 +107,8 @@ impl Elastic {
         host::monotonic_ns().saturating_sub(self.begun_ns) / 1_000_000
     }
 
-    /// The number of a request that nobody has taken; it is this worker's now. `None` if the worker that gives them out has
-    /// ended: then all are taken.
+    /// The number of a request that nobody has taken; it is this worker's now. `None` if the worker that
+    /// gives them out has ended: then all are taken.
     ///
     /// # Errors
     /// Any other failure of the atomic.

@@ -2,15 +2,16 @@
 //!
 //! Measured on the first 1,000 requests of the published trace (177 s), which this generator follows:
 //!
-//! - Requests arrive in bursts 3,053 ms apart, the number in a burst being Poisson with mean 16.95 (measured: mean
-//!   16.95, deviation 4.24, which is what Poisson would give).
-//! - There are three kinds, told apart by their first block. *Chat* (48.6 %) shares one block of system prompt; the
-//!   others are *tools* with a long fixed prompt: 12 blocks (36.1 %) and 5 blocks (15.3 %).
+//! - Requests arrive in bursts 3,053 ms apart, the number in a burst being Poisson with mean 16.95 (measured:
+//!   mean 16.95, deviation 4.24, which is what Poisson would give).
+//! - There are three kinds, told apart by their first block. *Chat* (48.6 %) shares one block of system
+//!   prompt; the others are *tools* with a long fixed prompt: 12 blocks (36.1 %) and 5 blocks (15.3 %).
 //! - Within a kind, lengths of prompts and answers follow the measured quantiles (`Quantiles`).
-//! - A chat request is followed up with probability 0.345, 6 to 162 s later: its prompt is then the earlier prompt,
-//!   the answer and a new message. (In the trace 85 of 486 chat requests follow one that is in it; probability and
-//!   delay are corrected for the follow-ups that the trace's end cuts off.) The blocks of a conversation form a
-//!   chain: whole blocks keep their id, the last, partly full one gets a new id when it grows.
+//! - A chat request is followed up with probability 0.345, 6 to 162 s later: its prompt is then the earlier
+//!   prompt, the answer and a new message. (In the trace 85 of 486 chat requests follow one that is in it;
+//!   probability and delay are corrected for the follow-ups that the trace's end cuts off.) The blocks of a
+//!   conversation form a chain: whole blocks keep their id, the last, partly full one gets a new id when it
+//!   grows.
 //!
 //! Nothing else is shared: every further block is new. Ids are numbered as they appear.
 

@@ -37,8 +37,8 @@ pub(crate) struct GuestArgs {
     kv: KvArgs,
 }
 
-/// Serves requests that nobody has taken until there are none, telling on standard output of each, and stays until the
-/// others need its blocks no more.
+/// Serves requests that nobody has taken until there are none, telling on standard output of each, and stays
+/// until the others need its blocks no more.
 ///
 /// # Errors
 /// If the others cannot be met, an operation fails for another reason than a peer's death, or nobody listens.

@@ -126,8 +126,9 @@ pub(super) fn counts(node: &Node) -> Done {
 pub(super) fn pull(node: &Node, owner: Rank, addresses: &[u64], pieces: &mut Pieces) -> Result<(), Error> {
     let remote = |address: u64| {
         // SAFETY: it is only read from. The owner neither frees nor changes the piece while this worker's pin
-        // stands, which is from before the address was read until after the pull; should the owner break that,
-        // the bytes are wrong, which the check that follows finds, and an address without memory is a fault.
+        // stands, which is from before the address was read until after the pull; should the owner break
+        // that, the bytes are wrong, which the check that follows finds, and an address without memory is a
+        // fault.
         unsafe { Remote::raw(owner, address) }
     };
     let mut list: Vec<GetPiece<'_>> = addresses

@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) enum Line {
     /// What the sweep over numbers of pieces measured, before the replay.
     Sweep(Vec<Sweep>),
-    /// What was done since the line before. A worker that dies has told all but its last fraction of a second.
+    /// What was done since the line before. A worker that dies has told all but its last fraction of a
+    /// second.
     Tick(Tick),
     /// The worker's requests are all served; what its node counted.
     Done(Done),

@@ -1,5 +1,5 @@
-//! The key-value-cache study: workers that hold blocks of a language model's cache in ordinary memory replay a
-//! trace of requests and pull each other's blocks.
+//! The key-value-cache study: workers that hold blocks of a language model's cache in ordinary memory replay
+//! a trace of requests and pull each other's blocks.
 
 pub(crate) mod args;
 pub(crate) mod charts;

@@ -30,7 +30,8 @@ pub(crate) struct Record {
     pub gave_up: Vec<bool>,
     /// From the moment all workers were ready to the last of them being done, in seconds.
     pub seconds: f64,
-    /// When a worker was killed on purpose, and when another had joined, in milliseconds since all others were ready.
+    /// When a worker was killed on purpose, and when another had joined, in milliseconds since all others
+    /// were ready.
     pub killed_ms: Option<u64>,
     /// See `killed_ms`.
     pub joined_ms: Option<u64>,
@@ -187,7 +188,8 @@ pub(crate) struct Outcome {
     pub workers_joined: usize,
     /// Of each worker the most bytes that it had registered at a time, added up; 0 over shared memory.
     pub peak_pinned_bytes: u64,
-    /// The replay before a worker was killed, until another had joined, and after that; empty where none was killed.
+    /// The replay before a worker was killed, until another had joined, and after that; empty where none was
+    /// killed.
     pub phases: Vec<Phase>,
     /// Requests served.
     pub requests: u64,
@@ -215,7 +217,8 @@ pub(crate) struct Outcome {
     pub pull_p50_us: f64,
     /// 99th percentile of the time of pulling one block, in microseconds.
     pub pull_p99_us: f64,
-    /// Median of the puller's processor time for one pull, in microseconds: what the pull costs, without waiting.
+    /// Median of the puller's processor time for one pull, in microseconds: what the pull costs, without
+    /// waiting.
     pub pull_processor_p50_us: f64,
     /// 99th percentile of the same.
     pub pull_processor_p99_us: f64,
@@ -227,8 +230,8 @@ pub(crate) struct Outcome {
     pub gbps: f64,
     /// Share of the blocks that some worker held.
     pub hit_rate: f64,
-    /// Median time of pulling a block that is cut into so many pieces, in microseconds, from a worker that computes;
-    /// measured before the replay, and in no other number here.
+    /// Median time of pulling a block that is cut into so many pieces, in microseconds, from a worker that
+    /// computes; measured before the replay, and in no other number here.
     pub pull_us_by_pieces: BTreeMap<usize, f64>,
     /// Bytes moved between workers, by mechanism.
     pub mechanisms: BTreeMap<String, u64>,

@@ -1,4 +1,5 @@
-//! A replay during which a worker is killed and another joins: starts the workers, kills one, starts another, and listens.
+//! A replay during which a worker is killed and another joins: starts the workers, kills one, starts another,
+//! and listens.
 
 use std::{
     env, fs,
@@ -29,8 +30,8 @@ use crate::{
 /// The worker that is killed. It is not the first, which gives out the requests' numbers.
 const VICTIM: usize = 1;
 
-/// Runs the workers to their end. One is killed when a third of the requests are served, and another started when two thirds
-/// are.
+/// Runs the workers to their end. One is killed when a third of the requests are served, and another started
+/// when two thirds are.
 ///
 /// # Errors
 /// If a process cannot be started, or none comes to its end.

@@ -3,8 +3,8 @@
 use block_directory::Pieces;
 use rand::{RngExt, seq::SliceRandom};
 
-/// Allocates `layers` pieces of `piece_bytes` in a random order, so that, as in an engine that has run for a while,
-/// neighbouring layers are not neighbours in memory.
+/// Allocates `layers` pieces of `piece_bytes` in a random order, so that, as in an engine that has run for a
+/// while, neighbouring layers are not neighbours in memory.
 pub(crate) fn allocate(layers: usize, piece_bytes: usize, rng: &mut impl RngExt) -> Pieces {
     let mut order: Vec<usize> = (0..layers).collect();
     order.shuffle(rng);

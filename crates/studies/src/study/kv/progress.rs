@@ -24,8 +24,8 @@ struct Gathered {
 }
 
 impl Progress {
-    /// Nothing heard yet from `workers`, which have `requests` to serve together. The bar is on standard error, and
-    /// only where that is a terminal.
+    /// Nothing heard yet from `workers`, which have `requests` to serve together. The bar is on standard
+    /// error, and only where that is a terminal.
     #[must_use]
     pub(crate) fn new(workers: usize, requests: u64) -> Self {
         let bar = progress::bar(requests, "{pos}/{len} requests · {msg}");

@@ -97,8 +97,8 @@ impl Report<'_> {
         format!("<h2>Before, between and after</h2>\n<div class=\"stack\">\n{}</div>\n", grid.html())
     }
 
-    /// That workers were lost, and what that cost, where it cannot be overlooked. One that was to be killed is told of with
-    /// the phases.
+    /// That workers were lost, and what that cost, where it cannot be overlooked. One that was to be killed
+    /// is told of with the phases.
     fn losses(&self) -> String {
         let outcome = self.outcome;
         let wanted = usize::from(self.record.killed_ms.is_some());
@@ -195,7 +195,8 @@ impl Report<'_> {
         )
     }
 
-    /// That one worker served most pulls, where one did; and why, where the trace and this run leave no other reason.
+    /// That one worker served most pulls, where one did; and why, where the trace and this run leave no other
+    /// reason.
     fn why_so_uneven(&self) -> String {
         let workers = self.record.ticks.len();
         let mut served = vec![0_u64; workers];

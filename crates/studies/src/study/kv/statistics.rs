@@ -1,4 +1,5 @@
-//! What a trace is like: the numbers a report opens with, and by which the generator is held to the real trace.
+//! What a trace is like: the numbers a report opens with, and by which the generator is held to the real
+//! trace.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +26,8 @@ pub(crate) struct Statistics {
     pub blocks: usize,
     /// Different blocks among them.
     pub distinct_blocks: usize,
-    /// Share of the blocks that an earlier request, or the same, named before: the hit rate of an endless cache.
+    /// Share of the blocks that an earlier request, or the same, named before: the hit rate of an endless
+    /// cache.
     pub reuse_share: f64,
     /// Hit rate of a cache of 1,000 blocks that drops the least recently used.
     pub reuse_share_1000: f64,
@@ -83,8 +85,8 @@ impl Statistics {
 /// Blocks that [`favourite_share`] is about.
 pub(crate) const FAVOURITES: usize = 20;
 
-/// Of all uses of blocks named before, the share that is of the [`FAVOURITES`] blocks named most: what many prompts
-/// begin with.
+/// Of all uses of blocks named before, the share that is of the [`FAVOURITES`] blocks named most: what many
+/// prompts begin with.
 #[must_use]
 pub(crate) fn favourite_share(requests: &[Request]) -> f64 {
     let mut uses: BTreeMap<u64, u64> = BTreeMap::new();

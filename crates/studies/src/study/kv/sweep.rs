@@ -1,5 +1,5 @@
-//! What cutting a block into pieces costs: before the replay, worker 1 pulls blocks of one size but of ever more
-//! pieces from worker 0, which computes meanwhile; the others sleep.
+//! What cutting a block into pieces costs: before the replay, worker 1 pulls blocks of one size but of ever
+//! more pieces from worker 0, which computes meanwhile; the others sleep.
 
 use std::time::{Duration, Instant};
 
@@ -11,8 +11,8 @@ use rand_chacha::ChaCha8Rng;
 use super::{job::Job, lines::Sweep, pieces::allocate, worker::Peers};
 use crate::{pattern, processor::burn};
 
-/// Runs the sweep over blocks of about `block_bytes`; all workers must call this, and come out of it together. Gives
-/// what was measured to the worker that did.
+/// Runs the sweep over blocks of about `block_bytes`; all workers must call this, and come out of it
+/// together. Gives what was measured to the worker that did.
 ///
 /// # Errors
 /// If a worker dies meanwhile, an operation fails, or a byte pulled was wrong.

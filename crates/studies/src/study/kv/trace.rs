@@ -1,4 +1,5 @@
-//! Mooncake's request traces: one JSON object a line, as published with the Mooncake paper (Qin et al., FAST 2025).
+//! Mooncake's request traces: one JSON object a line, as published with the Mooncake paper (Qin et al., FAST
+//! 2025).
 
 use std::{
     fs::File,
@@ -8,7 +9,8 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-/// Tokens in one block of the cache; a request has one hash id for each block it touches, the last one partly full.
+/// Tokens in one block of the cache; a request has one hash id for each block it touches, the last one partly
+/// full.
 pub(crate) const BLOCK_TOKENS: u32 = 512;
 
 /// One request of a trace.
@@ -23,7 +25,8 @@ pub(crate) struct Request {
     /// Tokens of the answer.
     #[serde(rename = "output_length")]
     pub output_tokens: u32,
-    /// The blocks of the prompt in order. Equal ids are equal blocks; an id stands for everything before it too.
+    /// The blocks of the prompt in order. Equal ids are equal blocks; an id stands for everything before it
+    /// too.
     pub hash_ids: Vec<u64>,
 }
 

@@ -1,4 +1,5 @@
-//! What a worker does with a request: for each of its blocks in order, find it here, pull it from a peer, or make it.
+//! What a worker does with a request: for each of its blocks in order, find it here, pull it from a peer, or
+//! make it.
 
 use std::{
     collections::BTreeSet,
@@ -21,7 +22,8 @@ use crate::{pattern, processor};
 
 /// What a worker needs of its job.
 pub(crate) trait Peers: Words {
-    /// Copies the pieces of a block at `addresses` in `owner`'s private memory into `pieces`, in one scatter get.
+    /// Copies the pieces of a block at `addresses` in `owner`'s private memory into `pieces`, in one scatter
+    /// get.
     ///
     /// # Errors
     /// What the get ends with; `PeerLost` if the owner is dead.
@@ -37,10 +39,12 @@ pub(crate) trait Peers: Words {
     fn wait_until(&self, condition: &mut dyn FnMut() -> bool) -> Result<(), Error>;
 }
 
-/// How long workers that are done wait for the others, beyond the time that they worked themselves: shares are about alike.
+/// How long workers that are done wait for the others, beyond the time that they worked themselves: shares
+/// are about alike.
 const OTHERS_WITHIN: Duration = Duration::from_secs(600);
 
-/// Waits until every worker that lives has served its requests; for as long as this one has `worked`, and ten minutes.
+/// Waits until every worker that lives has served its requests; for as long as this one has `worked`, and ten
+/// minutes.
 ///
 /// # Errors
 /// Who has not by then.
@@ -97,7 +101,8 @@ impl<P: Peers> Worker<P> {
         &self.directory
     }
 
-    /// Serves a request: afterwards each of its blocks has been used here once. `told` is called after every block.
+    /// Serves a request: afterwards each of its blocks has been used here once. `told` is called after every
+    /// block.
     ///
     /// # Errors
     /// Any failed operation, unless by the loss of a peer, which only costs blocks; and what `told` returns.

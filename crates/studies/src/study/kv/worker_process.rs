@@ -23,8 +23,8 @@ use crate::own;
 /// The hidden subcommand that runs a worker.
 pub(crate) const SUBCOMMAND: &str = "kv-worker";
 
-/// Serves this worker's share of the requests, telling on standard output what it does, and stays until the others
-/// need its blocks no more.
+/// Serves this worker's share of the requests, telling on standard output what it does, and stays until the
+/// others need its blocks no more.
 ///
 /// # Errors
 /// If the job cannot be joined, an operation fails for another reason than a peer's death, or nobody listens.

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Case {
-    /// Puts to random places of so much memory, each complete at its target before the next; once each place has been
-    /// put to, so that what is registered has come to rest.
+    /// Puts to random places of so much memory, each complete at its target before the next; once each place
+    /// has been put to, so that what is registered has come to rest.
     Random {
         /// Bytes of a put.
         len: u64,
@@ -18,8 +18,9 @@ pub(crate) enum Case {
         /// Decides the places.
         seed: u64,
     },
-    /// Puts, each complete at its target before the next, of which so many of a hundred go from one place to one place. The
-    /// others go round many more, from and to a place of its own each; once round before any is timed.
+    /// Puts, each complete at its target before the next, of which so many of a hundred go from one place to
+    /// one place. The others go round many more, from and to a place of its own each; once round before any
+    /// is timed.
     Mixture {
         /// Bytes of a put.
         len: u64,

@@ -139,8 +139,8 @@ impl Measured {
         figures
     }
 
-    /// A put by key is the send overhead, the wire there and back, and the completion overhead; a message the send
-    /// overhead, the wire, and the receive overhead.
+    /// A put by key is the send overhead, the wire there and back, and the completion overhead; a message the
+    /// send overhead, the wire, and the receive overhead.
     fn ways(&self) -> [Figure; 8] {
         let gap = ((self.write_long - self.write) / (LONG - SHORT) as f64).max(0.0);
         let copy = ((self.round_trip_long - self.round_trip) / PAYLOAD as f64 - gap).max(0.0) / 2.0;

@@ -1,5 +1,5 @@
-//! A live study's jobs, one for each strategy, all of which are there from the beginning to the end: so they can be asked
-//! in turn, and what disturbs the machine disturbs all alike.
+//! A live study's jobs, one for each strategy, all of which are there from the beginning to the end: so they
+//! can be asked in turn, and what disturbs the machine disturbs all alike.
 
 use std::{
     env,

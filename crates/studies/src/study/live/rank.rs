@@ -1,5 +1,5 @@
-//! A rank of a live study. Rank 0 does what it is told on standard input, and tells on standard output what that took;
-//! rank 1 owns the memory.
+//! A rank of a live study. Rank 0 does what it is told on standard input, and tells on standard output what
+//! that took; rank 1 owns the memory.
 
 use std::{
     io,
@@ -121,8 +121,8 @@ fn own(node: &Node, wire: Option<&mut baseline::Wire>, bytes: u64, heard: &Heard
     })
 }
 
-/// Words of memory that begin where a put of the longest kind may begin, and that are never given back: whatever a peer
-/// does at whatever time, they stay words.
+/// Words of memory that begin where a put of the longest kind may begin, and that are never given back:
+/// whatever a peer does at whatever time, they stay words.
 fn memory(bytes: u64) -> Result<&'static [AtomicU64]> {
     let words = usize::try_from(bytes + ALIGNED)? / WORD;
     // Not zero, so that all pages are there.
@@ -298,7 +298,8 @@ impl<'a> Initiator<'a> {
 
 /// Memory of the owner's.
 fn theirs(addr: u64) -> Remote {
-    // SAFETY: it lies in the owner's memory, atomic words that stay until that process ends, and mean nothing.
+    // SAFETY: it lies in the owner's memory, atomic words that stay until that process ends, and mean
+    // nothing.
     unsafe { Remote::raw(1, addr) }
 }
 

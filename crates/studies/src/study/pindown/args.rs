@@ -15,8 +15,8 @@ pub(crate) struct PinDownArgs {
     /// Puts that are timed at each hit ratio
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(100..=1_000_000))]
     pub(super) puts: u64,
-    /// Not in virtual time: two processes reach each other by ofi or ofi:PROVIDER, such as ofi:tcp, beside what the simulator
-    /// says with costs that are measured in the same run
+    /// Not in virtual time: two processes reach each other by ofi or ofi:PROVIDER, such as ofi:tcp, beside
+    /// what the simulator says with costs that are measured in the same run
     #[arg(long, value_name = "NAME", value_parser = transport::parse)]
     pub(super) transport: Option<Transport>,
     /// With --transport or --vm: how much memory may be registered at a time (16M; 1M with --small)

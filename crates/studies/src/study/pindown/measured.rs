@@ -1,5 +1,5 @@
-//! `standpipe study pindown --transport`: PM's bandwidth by hit ratio between two real processes, beside the simulator's with
-//! costs that are measured in the same run.
+//! `standpipe study pindown --transport`: PM's bandwidth by hit ratio between two real processes, beside the
+//! simulator's with costs that are measured in the same run.
 
 use std::process::ExitCode;
 
@@ -85,7 +85,8 @@ struct Outcome {
     budget_bytes: u64,
     rounds: usize,
     puts: u64,
-    /// Writes of as many bytes by bare libfabric, one after the other, from and to memory that is registered once.
+    /// Writes of as many bytes by bare libfabric, one after the other, from and to memory that is registered
+    /// once.
     bare_mb_per_s: f64,
     rows: Vec<Row>,
 }
@@ -125,8 +126,8 @@ impl Experiment {
         2 * self.plan.budget / self.len
     }
 
-    /// What each ratio came to in each round. They take turns, so that what disturbs the machine disturbs all alike, and so
-    /// do the costs and the bare writes.
+    /// What each ratio came to in each round. They take turns, so that what disturbs the machine disturbs all
+    /// alike, and so do the costs and the bare writes.
     fn measure(&self, costs: &mut Taker) -> Result<Vec<Round>> {
         let bar = Bar::new(self.hits.len() * self.rounds, "points measured");
         let mut job = Job::start(&self.plan, Strategy::PinDown)?;

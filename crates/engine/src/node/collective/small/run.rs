@@ -1,9 +1,10 @@
 //! Small collectives: of a word of each member, as long as all that they need comes soon.
 //!
-//! A barrier, or an all-reduce of up to eight bytes, is one message each way in each of a few rounds. An operation in the table,
-//! the steps of its plan and its memories cost several times what these messages do. So whoever polls for it anyway begins it
-//! without them, and goes on with it as a collective like any other ([`Start::goes_on`](crate::node::Start::goes_on)) once it has polled
-//! for long enough, or anything is not as it should be. Other members see no difference: it sends what the plan does.
+//! A barrier, or an all-reduce of up to eight bytes, is one message each way in each of a few rounds. An
+//! operation in the table, the steps of its plan and its memories cost several times what these messages do.
+//! So whoever polls for it anyway begins it without them, and goes on with it as a collective like any other
+//! ([`Start::goes_on`](crate::node::Start::goes_on)) once it has polled for long enough, or anything is not
+//! as it should be. Other members see no difference: it sends what the plan does.
 
 use super::state::{Begun, SmallCollective, SmallPolled};
 use crate::collective::{Collective, Rounds, TeamId};
@@ -14,8 +15,9 @@ use crate::wire::WordHead;
 use crate::{Lane, OpError, Transport};
 
 impl<T: Transport> Node<T> {
-    /// Begins a team's next collective with this member's word, if it is one by rounds and nothing stands against it: then whoever
-    /// has begun it asks [`Node::poll_small_collective`] for what comes of it, between polls. `false`: nothing was begun.
+    /// Begins a team's next collective with this member's word, if it is one by rounds and nothing stands
+    /// against it: then whoever has begun it asks [`Node::poll_small_collective`] for what comes of it,
+    /// between polls. `false`: nothing was begun.
     pub fn begin_small_collective(&mut self, id: TeamId, what: &Collective, word: [u8; 8]) -> bool {
         let like_last = self.small.team == id && self.small.what.as_ref() == Some(what);
         if self.small.is_under_way || !(like_last || self.prepare_small(id, what)) {
@@ -59,8 +61,8 @@ impl<T: Transport> Node<T> {
         self.take_early_word();
     }
 
-    /// Finds out whom this member exchanges words with. `false`: it is no such collective, or one of them has never been talked to,
-    /// and must be told of this process first.
+    /// Finds out whom this member exchanges words with. `false`: it is no such collective, or one of them has
+    /// never been talked to, and must be told of this process first.
     fn prepare_small(&mut self, id: TeamId, what: &Collective) -> bool {
         self.note_small();
         let rounds = self.team(id).and_then(|(size, me)| Some((what.rounds(size)?, me)));
@@ -87,7 +89,8 @@ impl<T: Transport> Node<T> {
         true
     }
 
-    /// What the small collective that this caller has begun has come to. Its last word is given once, and ends it: after that it falls back.
+    /// What the small collective that this caller has begun has come to. Its last word is given once, and
+    /// ends it: after that it falls back.
     #[inline]
     pub fn poll_small_collective(&mut self) -> SmallPolled {
         let small = &mut self.small;
@@ -112,7 +115,8 @@ impl<T: Transport> Node<T> {
         SmallPolled::Word { word, first, last }
     }
 
-    /// Goes on with the next round, after [`SmallPolled::Word`], unless it was the last: with what the two words have come to.
+    /// Goes on with the next round, after [`SmallPolled::Word`], unless it was the last: with what the two
+    /// words have come to.
     pub fn next_small_round(&mut self, word: [u8; 8]) -> SmallPolled {
         if !self.small.is_under_way {
             return SmallPolled::FallsBack;
@@ -169,15 +173,16 @@ impl<T: Transport> Node<T> {
         self.transport.send(to, Lane::Request, &words, &[]).is_ok()
     }
 
-    /// Notes what the last small collective says of how far members have come: before anything else of its team, which would begin with another
-    /// number.
+    /// Notes what the last small collective says of how far members have come: before anything else of its
+    /// team, which would begin with another number.
     pub(in crate::node) fn note_small(&mut self) {
         if std::mem::take(&mut self.small.is_to_be_noted) {
             self.note_paces();
         }
     }
 
-    /// Notes how far members have come by the words that they sent, and how far they know this one to be by those it sent.
+    /// Notes how far members have come by the words that they sent, and how far they know this one to be by
+    /// those it sent.
     fn note_paces(&mut self) {
         let SmallCollective { team: id, number, come, round, partners, .. } = self.small;
         let Some(team) = self.teams.all.get_mut(&id) else { return };

@@ -14,7 +14,8 @@ pub enum SmallPolled {
         word: [u8; 8],
         /// Whether its operand comes before this member's.
         first: bool,
-        /// Whether it is the last: all members have come, and this one has all words. The small collective is over.
+        /// Whether it is the last: all members have come, and this one has all words. The small collective is
+        /// over.
         last: bool,
     },
     /// Nothing yet: poll, and ask again.
@@ -23,7 +24,8 @@ pub enum SmallPolled {
     FallsBack,
 }
 
-/// The collective by rounds that somebody polls for, if there is one; otherwise the last one, which the next most likely is like.
+/// The collective by rounds that somebody polls for, if there is one; otherwise the last one, which the next
+/// most likely is like.
 #[derive(Default)]
 pub(in crate::node) struct SmallCollective {
     pub(in crate::node) is_under_way: bool,
@@ -31,7 +33,8 @@ pub(in crate::node) struct SmallCollective {
     pub(in crate::node) what: Option<Collective>,
     pub(in crate::node) signature: Signature,
     pub(in crate::node) rounds: Rounds,
-    /// Of each round: whom its word goes to, and whose it gets; and whether that one's operand comes before this member's.
+    /// Of each round: whom its word goes to, and whose it gets; and whether that one's operand comes before
+    /// this member's.
     pub(in crate::node) partners: [(Rank, Rank); Rounds::MAX],
     pub(in crate::node) first: [bool; Rounds::MAX],
     /// Which one of the team's it is.
@@ -47,7 +50,8 @@ pub(in crate::node) struct SmallCollective {
     pub(in crate::node) falls_back: bool,
     /// How the awaited word's message begins.
     pub(in crate::node) head: WordHead,
-    /// It is over, so that all members have come to it, which is not noted yet: the next will most likely be one like it.
+    /// It is over, so that all members have come to it, which is not noted yet: the next will most likely be
+    /// one like it.
     pub(in crate::node) is_to_be_noted: bool,
 }
 
