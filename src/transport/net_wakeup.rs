@@ -294,7 +294,7 @@ mod tests {
             rustix::pipe::pipe().expect("a pipe"),
         );
         epoll::add(&network, &pipe, EventData::new_u64(0), EventFlags::IN).expect("it can be polled");
-        (NetWakeup::new(Some(network)).expect("an net_wakeup"), [pipe, end])
+        (NetWakeup::new(Some(network)).expect("a wake-up"), [pipe, end])
     }
 
     #[test]

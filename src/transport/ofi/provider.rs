@@ -583,7 +583,7 @@ mod tests {
         if Fabric::load().is_err() {
             return testbed::skip("no libfabric");
         }
-        let error = open(Some("pooled-pigeon"), Reach::Host).err().expect("no such provider");
-        assert!(error.to_string().contains("pooled-pigeon"), "{error}");
+        let error = open(Some("carrier-pigeon"), Reach::Host).err().expect("no such provider");
+        assert!(error.to_string().contains("carrier-pigeon"), "{error}");
     }
 }
