@@ -203,7 +203,8 @@ impl Run {
             Step::Copies { how } => self.node.transport().copies = how,
             Step::Lose { peer } => self.node.lose(rank(peer)),
             Step::Exchange if !self.exchanges => {
-                self.exchanges = self.node.begin_small_collective(TeamId::WORLD, &Collective::Barrier, [0; 8]);
+                self.exchanges =
+                    self.node.begin_small_collective(TeamId::WORLD, &Collective::Barrier, [0; 8]);
             }
             Step::Exchange => {}
             Step::Exchanged if self.exchanges => {
