@@ -457,24 +457,23 @@ impl engine::Transport for ShmTransport {
     }
 
     fn reaches(&mut self, peer: Rank, pieces: &[Piece]) -> Result<(), Why> {
-        let known = match self.peers.get(peer, Some(SEND_WITHIN)) {
-            Ok(Peer::Near(known)) => known,
-            Ok(Peer::Far(_)) => return Err(Why::Network),
+        match self.peers.get(peer, Some(SEND_WITHIN)) {
+            Ok(Peer::Near(known)) => reaches(known, pieces),
+            Ok(Peer::Far(_)) => Err(Why::Network),
             // The copy says that it is lost.
-            Err(_) => return Ok(()),
-        };
-        // A local end in the heap may change under us, and is nobody's to borrow: it is read piece by piece.
-        if pieces.iter().any(|piece| piece.local.mem != MemId::Space) {
-            return Err(Why::NotOffered);
+            Err(_) => Ok(()),
         }
-        let is_private = |piece: &Piece| known.best(piece.remote, piece.len as usize).mem == MemId::Space;
-        if pieces.iter().any(is_private) { known.reach.attach() } else { Ok(()) }
     }
 
     fn copy(&mut self, _op: OpId, peer: Rank, direction: Direction, pieces: &[Piece]) -> Submit {
-        let Ok(Peer::Near(known)) = self.peers.get(peer, Some(SEND_WITHIN)) else {
-            return Submit::Failed(OpError::PeerLost { peer });
+        // It was connected to, or tried in vain, when this was asked whether it reaches the pieces.
+        let known = match self.peers.known(peer) {
+            Some(Peer::Near(known)) if !known.is_lost() => known,
+            _ => return Submit::Failed(OpError::PeerLost { peer }),
         };
+        if let Err(why) = reaches(known, pieces) {
+            return Submit::Unreachable(why);
+        }
         let best = |piece: &Piece| Piece { remote: known.best(piece.remote, piece.len as usize), ..*piece };
         let reached: Cow<'_, [Piece]> = match pieces.iter().position(|piece| best(piece) != *piece) {
             Some(at) => pieces[..at].iter().copied().chain(pieces[at..].iter().map(best)).collect(),
@@ -496,10 +495,7 @@ impl engine::Transport for ShmTransport {
             let Piece { local, len, .. } = piece;
             return Submit::Failed(OpError::LocalFault { mem: local.mem, addr: local.offset, len });
         }
-        match self.reaches(peer, &[piece]) {
-            Ok(()) => self.copy(op, peer, direction, &[piece]),
-            Err(why) => Submit::Unreachable(why),
-        }
+        self.copy(op, peer, direction, &[piece])
     }
 
     fn change_own(&mut self, word: Place, atomic: Atomic) -> Result<u64, OpError> {
@@ -522,6 +518,16 @@ impl engine::Transport for ShmTransport {
         }
         done.map_or_else(Submit::Failed, Submit::Done)
     }
+}
+
+/// Whether copies reach a near peer's ends of all pieces, from these local ends.
+fn reaches(known: &Near, pieces: &[Piece]) -> Result<(), Why> {
+    // A local end in the heap may change under us, and is nobody's to borrow: it is read piece by piece.
+    if pieces.iter().any(|piece| piece.local.mem != MemId::Space) {
+        return Err(Why::NotOffered);
+    }
+    let is_private = |piece: &Piece| known.best(piece.remote, piece.len as usize).mem == MemId::Space;
+    if pieces.iter().any(is_private) { known.reach.attach() } else { Ok(()) }
 }
 
 /// An atomic on an aligned word of a peer's control memory or heap.

@@ -9,7 +9,7 @@ use conformance::Cluster;
 use conformance::cluster::HANDLERS;
 use engine::{
     Atomic, Counters, Direction, Event, HEAD_WORDS, Header, Inbox, Lane, Mechanism, Nanos, Node, OpError,
-    OpId, Operation, Piece, Place, Rank, SendError, Submit, Transport,
+    OpId, Operation, Piece, Place, Rank, SendError, Submit, Transport, Why,
 };
 use vm::fault_safe_copy::CheckedCopy;
 use vm::{FenceMode, SharedMemory};
@@ -109,6 +109,10 @@ impl Transport for Counted {
 
     fn change_own(&mut self, word: Place, atomic: Atomic) -> Result<u64, OpError> {
         self.shm.change_own(word, atomic)
+    }
+
+    fn reaches(&mut self, peer: Rank, pieces: &[Piece]) -> Result<(), Why> {
+        self.shm.reaches(peer, pieces)
     }
 
     fn copy(&mut self, op: OpId, peer: Rank, direction: Direction, pieces: &[Piece]) -> Submit {

@@ -199,7 +199,7 @@ impl<T: Transport> Node<T> {
         Choice { path, why }: Choice,
     ) {
         if path != Path::Direct {
-            self.counters.add_why(why.unwrap_or(Why::NotOffered), 1);
+            self.counters.add_why(why.unwrap_or(Why::Network), 1);
             return self.by_message(key, peer, direction, pieces, on_complete);
         }
         match self.transport.copy(OpId::of(key), peer, direction, pieces) {
