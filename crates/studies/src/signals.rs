@@ -144,10 +144,11 @@ impl Attended {
         }
         let heard: Vec<i32> =
             [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !is_ignored(*signal)).collect();
+        // Before the flag: a signal that only set that would end nothing, and `finish` would wait for ever.
+        let signals = Signals::new(&heard)?;
         for signal in &heard {
             signal_hook::flag::register(*signal, Arc::clone(&ENDING))?;
         }
-        let signals = Signals::new(&heard)?;
         let listener = thread::Builder::new().name("signals".to_owned());
         // While libfabric is loaded, its libraries' handlers are there for some moments, and the main thread
         // takes no signal.
@@ -187,6 +188,8 @@ impl Attended {
 fn listen(mut signals: Signals, without: &'static str, aloud: bool) {
     let mut signals = signals.forever();
     let Some(first) = signals.next() else { return };
+    // It may have come before the flag had a handler.
+    ENDING.store(true, Ordering::SeqCst);
     let heard = Instant::now();
     let end = move || end(first, without, aloud);
     if thread::Builder::new().name("end".to_owned()).spawn(end).is_err() {
