@@ -345,7 +345,7 @@ impl Node {
         if peer_listener.listens() {
             peers.own().control.publish_listener(&peer_listener.for_watchers());
         }
-        peers.set_door(&peer_listener);
+        peers.set_peer_listener(&peer_listener);
         *outside = None;
         Ok(peer_listener)
     }

@@ -214,7 +214,7 @@ impl Peers {
     }
 
     /// Gives the table its listener, for those who come from outside.
-    pub(crate) fn set_door(&self, peer_listener: &Arc<PeerListener>) {
+    pub(crate) fn set_peer_listener(&self, peer_listener: &Arc<PeerListener>) {
         *lock(&self.peer_listener) = Some(Arc::clone(peer_listener));
     }
 

@@ -91,49 +91,54 @@ pub(crate) fn play() {
             order.is_some()
         });
         if let (Ok(()), Some(order)) = (waited, order.take()) {
-            let words: Vec<&str> = order.split(' ').collect();
-            match words[..] {
-                ["end"] => return,
-                ["connect", address] => match node.connect_to(unhex(address)) {
-                    Ok(peer) => say(format!("peer {peer}")),
-                    Err(error) => say(format!("peer not: {error}")),
-                },
-                ["address"] => {
-                    say(format!("address {}", hex(node.address().expect("a node that listens").as_bytes())))
-                }
-                ["lost"] => say(format!("lost {:?}", node.lost_peers())),
-                ["get", peer, offset] => {
-                    let [peer, offset] = [peer, offset].map(|text| text.parse::<u64>().expect("a number"));
-                    say(format!("got {:?}", node.get(GlobalPtr::<u64>::new(peer as Rank, offset))));
-                }
-                ["add", peer, offset] => {
-                    let [peer, offset] = [peer, offset].map(|text| text.parse::<u64>().expect("a number"));
-                    let word = GlobalPtr::<u64>::new(peer as Rank, offset);
-                    say(format!("added {:?}", node.fetch_add(word, 1)));
-                }
-                ["put", peer, offset, value] => {
-                    let [peer, offset, value] =
-                        [peer, offset, value].map(|text| text.parse::<u64>().expect("a number"));
-                    let done =
-                        node.put(GlobalPtr::new(peer as Rank, offset), value).and_then(|()| node.quiet());
-                    say(format!("put {done:?}"));
-                }
-                ["read", index] => {
-                    say(format!("word {}", member.array.read(index.parse().expect("a number"))))
-                }
-                ["ask", peer, tag] => {
-                    let done = member.ask(peer.parse().expect("a number"), tag.parse().expect("a number"));
-                    say(format!("ask {done:?}"));
-                }
-                ["noted"] => say(format!("noted {}", member.noted.load(Ordering::SeqCst))),
-                ["fork"] => {
-                    live_on_as_a_child();
-                    say("forked");
-                }
-                ["private"] => say(format!("private {}", hex(&member.private.bytes()[..64]))),
-                _ => panic!("no order: {order}"),
+            if order == "end" {
+                return;
             }
+            obey(&member, &order);
         }
+    }
+}
+
+/// Does what one line orders, and says what has come of it.
+fn obey(member: &Member, order: &str) {
+    let node = &member.node;
+    let words: Vec<&str> = order.split(' ').collect();
+    match words[..] {
+        ["connect", address] => match node.connect_to(unhex(address)) {
+            Ok(peer) => say(format!("peer {peer}")),
+            Err(error) => say(format!("peer not: {error}")),
+        },
+        ["address"] => {
+            say(format!("address {}", hex(node.address().expect("a node that listens").as_bytes())))
+        }
+        ["lost"] => say(format!("lost {:?}", node.lost_peers())),
+        ["get", peer, offset] => {
+            let [peer, offset] = [peer, offset].map(|text| text.parse::<u64>().expect("a number"));
+            say(format!("got {:?}", node.get(GlobalPtr::<u64>::new(peer as Rank, offset))));
+        }
+        ["add", peer, offset] => {
+            let [peer, offset] = [peer, offset].map(|text| text.parse::<u64>().expect("a number"));
+            let word = GlobalPtr::<u64>::new(peer as Rank, offset);
+            say(format!("added {:?}", node.fetch_add(word, 1)));
+        }
+        ["put", peer, offset, value] => {
+            let [peer, offset, value] =
+                [peer, offset, value].map(|text| text.parse::<u64>().expect("a number"));
+            let done = node.put(GlobalPtr::new(peer as Rank, offset), value).and_then(|()| node.quiet());
+            say(format!("put {done:?}"));
+        }
+        ["read", index] => say(format!("word {}", member.array.read(index.parse().expect("a number")))),
+        ["ask", peer, tag] => {
+            let done = member.ask(peer.parse().expect("a number"), tag.parse().expect("a number"));
+            say(format!("ask {done:?}"));
+        }
+        ["noted"] => say(format!("noted {}", member.noted.load(Ordering::SeqCst))),
+        ["fork"] => {
+            live_on_as_a_child();
+            say("forked");
+        }
+        ["private"] => say(format!("private {}", hex(&member.private.bytes()[..64]))),
+        _ => panic!("no order: {order}"),
     }
 }
 

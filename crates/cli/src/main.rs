@@ -77,11 +77,11 @@ enum Command {
     /// one rank registers memory with each of its peers, and back; arrows choose the rank.
     ///
     /// Columns: puts and gets a second and their bytes, to mapped memory (map), by cross-memory attach (cma)
-    /// and by message (msg); Active Messages sent (AM) and handled (ran); atomics (atom). Above them stand
-    /// ranks that are away, which have neither waited nor made progress for a second and so take no messages,
-    /// those that were sent malformed messages, and those that copy for their peers' puts and gets by
-    /// message. A rank that has not opened a node is `awaited`. Ranks that register memory stand in a second
-    /// table, with transfers by it (reg).
+    /// and by message (msg); Active Messages sent (AM) and handled (ran); atomics (atom). Above them `top`
+    /// names ranks that are away: they have neither waited nor made progress for a second, and take no
+    /// messages. It also names ranks that were sent malformed messages, and ranks that copy for their peers'
+    /// puts and gets by message. A rank that has not opened a node is `awaited`. Ranks that register memory
+    /// stand in a second table, with transfers by it (reg).
     Top(top::TopArgs),
     /// Measure operations beside the machine's own limits
     Perf(perf::PerfArgs),
@@ -177,8 +177,9 @@ fn is_overridden(matches: &ArgMatches, setting: &str) -> bool {
 }
 
 impl Command {
-    /// What there will not be if a signal ends it; `None` where signals mean something else: they are for the
-    /// ranks, or are the way to leave, or the process that started this one minds them.
+    /// The result that a signal prevents, for the line that says so; `None` where signals mean something
+    /// else: they are for the ranks, or are the way to leave, or the process that started this one minds
+    /// them.
     fn without(&self) -> Option<&'static str> {
         match self {
             Self::Run(_) | Self::Top(_) | Self::Completions { .. } | Self::Man { .. } => None,
@@ -190,8 +191,8 @@ impl Command {
         }
     }
 
-    /// Refuses a setting in the environment that each of the ranks would refuse which this command starts.
-    /// What an option says, ranks are told instead.
+    /// Refuses a setting in the environment that each of the ranks which this command starts would refuse. An
+    /// option overrides the setting of its name.
     fn check_settings(&self, matches: &ArgMatches) -> Result<()> {
         let ranks = match self {
             Self::Study(given) => given.checks_settings(),

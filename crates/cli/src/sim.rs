@@ -33,7 +33,7 @@ pub(crate) struct SimArgs {
     /// Steps of each storm, each of which a program could notice; it then goes on until all has ended
     #[arg(long, value_name = "K", default_value_t = 100_000, value_parser = at_least(1_u64))]
     steps: u64,
-    /// What goes wrong, each kind with its own frequency or the usual one, as in `unmap=0.5,delay`: delay,
+    /// Faults to inject, each kind with its own frequency or the usual one, as in `unmap=0.5,delay`: delay,
     /// reorder, register-fail and register-slow with a chance of 0 to 1; shrink, unmap, stop, mute and
     /// restart 0 to 1000 times in a millisecond of virtual time, over all ranks
     #[arg(long, value_name = "LIST", default_value = "", value_parser = parse_faults)]

@@ -1,5 +1,5 @@
-//! What ends a command before it is done: it says so in a line, has the shell's status, and leaves nothing
-//! behind.
+//! A signal ends a command before it is done: the command says so in a line, has the shell's status, and
+//! leaves nothing behind.
 
 use std::{
     fs,

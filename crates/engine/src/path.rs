@@ -5,6 +5,7 @@
 //! or get in a mapped heap, and a *hit* by the firehose that was used last. Both assert, where assertions are
 //! on, that this is the answer.
 
+use crate::Direction;
 pub use crate::MemId;
 
 /// How the bytes of a transfer travel.
@@ -173,6 +174,16 @@ pub enum Wanted {
     },
     /// To get bytes.
     Get,
+}
+
+impl From<Direction> for Wanted {
+    #[inline(always)]
+    fn from(direction: Direction) -> Wanted {
+        match direction {
+            Direction::Put => Wanted::Put,
+            Direction::Get => Wanted::Get,
+        }
+    }
 }
 
 /// How the peer's memory is reached one-sided, as far as that is known.

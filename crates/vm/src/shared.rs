@@ -312,8 +312,7 @@ impl SharedMemory {
     }
 
     /// Copies `len` bytes from `source_offset` of `source` to `offset` of this mapping, like memmove: the two
-    /// may be one mapping, or two of the same file, and if they overlap within one mapping the bytes arrive
-    /// unmixed.
+    /// may be one mapping, or two of the same file. If they overlap within one mapping, bytes arrive unmixed.
     ///
     /// # Errors
     /// [`Outside`] naming the first of the two ranges, target before source, that is not inside its mapping;

@@ -127,22 +127,21 @@ fn built(form: Form, steps: &[Step]) -> Result<BTreeMap<String, String>, Failure
     let build = match form {
         // As all other tests are, so that nothing is compiled twice.
         Form::Short => build,
-        Form::Long => {
-            let names: BTreeSet<&str> = steps.iter().map(|step| step.program).collect();
-            names.into_iter().map(target).fold(build.arg("--profile=emulated"), Run::arg)
-        }
+        Form::Long => targets(steps).into_iter().fold(build.arg("--profile=emulated"), Run::arg),
     };
     let messages = build.limit_s(BUILD_LIMIT_S).output()?;
     Ok(messages.lines().filter_map(executable).collect())
 }
 
-/// By which argument Cargo builds a step's program.
-fn target(program: &str) -> String {
-    match program.strip_prefix("bin/") {
-        Some(name) => format!("--bin={name}"),
-        None if program == "standpipe" => "--lib".to_owned(),
-        None => format!("--test={program}"),
-    }
+/// By which arguments Cargo builds no more than these steps need; by none, where one is a program: Cargo
+/// builds programs for their packages' tests, and not by their names.
+fn targets(steps: &[Step]) -> BTreeSet<String> {
+    let target = |step: &Step| match step.program {
+        program if program.starts_with("bin/") => None,
+        "standpipe" => Some("--lib".to_owned()),
+        program => Some(format!("--test={program}")),
+    };
+    steps.iter().map(target).collect::<Option<_>>().unwrap_or_default()
 }
 
 /// The name and the path of what one of Cargo's messages tells of; programs have tests of the same name as
@@ -211,6 +210,13 @@ mod tests {
         assert_eq!(name(program).as_deref(), Some("bin/standpipe"));
         assert_eq!(name(r#"{"kind":["bin"],"executable":"/w/target/debug/deps/standpipe-e133"}"#), None);
         assert_eq!(name(r#"{"executable":null}"#), None);
+    }
+
+    #[test]
+    fn all_is_built_where_a_step_is_a_program() {
+        assert!(targets(&LONG).is_empty(), "the command is a step of it");
+        let tests = [step("bursts", "", 1), step("standpipe", "", 1)];
+        assert_eq!(targets(&tests).into_iter().collect::<Vec<_>>(), ["--lib", "--test=bursts"]);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! memory by one cross-memory attach a call, or through messages where that is forbidden.
 
 use bytemuck::Pod;
-use engine::path::{self, Access, Facts, Limits, Path, Wanted};
+use engine::path::{self, Access, Facts, Limits, Path};
 use engine::{Direction, Mechanism, MemId};
 
 use crate::api::node::Node;
@@ -435,7 +435,7 @@ pub(crate) enum Rest<'o> {
 #[inline(always)]
 fn at_once(near: &Near, memory: MemId, direction: Direction, bytes: u64) -> Path {
     let facts = Facts {
-        wanted: if direction == Direction::Put { Wanted::Put } else { Wanted::Get },
+        wanted: direction.into(),
         bytes,
         alone: true,
         memory,

@@ -1,5 +1,4 @@
-//! What the doctor finds out, apart from what it makes of it, so that hosts that are not at hand can be
-//! tested.
+//! The facts that the doctor gathers. Its checks stand apart, so that tests can give them any host.
 
 use standpipe::bootstrap::{JobEnv, launched_by};
 use standpipe::host::{

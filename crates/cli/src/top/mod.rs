@@ -109,8 +109,8 @@ fn look_once(job: &Job) -> Result<Report> {
     Ok(report(job, &now, &now))
 }
 
-/// All jobs as they are now, at the same time: some may be stopped. Those that cannot be looked at are told
-/// on standard error.
+/// All jobs as they are now, at the same time: some may be stopped. Standard error
+/// names each that cannot be looked at.
 fn look_at_all(jobs: &[Job]) -> Vec<Report> {
     let looks: Vec<_> = std::thread::scope(|scope| {
         let thread = |job| std::thread::Builder::new().spawn_scoped(scope, move || look_once(job));

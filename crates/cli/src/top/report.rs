@@ -172,8 +172,8 @@ fn runs(state: State) -> bool {
 /// The labels of a figure, for collectors.
 pub(super) type Labels = Vec<(&'static str, String)>;
 
-/// All ranks of these jobs, and what tells each from the others on this host. Who collects their figures
-/// names the host.
+/// All ranks of these jobs, and what tells each from the others on this host. A collector of
+/// their figures names the host.
 pub(super) fn labelled(reports: &[Report]) -> impl Iterator<Item = (Labels, &RankReport)> {
     let labels = |report: &Report, rank: &RankReport| {
         vec![

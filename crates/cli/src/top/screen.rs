@@ -167,7 +167,7 @@ fn leaves(key: KeyEvent) -> bool {
     }
 }
 
-/// What of `lines` a terminal has room for; the last line says what else there is, and what the keys do. A
+/// The `lines` that a terminal has room for. The last line says what else there is, and what the keys do. A
 /// line that goes on beyond the edge ends in dots.
 fn fit(lines: &[String], keys: &str, width: usize, height: usize) -> Vec<String> {
     let shown = lines.len().min(height.saturating_sub(1));

@@ -149,8 +149,8 @@ fn transfer_columns(mechanism: Mechanism, name: &'static str) -> [Column; 2] {
     ]
 }
 
-/// What ranks do by registered memory, and for it: over a network heaps may be reached by one key each, with
-/// nothing registered after that. None where no rank does.
+/// Columns of transfers by registered memory, and of what they cost: over a network heaps may be reached by
+/// one key each, with nothing registered after that. None where no rank does.
 fn registered_columns(totals: &Figures) -> Vec<Column> {
     let mut columns = Vec::new();
     if totals.uses_registered() || totals.registration.is_some() {

@@ -11,7 +11,7 @@ use crate::node::Node;
 use crate::node::op::OpKind;
 use crate::node::registration::state::{CHUNK_BYTES, Waiter};
 use crate::op_id::{OpId, OpKey};
-use crate::path::{self, Access, Facts, Keys, Limits, Path, Wanted};
+use crate::path::{self, Access, Facts, Keys, Limits, Path};
 use crate::registration::firehose::{Found, HoseId};
 use crate::registration::{RegId, Run, end_of};
 use crate::wire::{self, Status};
@@ -173,7 +173,7 @@ impl<T: Transport> Node<T> {
             _ => Keys::Absent { pays: piece.len > small || self.is_worth_asking(peer, run) },
         };
         let facts = Facts {
-            wanted: if direction == Direction::Put { Wanted::Put } else { Wanted::Get },
+            wanted: direction.into(),
             bytes: piece.len,
             alone,
             memory: MemId::Space,

@@ -12,6 +12,24 @@ use crate::{
     Why,
 };
 
+/// The pieces of a transfer by keys, as they lie in the processes' spaces.
+enum InSpaces {
+    AsGiven,
+    /// Most transfers have one, and need no list.
+    One(Piece),
+    Many(Vec<Piece>),
+}
+
+impl InSpaces {
+    fn of<'a>(&'a self, given: &'a [Piece]) -> &'a [Piece] {
+        match self {
+            InSpaces::AsGiven => given,
+            InSpaces::One(piece) => std::slice::from_ref(piece),
+            InSpaces::Many(pieces) => pieces,
+        }
+    }
+}
+
 impl<T: Transport> Node<T> {
     /// Starts a put or a get of all pieces, to or from one peer. The local places must stay valid until the
     /// operation has an outcome (for a put: until [`Node::is_locally_done`]). Failures show in the outcome.
@@ -117,13 +135,7 @@ impl<T: Transport> Node<T> {
         }
         let (choice, in_spaces) = self.path(peer, direction, pieces, on_complete);
         if choice.path == Path::Registered {
-            return self.start_keyed(
-                peer,
-                direction,
-                in_spaces.as_deref().unwrap_or(pieces),
-                deadline,
-                on_complete,
-            );
+            return self.start_keyed(peer, direction, in_spaces.of(pieces), deadline, on_complete);
         }
         let key = self.insert(OpKind::OneSided { peer, on_complete: None }, deadline);
         let id = OpId::of(key);
@@ -144,17 +156,16 @@ impl<T: Transport> Node<T> {
         direction: Direction,
         pieces: &[Piece],
         on_complete: Option<OnComplete>,
-    ) -> (Choice, Option<Vec<Piece>>) {
+    ) -> (Choice, InSpaces) {
         let is_short = |piece: &Piece| self.cut_chunk(*piece).1.is_none();
         let wanted = match (direction, on_complete) {
-            (Direction::Get, _) => Wanted::Get,
             (Direction::Put, Some(OnComplete::Signal(..))) => Wanted::PutSignal {
                 one_message: matches!(pieces, [piece] if is_short(piece))
                     && self.transport.signals_by_message(peer),
             },
-            (Direction::Put, _) => Wanted::Put,
+            _ => direction.into(),
         };
-        let (mut access, mut in_spaces) = (Access::No(Why::Network), None);
+        let (mut access, mut in_spaces) = (Access::No(Why::Network), InSpaces::AsGiven);
         if wanted != (Wanted::PutSignal { one_message: true }) {
             (access, in_spaces) = self.access(peer, pieces);
         }
@@ -172,19 +183,27 @@ impl<T: Transport> Node<T> {
 
     /// How the peer's ends of these pieces are reached, and where that is by key, the pieces in the
     /// processes' spaces, if they are given otherwise.
-    fn access(&mut self, peer: Rank, pieces: &[Piece]) -> (Access, Option<Vec<Piece>>) {
-        if self.goes_by_key(peer) {
-            if pieces.iter().all(keyed::is_in_spaces) {
-                return (Access::Keys(Keys::Held), None);
-            }
-            let find = |piece: &Piece| self.transport.in_spaces(peer, *piece);
-            if let Some(found) = pieces.iter().map(find).collect::<Option<_>>() {
-                return (Access::Keys(Keys::Held), Some(found));
-            }
+    fn access(&mut self, peer: Rank, pieces: &[Piece]) -> (Access, InSpaces) {
+        if self.goes_by_key(peer)
+            && let Some(found) = self.pieces_in_spaces(peer, pieces)
+        {
+            return (Access::Keys(Keys::Held), found);
         }
         match self.transport.reaches(peer, pieces) {
-            Ok(()) => (Access::Direct, None),
-            Err(why) => (Access::No(why), None),
+            Ok(()) => (Access::Direct, InSpaces::AsGiven),
+            Err(why) => (Access::No(why), InSpaces::AsGiven),
+        }
+    }
+
+    /// Pieces with both ends in the processes' spaces. `None`: not all of them lie there.
+    fn pieces_in_spaces(&mut self, peer: Rank, pieces: &[Piece]) -> Option<InSpaces> {
+        if pieces.iter().all(keyed::is_in_spaces) {
+            return Some(InSpaces::AsGiven);
+        }
+        let mut find = |piece: &Piece| self.transport.in_spaces(peer, *piece);
+        match pieces {
+            [piece] => find(piece).map(InSpaces::One),
+            _ => pieces.iter().map(find).collect::<Option<_>>().map(InSpaces::Many),
         }
     }
 
