@@ -1,6 +1,6 @@
 //! libfabric: peers on other hosts, and on this one where nothing else reaches them.
 //!
-//! One [endpoint](endpoint) serves all peers. Nothing is kept for a peer before it is talked to.
+//! One [endpoint] serves all peers. Nothing is kept for a peer before it is talked to.
 //!
 //! | module | what it does |
 //! |---|---|
