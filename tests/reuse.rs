@@ -274,7 +274,7 @@ impl Drop for Freezer {
 fn late_news() {
     let mut target = Process::start(&mut itself("target"));
     let (mut survivor, _) = survivor_of(&mut target, "survivor");
-    let traced = Traced::seize(thread_of(survivor.pid(), "standpipe-door"));
+    let traced = Traced::seize(thread_of(survivor.pid(), "standpipe-p2p"));
     target.kill();
     let mut stranger = stranger_as(target.pid());
     survivor.order("put");

@@ -46,6 +46,7 @@ mod roster;
 mod secret;
 mod socket;
 mod staggered;
+mod tcp_server;
 mod unauthenticated;
 mod watcher;
 mod watchers;
@@ -63,10 +64,11 @@ pub(crate) use p2p::{
     Arrival, CallError, Introduce, Introduction, ListenError, ListenerConfig, PeerListener, PeerRoute,
 };
 pub use p2p::{Listen, check_handshake_words};
-pub use registry::{Registry, Rendezvous, RendezvousError, Visit, check_rendezvous_words};
+pub use registry::{Registry, Rendezvous, RendezvousError, Visit};
 #[cfg(test)]
 pub(crate) use secret::Secret;
 pub(crate) use secret::random_bytes;
+pub use tcp_server::check_rendezvous_words;
 pub use watcher::LookError;
 pub(crate) use watcher::{Watcher, find_launcher};
 pub use wire::{Decline, How, Refusal};

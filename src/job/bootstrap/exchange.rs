@@ -15,7 +15,7 @@
 
 pub(super) mod blocking_call;
 mod common;
-mod marks;
+pub(super) mod marks;
 mod pmi;
 mod pmix;
 mod store;

@@ -1,37 +1,30 @@
 //! A place where nodes leave their addresses under names, and others find them: one process that all know,
 //! over TCP.
 //!
-//! Whoever asks must have the secret, and nobody else reads or changes what is said: connections are
-//! [`Channel`]s. Each is for one question. An address stays until another is left under its name, or it is
-//! withdrawn; what has become of its node, who finds it finds out.
+//! It is a [server](super::tcp_server) for whoever has the secret, and hears one question by each connection.
+//! An address stays until another is left under its name, or it is withdrawn; what has become of its node,
+//! who finds it finds out.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::address::{Address, AddressError, check_address, is_of_same_node};
 use super::addresses::{listen_everywhere, listen_for};
-use super::channel::{Channel, HANDSHAKE_WITHIN, reach};
-use super::exchange::blocking_call::once;
+use super::channel::HANDSHAKE_WITHIN;
 use super::secret::Secret;
-use super::staggered::{Failed, first};
+use super::staggered::Failed;
+use super::tcp_server::{self, AGAIN, Answer, Ask, Server, Unreached, Visitor, answer, reach_server};
 use crate::base::debug_is_display::debug_is_display;
 use crate::base::environment::variable;
-
-/// What the connection is for, and in which version of what is said by it.
-const PROLOGUE: &[u8] = b"standpipe registry 1";
 
 /// The setting that names the place, and the one that holds the secret.
 pub(super) const PLACE: &str = "STANDPIPE_RENDEZVOUS";
 const SECRET: &str = "STANDPIPE_SECRET";
-
-/// No question and no answer has more bytes.
-const WORDS_MAX: usize = 8 << 10;
 
 /// Bytes that a name may have.
 const NAME_MAX: usize = 255;
@@ -49,9 +42,6 @@ const _: () = assert!(WAITING_MAX < VISITORS_MAX);
 
 /// How long one question may wait for an address. Who waits longer asks again.
 const WAIT_MAX: Duration = Duration::from_secs(20);
-
-/// Between two attempts to reach the place, or to take somebody in when there is no room.
-const AGAIN: Duration = Duration::from_millis(50);
 
 /// How long to leave a place alone where too many wait already.
 const LATER: Duration = Duration::from_millis(500);
@@ -136,40 +126,6 @@ fn in_words(error: &io::Error) -> String {
     }
 }
 
-#[derive(Debug, Serialize, Deserialize)]
-enum Ask {
-    Leave { name: String, address: Vec<u8> },
-    Find { name: String, within_ms: u32 },
-    Withdraw { name: String, address: Vec<u8> },
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-enum Answer {
-    Left,
-    Full,
-    Found(Vec<u8>),
-    /// Not in time.
-    Nobody,
-    Withdrawn,
-}
-
-fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> io::Result<T> {
-    match postcard::take_from_bytes(bytes) {
-        Ok((words, [])) => Ok(words),
-        _ => Err(io::Error::new(ErrorKind::InvalidData, "words that make no sense here")),
-    }
-}
-
-fn written<T: Serialize>(words: &T) -> Vec<u8> {
-    postcard::to_stdvec(words).expect("plain values can be written")
-}
-
-/// Reads what somebody says at a rendezvous, and forgets it: for the fuzzer. Whether it was anything.
-#[doc(hidden)]
-pub fn check_rendezvous_words(bytes: &[u8]) -> bool {
-    read::<Ask>(bytes).is_ok() | read::<Answer>(bytes).is_ok()
-}
-
 /// The way to a rendezvous: where nodes leave their addresses under names, and others find them. Any thread
 /// may use it.
 #[derive(Clone, Debug)]
@@ -218,7 +174,7 @@ impl Rendezvous {
         match self.ask(&ask, soon(within), within)? {
             Some(Answer::Left) => Ok(()),
             Some(Answer::Full) => Err(RendezvousError::Full),
-            Some(_) => Err(self.failed(ErrorKind::InvalidData.into())),
+            Some(other) => Err(self.failed(misplaced(&other))),
             None => Err(self.failed(ErrorKind::TimedOut.into())),
         }
     }
@@ -233,7 +189,7 @@ impl Rendezvous {
         let ask = Ask::Withdraw { name: name.to_owned(), address: address.as_bytes().to_vec() };
         match self.ask(&ask, soon(within), within)? {
             Some(Answer::Withdrawn) => Ok(()),
-            Some(_) => Err(self.failed(ErrorKind::InvalidData.into())),
+            Some(other) => Err(self.failed(misplaced(&other))),
             None => Err(self.failed(ErrorKind::TimedOut.into())),
         }
     }
@@ -265,9 +221,7 @@ impl Rendezvous {
                 Some(Answer::Nobody) | None => {
                     return Err(RendezvousError::Timeout { name: name.to_owned(), waited: begun.elapsed() });
                 }
-                Some(Answer::Left | Answer::Full | Answer::Withdrawn) => {
-                    return Err(self.failed(ErrorKind::InvalidData.into()));
-                }
+                Some(other) => return Err(self.failed(misplaced(&other))),
             }
         }
     }
@@ -278,17 +232,12 @@ impl Rendezvous {
         let asked = || {
             let stream = self.reach(deadline)?;
             // Where many come at once, it may be long before it is this one's turn.
-            let mut channel = Channel::begin(stream, &self.secret, PROLOGUE, deadline).map_err(|error| {
-                match error.kind() {
-                    ErrorKind::UnexpectedEof => {
-                        io::Error::other("whoever is there does not have this secret")
-                    }
-                    _ => error,
-                }
+            let mut channel = tcp_server::begin(stream, &self.secret, deadline).map_err(|error| {
+                let stranger = "whoever is there does not have this secret, or is of another version";
+                if error.kind() == ErrorKind::UnexpectedEof { io::Error::other(stranger) } else { error }
             })?;
-            channel.say(&written(ask), deadline)?;
-            match channel.hear(WORDS_MAX, deadline.min(soon(within))) {
-                Ok(answer) => read(&answer).map(Some),
+            match tcp_server::ask(&mut channel, ask, deadline, || deadline.min(soon(within))) {
+                Ok(answer) => Ok(Some(answer)),
                 Err(error) if error.kind() == ErrorKind::TimedOut => Ok(None),
                 Err(error) => Err(error),
             }
@@ -296,24 +245,23 @@ impl Rendezvous {
         asked().map_err(|source| self.failed(source))
     }
 
-    /// Connects, again and again if nobody is there yet.
     fn reach(&self, deadline: Instant) -> io::Result<TcpStream> {
-        loop {
-            let at = self.at.clone();
-            let found = once(move || at.to_socket_addrs(), deadline);
-            let reached = found.unwrap_or_else(|unanswered| Err(unanswered.into())).and_then(|all| {
-                let all: Vec<SocketAddr> = all.collect();
-                first(&all, deadline, reach, || false).map_err(Failed::into_error)
-            });
-            match reached {
-                Err(_) if Instant::now() + AGAIN < deadline => std::thread::sleep(AGAIN),
-                reached => return reached,
-            }
-        }
+        reach_server(&self.at, deadline).map_err(|unreached| match unreached {
+            Unreached::Unresolved(error) => error,
+            Unreached::Unanswered(_, failed) => Failed::into_error(failed),
+        })
     }
 
     fn failed(&self, source: io::Error) -> RendezvousError {
         RendezvousError::Io { at: self.at.clone(), source }
+    }
+}
+
+/// The error of an answer that is none to what was asked.
+fn misplaced(answer: &Answer) -> io::Error {
+    match answer {
+        Answer::Elsewhere => io::Error::other("a job's processes meet there, and no addresses are kept"),
+        _ => ErrorKind::InvalidData.into(),
     }
 }
 
@@ -384,7 +332,7 @@ pub enum Visit {
 /// The rendezvous itself: what `standpipe rendezvous` runs.
 #[derive(Debug)]
 pub struct Registry {
-    listener: TcpListener,
+    server: Server,
     state: Arc<RegistryState>,
 }
 
@@ -395,12 +343,10 @@ struct Kept {
     waiting: usize,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct RegistryState {
-    secret: Secret,
     kept: Mutex<Kept>,
     left: Condvar,
-    visitors: AtomicUsize,
 }
 
 impl Registry {
@@ -427,9 +373,8 @@ impl Registry {
             Ok(SocketAddr::V6(all)) if all.ip().is_unspecified() => listen_everywhere(all.port()),
             _ => listen_by_name(at),
         };
-        let listener = listener.map_err(failed)?;
-        let (kept, left, visitors) = (Mutex::default(), Condvar::new(), AtomicUsize::new(0));
-        Ok(Registry { listener, state: Arc::new(RegistryState { secret, kept, left, visitors }) })
+        let server = listener.and_then(|listener| Server::new(listener, secret, VISITORS_MAX));
+        Ok(Registry { server: server.map_err(failed)?, state: Arc::default() })
     }
 
     /// Where it listens.
@@ -437,41 +382,36 @@ impl Registry {
     /// # Errors
     /// What the system says.
     pub fn address(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
+        self.server.address()
     }
 
     /// Serves whoever comes, and tells what happens, by any thread. Returns only where the listening socket
     /// fails for good.
     pub fn serve(&self, tell: impl Fn(&Visit) + Send + Sync + 'static) -> io::Error {
-        let tell: Arc<dyn Fn(&Visit) + Send + Sync> = Arc::new(tell);
+        let tell = Arc::new(tell);
         loop {
-            if self.state.visitors.load(Ordering::SeqCst) >= VISITORS_MAX {
-                std::thread::sleep(AGAIN);
-                continue;
-            }
-            match self.listener.accept() {
-                Ok((stream, from)) => self.receive(stream, from, &tell),
+            let (state, tell) = (Arc::clone(&self.state), Arc::clone(&tell));
+            let receive = move |visitor: Visitor| {
+                let Visitor { from, asks, place } = visitor;
+                let visit = asks.and_then(|(ask, mut channel)| {
+                    let (said, visit) = state.hear(ask, from)?;
+                    answer(&mut channel, &said)?;
+                    Ok(visit)
+                });
+                // Others may come, however long the telling takes.
+                drop(place);
+                let stranger = |error: io::Error| Some(Visit::Stranger { from, why: error.to_string() });
+                if let Some(visit) = visit.unwrap_or_else(stranger) {
+                    tell(&visit);
+                }
+            };
+            match self.server.take_in(None, receive) {
+                Ok(()) => {}
                 Err(error) if error.kind() == ErrorKind::InvalidInput => return error,
-                // For want of descriptors, say, which does not pass by asking again at once.
+                // There is no thread for it, and its connection has ended.
                 Err(_) => std::thread::sleep(AGAIN),
             }
         }
-    }
-
-    fn receive(&self, stream: TcpStream, from: SocketAddr, tell: &Arc<dyn Fn(&Visit) + Send + Sync>) {
-        let visitor = Visitor::new(&self.state);
-        let tell = Arc::clone(tell);
-        // Where there is no thread for it, the connection ends.
-        let _ = std::thread::Builder::new().name("standpipe-guest".into()).spawn(move || {
-            let visit = visitor.0.hear(stream, from);
-            // Others may come, however long the telling takes.
-            drop(visitor);
-            if let Some(visit) =
-                visit.unwrap_or_else(|error| Some(Visit::Stranger { from, why: error.to_string() }))
-            {
-                tell(&visit);
-            }
-        });
     }
 }
 
@@ -481,29 +421,10 @@ fn soon(time: Duration) -> Instant {
     Instant::now() + time.min(AGE)
 }
 
-/// A visitor that is there, counted while this lives.
-struct Visitor(Arc<RegistryState>);
-
-impl Visitor {
-    fn new(state: &Arc<RegistryState>) -> Visitor {
-        state.visitors.fetch_add(1, Ordering::SeqCst);
-        Visitor(Arc::clone(state))
-    }
-}
-
-impl Drop for Visitor {
-    fn drop(&mut self) {
-        self.0.visitors.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
 impl RegistryState {
-    /// Hears one question, and answers it.
-    fn hear(&self, stream: TcpStream, from: SocketAddr) -> io::Result<Option<Visit>> {
-        let soon = || Instant::now() + HANDSHAKE_WITHIN;
-        let mut channel = Channel::accept(stream, &self.secret, PROLOGUE, soon())?;
-        let asked = read(&channel.hear(WORDS_MAX, soon())?)?;
-        let (answer, visit) = match asked {
+    /// What to say to one question, and what has happened by it.
+    fn hear(&self, asked: Ask, from: SocketAddr) -> io::Result<(Answer, Option<Visit>)> {
+        Ok(match asked {
             Ask::Leave { name, address } => {
                 let is_good = check_name(&name).is_ok() && check_address(&address).is_ok();
                 if !is_good {
@@ -516,7 +437,7 @@ impl RegistryState {
             }
             Ask::Find { name, within_ms } => {
                 let within = Duration::from_millis(within_ms.into()).min(WAIT_MAX);
-                match self.find(&name, self::soon(within)) {
+                match self.find(&name, soon(within)) {
                     Some(address) => (Answer::Found(address), Some(Visit::Found { name, from })),
                     None => (Answer::Nobody, None),
                 }
@@ -525,9 +446,11 @@ impl RegistryState {
                 let visit = self.withdraw(&name, &address).then_some(Visit::Withdrawn { name, from });
                 (Answer::Withdrawn, visit)
             }
-        };
-        channel.say(&written(&answer), soon())?;
-        Ok(visit)
+            Ask::Join(card) => {
+                let why = format!("rank {} of a job, which does not meet here", card.rank);
+                (Answer::Elsewhere, Some(Visit::Stranger { from, why }))
+            }
+        })
     }
 
     fn leave(&self, name: &str, address: Vec<u8>) -> bool {

@@ -37,7 +37,7 @@ pub(super) enum OpKind {
     BarrierArrival { epoch: u64 },
     /// Looking how many have arrived at the barrier.
     BarrierCount,
-    /// WaitQueues for the barrier to open.
+    /// Waits for the barrier to open.
     BarrierWait,
     /// A collective of a team; `None` while somebody is at it, and once it is over.
     Collective(Option<Box<CollectiveRun>>),

@@ -17,7 +17,7 @@ const LETTERS_MAX: usize = 100;
 
 /// The variables that this process's launcher has left, with their values.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Marks(Vec<(String, String)>);
+pub(in crate::job::bootstrap) struct Marks(Vec<(String, String)>);
 
 impl Marks {
     pub(super) fn from_env(lookup: Lookup<'_>) -> Marks {

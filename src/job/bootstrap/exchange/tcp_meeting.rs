@@ -1,7 +1,7 @@
 //! A meeting at rank 0, for processes that know nothing but where it is: each connects to it over TCP.
 //!
-//! Whoever comes must have the job's secret, and nobody else reads or changes what is said: each connection
-//! is a [`Channel`]. Rank 0 hears what everybody has to say, and says all of it to all.
+//! Rank 0 is a [server](crate::job::bootstrap::tcp_server) for whoever has the job's secret. It hears what
+//! everybody has to say, and says all of it to all.
 //!
 //! Several jobs may be behind one port by mistake, with one secret: rank 0 answers each visitor's card, and
 //! refuses those of another job that can be told by their rank, their size or their launcher's
@@ -10,60 +10,26 @@
 //! It listens on the port after `MASTER_PORT`, which is PyTorch's own, or on `STANDPIPE_PORT`.
 
 use std::io::{self, ErrorKind};
-use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, SendError, channel};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use rustix::event::{PollFd, PollFlags};
-use serde::{Deserialize, Serialize};
-
-use super::blocking_call::once;
 use super::common::{Exchange, ExchangeError, Lookup, place, variable};
 use super::marks::Marks;
 use crate::job::bootstrap::addresses::{canonical, listen_everywhere, listen_for, remark_of_loopback};
-use crate::job::bootstrap::channel::{Channel, HANDSHAKE_WITHIN, reach};
-use crate::job::bootstrap::poll::poll_until;
+use crate::job::bootstrap::channel::Channel;
 use crate::job::bootstrap::secret::Secret;
-use crate::job::bootstrap::staggered::first;
+use crate::job::bootstrap::tcp_server::{
+    self, AGAIN, Answer, Ask, Card, Server, Unreached, Visitor, answer, reach_server, resolve,
+};
 
 /// What the launcher leaves in the environment.
 pub(super) const OFFERED: [&str; 4] = ["RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"];
 const PORT: &str = "STANDPIPE_PORT";
 const SECRET: &str = "STANDPIPE_SECRET";
 
-/// Both sides must mean the same by what follows.
-const PROLOGUE: &[u8] = b"standpipe rendezvous 2";
-
 /// No process has more to say.
 const WORDS_MAX: usize = 16 << 20;
-
-/// No card and no answer to one is longer.
-const CARD_MAX: usize = 4 << 10;
-
-/// What a visitor says first.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Card {
-    rank: u32,
-    /// Of its job.
-    size: u32,
-    marks: Marks,
-}
-
-/// What rank 0 answers to a card.
-#[derive(Debug, Serialize, Deserialize)]
-enum Answer {
-    /// It has its place, and all wait for the others.
-    Seated,
-    RankTaken,
-    /// All have come.
-    Late,
-    OtherSize {
-        size: u32,
-    },
-    OtherJob {
-        marks: Marks,
-    },
-}
 
 /// The error of a process of several that these variables do not tell where to meet. As a job of one it would
 /// compute alone, and nobody would notice.
@@ -76,10 +42,7 @@ pub(super) fn incomplete(lookup: Lookup<'_>) -> Option<ExchangeError> {
 }
 
 /// Connections that are turned away or looked at, at a time, besides those of the job.
-const STRANGERS_MAX: u32 = 64;
-
-/// Between two attempts to reach rank 0, which may not be there yet.
-const RETRY_AFTER: Duration = Duration::from_millis(50);
+const STRANGERS_MAX: usize = 64;
 
 /// Attempts to meet rank 0 that may end by a closed connection before this process takes it for a stranger.
 const CUTS_MAX: u32 = 2;
@@ -134,8 +97,10 @@ impl TcpMeeting {
         let others = match rank {
             _ if size == 1 => Vec::new(),
             0 => {
-                let listener = listen(&host, port, deadline)?;
-                gather(&listener, &card, &secret, deadline)?
+                let room = size as usize + STRANGERS_MAX;
+                let server = Server::new(listen(&host, port, deadline)?, secret, room)
+                    .map_err(|source| failed("the listening socket", source))?;
+                gather(&server, &card, deadline)?
             }
             _ => vec![connect(&host, port, &card, &secret, deadline)?],
         };
@@ -196,7 +161,7 @@ fn read_port(text: &str) -> Option<u16> {
 /// or where a name may lead others elsewhere.
 fn listen(host: &str, port: u16, deadline: Instant) -> Result<TcpListener, ExchangeError> {
     let with = format!("listening at {host}, port {port} ({PORT} sets another)");
-    let found = resolve(host, port, deadline).map_err(|source| failed(&with, source))?;
+    let found = resolve(&(host.to_owned(), port), deadline).map_err(|source| failed(&with, source))?;
     match listen_for(host, &found) {
         Err(error) if error.kind() == ErrorKind::AddrNotAvailable => listen_everywhere(port),
         bound => bound,
@@ -208,46 +173,22 @@ fn listen(host: &str, port: u16, deadline: Instant) -> Result<TcpListener, Excha
 }
 
 /// Waits for all others to come, by rank.
-fn gather(
-    listener: &TcpListener,
-    own: &Card,
-    secret: &Secret,
-    deadline: Instant,
-) -> Result<Vec<Channel>, ExchangeError> {
-    listener.set_nonblocking(true).map_err(|source| failed("the listening socket", source))?;
+fn gather(server: &Server, own: &Card, deadline: Instant) -> Result<Vec<Channel>, ExchangeError> {
     let mut places: Vec<Option<Channel>> = (1..own.size).map(|_| None).collect();
     let (visitors, welcomed) = channel();
-    let mut looked_at = 0;
     while places.iter().any(Option::is_none) {
-        seat(&welcomed, &mut looked_at, &mut places);
-        let until = deadline.min(Instant::now() + RETRY_AFTER);
-        let room = looked_at < own.size + STRANGERS_MAX;
-        let knock = if room { PollFlags::IN } else { PollFlags::empty() };
-        let ready = poll_until(&mut [PollFd::new(listener, knock)], Some(until));
-        let knocked = match ready {
-            Ok(0) => None,
-            Ok(_) => Some(listener.accept()),
-            Err(error) => Some(Err(error.into())),
-        };
-        match knocked {
-            None => {}
-            Some(Ok((stream, from))) => {
-                let (visitors, own, secret) = (visitors.clone(), own.clone(), secret.clone());
-                looked_at += 1;
-                // A visitor that says nothing keeps nobody else waiting.
-                let hear = move || {
-                    let visitor = welcome(stream, &own, &secret);
-                    // Nobody listens any more once all have come.
-                    if let Err(SendError((_, Ok((_, mut late))))) = visitors.send((from, visitor)) {
-                        let _ = answer(&mut late, &Answer::Late);
-                    }
-                };
-                let thread = std::thread::Builder::new().name("standpipe-guest".into()).spawn(hear);
-                thread.map_err(|source| failed("a thread to hear a guest at the meeting", source))?;
+        seat(&welcomed, &mut places);
+        let (visitors, own) = (visitors.clone(), own.clone());
+        let receive = move |Visitor { from, asks, place }: Visitor| {
+            let welcomed = asks.and_then(|(ask, channel)| welcome(ask, channel, &own));
+            // Nobody listens any more once all have come.
+            if let Err(SendError((_, Ok((_, mut late))))) = visitors.send((from, welcomed)) {
+                let _ = answer(&mut late, &Answer::Late);
             }
-            // For want of descriptors, say, which does not pass by asking again at once.
-            Some(Err(_)) => std::thread::sleep(RETRY_AFTER),
-        }
+            drop(place);
+        };
+        let taken_in = server.take_in(Some(deadline.min(Instant::now() + AGAIN)), receive);
+        taken_in.map_err(|source| failed("taking in those who come to the meeting", source))?;
         if Instant::now() >= deadline {
             let missing: Vec<usize> = places
                 .iter()
@@ -268,12 +209,12 @@ fn ranks(missing: &[usize]) -> String {
     format!("rank {}{more}", named.join(", "))
 }
 
-type Visitor = (SocketAddr, io::Result<(u32, Channel)>);
+/// Whence one has come, and its rank and connection; or why it has none.
+type Welcomed = (SocketAddr, io::Result<(u32, Channel)>);
 
 /// Gives places to those who have shown the secret, and tells them so, or why they have none.
-fn seat(welcomed: &Receiver<Visitor>, looked_at: &mut u32, places: &mut [Option<Channel>]) {
+fn seat(welcomed: &Receiver<Welcomed>, places: &mut [Option<Channel>]) {
     while let Ok((from, visitor)) = welcomed.try_recv() {
-        *looked_at -= 1;
         let (rank, mut channel) = match visitor {
             Ok(visitor) => visitor,
             Err(error) => {
@@ -300,16 +241,12 @@ fn seat(welcomed: &Receiver<Visitor>, looked_at: &mut u32, places: &mut [Option<
     }
 }
 
-/// Answers a card: words that a fresh connection has room for.
-fn answer(visitor: &mut Channel, answer: &Answer) -> io::Result<()> {
-    visitor.say(&written(answer), Instant::now() + HANDSHAKE_WITHIN)
-}
-
-/// Lets a visitor in who has the secret, and hears which rank it is.
-fn welcome(stream: TcpStream, own: &Card, secret: &Secret) -> io::Result<(u32, Channel)> {
-    let deadline = Instant::now() + HANDSHAKE_WITHIN;
-    let mut channel = Channel::accept(stream, secret, PROLOGUE, deadline)?;
-    let card: Card = read(&channel.hear(CARD_MAX, deadline)?)?;
+/// Which rank a visitor is, if it is of this job.
+fn welcome(ask: Ask, mut channel: Channel, own: &Card) -> io::Result<(u32, Channel)> {
+    let Ask::Join(card) = ask else {
+        answer(&mut channel, &Answer::Elsewhere)?;
+        return Err(io::Error::new(ErrorKind::InvalidData, "it asks for what a rendezvous keeps"));
+    };
     let (refusal, why) = match card.marks.differ(&own.marks) {
         Some((name, theirs, ours)) => {
             let why = format!("it is of another job: its {name} is {theirs:?}, this one's is {ours:?}");
@@ -323,15 +260,6 @@ fn welcome(stream: TcpStream, own: &Card, secret: &Secret) -> io::Result<(u32, C
     };
     answer(&mut channel, &refusal)?;
     Err(io::Error::new(ErrorKind::InvalidData, why))
-}
-
-fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> io::Result<T> {
-    let read = postcard::from_bytes(bytes);
-    read.map_err(|_| io::Error::new(ErrorKind::InvalidData, "words that make no sense at a meeting"))
-}
-
-fn written<T: Serialize>(words: &T) -> Vec<u8> {
-    postcard::to_stdvec(words).expect("plain values can be written")
 }
 
 /// Goes to rank 0, which may come later.
@@ -350,18 +278,18 @@ fn connect(
             _ => format!("{with} (whoever was there before closed the connection)"),
         };
         let stream = reach_zero(host, port, &waited_for, deadline)?;
-        match Channel::begin(stream, secret, PROLOGUE, deadline) {
+        match tcp_server::begin(stream, secret, deadline) {
             // Whoever held the port may just have ended. Nobody has been told of this rank yet.
-            Err(error) if is_cut(&error) && cut < CUTS_MAX && Instant::now() + RETRY_AFTER < deadline => {
+            Err(error) if is_cut(&error) && cut < CUTS_MAX && Instant::now() + AGAIN < deadline => {
                 cut += 1;
-                std::thread::sleep(RETRY_AFTER);
+                std::thread::sleep(AGAIN);
             }
             met => break met,
         }
     };
     let met = met.and_then(|mut channel| {
-        channel.say(&written(card), deadline)?;
-        Ok((read(&channel.hear(CARD_MAX, deadline)?)?, channel))
+        let join = Ask::Join(card.clone());
+        Ok((tcp_server::ask(&mut channel, &join, deadline, || deadline)?, channel))
     });
     match met {
         Ok((answer, channel)) => admitted(answer, card, with).map(|()| channel),
@@ -384,6 +312,13 @@ fn admitted(answer: Answer, card: &Card, with: String) -> Result<(), ExchangeErr
             }
             None => ExchangeError::Stranger { with, why: "it says that it is of another job".to_owned() },
         },
+        Answer::Elsewhere => {
+            let why = "it is a `standpipe rendezvous`, where no job meets".to_owned();
+            ExchangeError::Stranger { with, why }
+        }
+        Answer::Left | Answer::Full | Answer::Found(_) | Answer::Nobody | Answer::Withdrawn => {
+            ExchangeError::Stranger { with, why: "its answer makes no sense".to_owned() }
+        }
     })
 }
 
@@ -399,43 +334,19 @@ fn is_of_ports(error: &io::Error) -> bool {
     error.kind() == ErrorKind::AddrNotAvailable && error.raw_os_error().is_none()
 }
 
-/// Whether a connection's own port is the one that it goes to, as can be where nobody listens.
-fn meets_itself(stream: &TcpStream) -> bool {
-    matches!((stream.local_addr(), stream.peer_addr()), (Ok(own), Ok(peer)) if own == peer)
-}
-
 /// A connection to whoever listens at rank 0's port, once somebody does.
 fn reach_zero(host: &str, port: u16, with: &str, deadline: Instant) -> Result<TcpStream, ExchangeError> {
-    let mut remark = String::new();
-    loop {
-        let reached = resolve(host, port, deadline).and_then(|found| {
-            remark = remark_of_loopback(&found);
-            let attempt = |address: &SocketAddr, until| match reach(address, until)? {
-                stream if meets_itself(&stream) => Err(ErrorKind::ConnectionRefused.into()),
-                stream => Ok(stream),
-            };
-            first(&found, deadline, attempt, || false).map_err(|failed| {
-                // What this host itself has not is told; rank 0 may only be late.
-                let own = failed.0.into_iter().find(|(_, error)| is_of_ports(error));
-                own.map_or(ErrorKind::ConnectionRefused.into(), |(_, error)| error)
-            })
-        });
-        match reached {
-            Ok(stream) => return Ok(stream),
-            Err(_) if Instant::now() + RETRY_AFTER < deadline => std::thread::sleep(RETRY_AFTER),
-            Err(source) if source.kind() == ErrorKind::ConnectionRefused => {
-                return Err(ExchangeError::Timeout { waited_for: format!("{with}{remark}") });
+    reach_server(&(host.to_owned(), port), deadline).map_err(|unreached| match unreached {
+        Unreached::Unresolved(source) => failed(with, source),
+        Unreached::Unanswered(found, why) => {
+            let with = format!("{with}{}", remark_of_loopback(&found));
+            // What this host itself has not is told; rank 0 may only be late.
+            match why.0.into_iter().find(|(_, error)| is_of_ports(error)) {
+                Some((_, source)) => failed(&with, source),
+                None => ExchangeError::Timeout { waited_for: with },
             }
-            Err(source) => return Err(failed(&format!("{with}{remark}"), source)),
         }
-    }
-}
-
-/// The addresses of a host, as the system's resolver finds them in time.
-fn resolve(host: &str, port: u16, deadline: Instant) -> io::Result<Vec<SocketAddr>> {
-    let host = host.to_owned();
-    let found = once(move || (host.as_str(), port).to_socket_addrs().map(Vec::from_iter), deadline);
-    found.unwrap_or_else(|unanswered| Err(unanswered.into()))
+    })
 }
 
 fn failed(with: &str, source: io::Error) -> ExchangeError {

@@ -1,8 +1,10 @@
 use std::collections::HashMap;
 use std::io::Write;
 use std::thread::{JoinHandle, spawn};
+use std::time::Duration;
 
 use super::*;
+use crate::job::bootstrap::registry::{Registry, Rendezvous};
 
 const SHARED: &str = "ab";
 
@@ -169,15 +171,20 @@ fn one_that_closes_the_connection_and_goes_is_not_rank_0() {
 }
 
 #[test]
-fn a_connection_that_meets_itself_is_none() {
-    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
-    let here = SocketAddr::from(([127, 0, 0, 1], port()));
-    let itself = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
-    bind(&itself, &here).expect("it was free just now");
-    connect(&itself, &here).expect("TCP lets it");
-    assert!(meets_itself(&itself.into()));
-    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
-    assert!(!meets_itself(&TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens")));
+fn a_rendezvous_is_no_meeting_and_a_meeting_is_no_rendezvous() {
+    let secret = SHARED.repeat(32);
+    let registry = Registry::open_by("127.0.0.1:0", &secret).expect("a free port");
+    let at = registry.address().expect("it is bound").port();
+    spawn(move || registry.serve(|_| {}));
+    let words = refused(comes(1, 2, at, SHARED, soon())).to_string();
+    assert!(words.contains("it is a `standpipe rendezvous`"), "{words}");
+    let port = port();
+    let zero = comes(0, 2, port, SHARED, soon());
+    let way = Rendezvous::new(&format!("127.0.0.1:{port}"), &secret).expect("good settings");
+    let error = way.find("server", Duration::from_secs(20)).expect_err("nothing is kept there");
+    assert!(error.to_string().contains("a job's processes meet there"), "{error}");
+    assert!(comes(1, 2, port, SHARED, soon()).join().expect("no panic").is_ok());
+    assert!(zero.join().expect("no panic").is_ok());
 }
 
 #[test]

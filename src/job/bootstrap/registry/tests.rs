@@ -63,15 +63,15 @@ fn strangers_learn_and_leave_nothing() {
     // With the secret, and no sense.
     let secret = parse_secret(&SHARED.repeat(32)).expect("good");
     let leave = |name: &str, address: &[u8]| {
-        written(&Ask::Leave { name: name.to_owned(), address: address.to_vec() })
+        tcp_server::written(&Ask::Leave { name: name.to_owned(), address: address.to_vec() })
     };
     let good = address();
     for words in [&b"noise"[..], &leave("", good.as_bytes()), &leave("server", b"no address")] {
         let stream = TcpStream::connect(at).expect("it listens");
         let soon = || Instant::now() + LIMIT;
-        let mut channel = Channel::begin(stream, &secret, PROLOGUE, soon()).expect("the secret is right");
+        let mut channel = tcp_server::begin(stream, &secret, soon()).expect("the secret is right");
         channel.say(words, soon()).expect("said");
-        assert!(channel.hear(WORDS_MAX, soon()).is_err());
+        assert!(channel.hear(tcp_server::WORDS_MAX, soon()).is_err());
     }
     assert!(way.find("server", LIMIT).is_ok(), "what was left is still there");
 }
