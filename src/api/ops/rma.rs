@@ -50,7 +50,7 @@ impl Node {
     /// # Errors
     /// [`Error::Fault`] outside the live part of the heap, [`Error::PeerLost`], [`Error::NoSuchPeer`], and at
     /// the first contact with the peer what [`Node::connect`] says.
-    #[inline]
+    #[inline(always)]
     pub fn put<T: Pod>(&self, to: GlobalPtr<T>, value: T) -> Result<(), Error> {
         let size = size_of::<T>() as u64;
         if let Some(peer) = self.core.near.get(to.peer())
@@ -61,14 +61,14 @@ impl Node {
             self.core.thread_counters.add(FastOp::put_mapped(size), size);
             return Ok(());
         }
-        self.put_bytes(to, bytemuck::bytes_of(&value))
+        self.place_apart(to.into(), Lent::source(bytemuck::bytes_of(&value)))
     }
 
     /// Loads a value from a peer's heap.
     ///
     /// # Errors
     /// As for [`Node::put`].
-    #[inline]
+    #[inline(always)]
     pub fn get<T: Pod>(&self, from: GlobalPtr<T>) -> Result<T, Error> {
         let size = size_of::<T>() as u64;
         if let Some(peer) = self.core.near.get(from.peer())
@@ -80,7 +80,7 @@ impl Node {
             return Ok(value);
         }
         let mut value = T::zeroed();
-        self.get_bytes(from, bytemuck::bytes_of_mut(&mut value))?;
+        self.place_apart(from.into(), Lent::target(bytemuck::bytes_of_mut(&mut value)))?;
         Ok(value)
     }
 
@@ -236,6 +236,13 @@ impl Node {
             drop(self.put_nb::<Vec<u8>>(to, from.to_vec()));
         }
         Ok(())
+    }
+
+    /// As [`Node::place`], for callers whose fast path is inlined into the program, which the rest is not to
+    /// grow.
+    #[inline(never)]
+    fn place_apart(&self, remote: Remote, local: Lent<'_>) -> Result<(), Error> {
+        self.place(remote, local)
     }
 
     /// Moves one piece, to its end.
