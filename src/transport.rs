@@ -1,6 +1,10 @@
-//! The ways to reach peers: shared memory, for those on this host; libfabric, for the others; both, for the
-//! engine.
+//! The ways to reach peers: [`shm`], for those on this host; [`ofi`], for the others; the [`router`]
+//! between them. The [`contract`] says what each has, the [`list`] which there are.
 
+#[cfg(all(test, debug_assertions))]
+mod channels;
+pub(crate) mod contract;
+pub(crate) mod list;
 pub(crate) mod mr_invalidation;
 pub(crate) mod net_wakeup;
 pub(crate) mod ofi;

@@ -8,6 +8,7 @@ use engine::registration::Strategy;
 
 use crate::api::ops::active_message::{Call, Handlers};
 pub use crate::job::bootstrap::Listen;
+pub use crate::transport::list::Transport;
 use crate::transport::peers::PLACES_MAX;
 use crate::transport::shm::Attach;
 pub use settings::{ConfigError, SETTINGS, Setting};
@@ -40,44 +41,6 @@ pub enum ProgressThread {
     /// do: from the first await that has to wait.
     #[default]
     Auto,
-}
-
-/// How a node reaches other ranks. Itself it reaches within this process.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Transport {
-    /// By shared memory and cross-memory attach: all ranks are on one host.
-    #[default]
-    Shm,
-    /// By libfabric, and nothing else.
-    Ofi {
-        /// libfabric's name of the provider, such as `tcp` or `verbs;ofi_rxm`; `None`: the best that can be
-        /// opened.
-        provider: Option<String>,
-    },
-}
-
-impl Transport {
-    /// The transport of this name, as the setting `STANDPIPE_TRANSPORT` takes it.
-    pub fn parse(name: &str) -> Option<Transport> {
-        match name.split_once(':') {
-            None if name == "shm" => Some(Transport::Shm),
-            None if name == "ofi" => Some(Transport::Ofi { provider: None }),
-            Some(("ofi", provider)) if !provider.is_empty() => {
-                Some(Transport::Ofi { provider: Some(provider.to_owned()) })
-            }
-            _ => None,
-        }
-    }
-}
-
-impl std::fmt::Display for Transport {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Transport::Shm => f.write_str("shm"),
-            Transport::Ofi { provider: None } => f.write_str("ofi"),
-            Transport::Ofi { provider: Some(provider) } => write!(f, "ofi:{provider}"),
-        }
-    }
 }
 
 /// What of a process's private memory its peers may read and write. Its heap they always may.

@@ -16,8 +16,8 @@ use crate::job::bootstrap::{
 };
 use crate::runtime::bring_up_network;
 use crate::runtime::core::{NodeCore, Outside};
-use crate::transport::ofi::provider::Plan;
-use crate::transport::ofi::transport::Outsider;
+use crate::transport::contract::Outsider;
+use crate::transport::list::{NetworkPlan, Transport};
 use crate::transport::peers::{Card, check_place};
 
 /// How long a connection may take when the node has no timeout.
@@ -242,7 +242,7 @@ impl Node {
     /// process that is started again has another address, and gets another number.
     ///
     /// A node of this host and this network and process namespace is reached by shared memory, unless the
-    /// configuration of either says [`Transport::Ofi`](crate::Transport::Ofi); others over the network, which
+    /// configuration of either says [`Transport::Ofi`]; others over the network, which
     /// is opened for the first of them.
     ///
     /// The other need make no call meanwhile. Waits until it has answered, or as long as [`Node::within`] or
@@ -320,28 +320,28 @@ impl Node {
         if places == size {
             return Err(ConnectError::Full { peers: 0 });
         }
-        let Outside { control, heap, network } = outside.as_ref().ok_or(ConnectError::Closed)?;
-        let listens = network.listen != Listen::Nowhere;
-        if !network.near {
+        let Outside { control, heap, plan } = outside.as_ref().ok_or(ConnectError::Closed)?;
+        let (listens, near) = (plan.listen != Listen::Nowhere, plan.transport == Transport::Shm);
+        if !near {
             if !listens {
                 return Err(ConnectError::NotListening);
             }
             // Nobody can come otherwise.
-            bring_up_network::introduce(&self.core, network).map_err(|why| ConnectError::Network { why })?;
+            bring_up_network::introduce(&self.core, plan).map_err(|why| ConnectError::Network { why })?;
         }
         let config = ListenerConfig {
             control: control.try_clone()?,
             heap: heap.try_clone()?,
             first: size,
             places,
-            near: network.near,
+            near,
             listens,
-            silence: network.silence,
-            introduce: introduce(&self.core, network),
-            admit: admit(&self.core, network.silence),
+            silence: plan.silence,
+            introduce: introduce(&self.core, plan),
+            admit: admit(&self.core, plan.silence),
             tell: tell(&self.core),
         };
-        let peer_listener = Arc::new(PeerListener::open(config, network.listen)?);
+        let peer_listener = Arc::new(PeerListener::open(config, plan.listen)?);
         if peer_listener.listens() {
             peers.own().control.publish_listener(&peer_listener.for_watchers());
         }
@@ -352,7 +352,7 @@ impl Node {
 }
 
 /// How this node says what far peers must know.
-fn introduce(core: &Arc<NodeCore>, plan: &Plan) -> Introduce {
+fn introduce(core: &Arc<NodeCore>, plan: &NetworkPlan) -> Introduce {
     let (core, plan) = (Arc::downgrade(core), plan.clone());
     Box::new(move || {
         let core = core.upgrade().ok_or("it is closing")?;

@@ -15,6 +15,7 @@ use crate::counters::stats::Stats;
 use crate::job::bootstrap::Host;
 use crate::runtime::core::{Engine, NodeCore, Progress};
 use crate::runtime::wait_policy::WaitPolicy;
+use crate::transport::contract::NodeTransport as _;
 use crate::transport::peers::Peer;
 
 /// A handle on this process's node. Clones are handles on the same node; any thread may use them. When the

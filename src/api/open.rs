@@ -20,10 +20,9 @@ use crate::base::lock::lock;
 use crate::job::bootstrap::{Host, HostError, JobEnv, JobEnvError, JoinError, Membership, Notice, OnNotice};
 use crate::runtime::bring_up_network;
 use crate::runtime::core::{Engine, NodeCore, Outside, Parts};
-use crate::transport::ofi::endpoint::NetEndpoint;
-use crate::transport::ofi::provider::{self, NetworkError, Plan, Reach};
-use crate::transport::ofi::token::Party;
-use crate::transport::ofi::transport::Members;
+use crate::transport::contract::{Members, NodeTransport as _, Party, Reach};
+use crate::transport::list::{self, Endpoint, NetworkPlan};
+use crate::transport::ofi::provider::NetworkError;
 use crate::transport::peers::{Own, Peer, Peers};
 use crate::transport::router::Router;
 use crate::transport::shm::control::{Identity, Mapping};
@@ -113,21 +112,20 @@ impl Node {
         let (rank, size) = (host.env().rank(), host.env().size());
         let _span = tracing::debug_span!("open", rank, size).entered();
         let endpoint = match &config.transport {
-            Transport::Ofi { provider } if host.is_spread() => {
-                Some(provider::open(provider.as_deref(), Reach::Network(host.address()))?)
-            }
-            Transport::Shm if host.is_spread() => Some(provider::open(None, Reach::Network(host.address()))?),
-            Transport::Ofi { provider } if host.env().size() > 1 => {
-                Some(provider::open(provider.as_deref(), Reach::Host)?)
-            }
+            any if host.is_spread() => Some(list::open(any, Reach::Network(host.address()))?),
+            far if *far != Transport::Shm && size > 1 => Some(list::open(far, Reach::Host)?),
             _ => None,
         };
         let (watch, notify) = Watch::new();
-        let seat =
-            Seat::take(&config, Some(host.env()), endpoint.as_ref().map(NetEndpoint::address), notify)?;
+        let seat = Seat::take(
+            &config,
+            Some(host.env()),
+            endpoint.as_ref().map(|endpoint| endpoint.address()),
+            notify,
+        )?;
         if host.is_spread() {
             let provider =
-                endpoint.as_ref().map(|endpoint| endpoint.description().provider.clone()).unwrap_or_default();
+                endpoint.as_ref().map(|endpoint| endpoint.provider().to_owned()).unwrap_or_default();
             let card = seat.peers.card(host.lowest(), provider, config.progress != ProgressThread::Off);
             seat.peers.set_elsewhere(host.tell(&card, soon(config.meet))?);
         }
@@ -135,7 +133,7 @@ impl Node {
         let mut node = Node::assemble(config, seat, endpoint, &watch)?;
         if host.is_spread() {
             node.core.listen()?;
-            node.core.engine().transport().keep_watch();
+            node.core.keep_watch(&mut node.core.engine());
             // What is connected to is missed when it is gone; what never was might be late.
             let is_reached = || node.core.engine().transport().is_flushed().then_some(());
             let _ = node.core.wait_for_room(Some(GREET_WITHIN), is_reached);
@@ -155,8 +153,8 @@ impl Node {
         let _span = tracing::debug_span!("open", rank, size).entered();
         let (watch, notify) = Watch::new();
         let endpoint = match (&config.transport, env) {
-            (Transport::Ofi { provider }, Some(env)) if env.size() > 1 => {
-                Some((provider::open(provider.as_deref(), Reach::Host)?, env.secret()))
+            (far, Some(env)) if *far != Transport::Shm && env.size() > 1 => {
+                Some((list::open(far, Reach::Host)?, env.secret()))
             }
             _ => None,
         };
@@ -168,7 +166,7 @@ impl Node {
     fn assemble(
         config: Config,
         seat: Seat,
-        endpoint: Option<(NetEndpoint, &[u8])>,
+        endpoint: Option<(Box<dyn Endpoint>, &[u8])>,
         watch: &Watch,
     ) -> Result<Node, OpenError> {
         let Seat { peers, heap, nonce, outside } = seat;
@@ -219,18 +217,12 @@ impl Node {
 }
 
 /// How a node of this configuration uses the network.
-fn plan(config: &Config) -> Plan {
-    let (provider, near) = match &config.transport {
-        Transport::Ofi { provider } => (provider.clone(), false),
-        Transport::Shm => (None, true),
-    };
-    let (strategy, pin_bytes, silence) = (config.strategy, config.pin_bytes, config.silence);
-    Plan {
-        provider,
-        near,
-        strategy,
-        pin_bytes,
-        silence,
+fn plan(config: &Config) -> NetworkPlan {
+    NetworkPlan {
+        transport: config.transport.clone(),
+        strategy: config.strategy,
+        pin_bytes: config.pin_bytes,
+        silence: config.silence,
         attends: config.progress != ProgressThread::Off,
         listen: config.listen,
     }
@@ -341,7 +333,7 @@ impl Seat {
             outside = Some(Outside {
                 control: control_segment.fd().try_clone_to_owned()?,
                 heap: heap.fd().try_clone_to_owned()?,
-                network: plan(config),
+                plan: plan(config),
             });
         }
         let heap = Arc::new(HeapState::new(heap, control, allocator, allocated.len, reserves));

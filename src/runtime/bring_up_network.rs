@@ -2,9 +2,7 @@
 //! far peer comes.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use engine::registration::Strategy;
 use engine::{OpError, Rank};
 use vm::fault_safe_copy::CheckedCopy;
 
@@ -12,13 +10,10 @@ use crate::base::error::Error;
 use crate::base::lock::lock;
 use crate::job::bootstrap::Listen;
 use crate::runtime::core::NodeCore;
-use crate::transport::mr_invalidation::ChangeSource;
+use crate::transport::contract::{Members, NodeTransport as _, Outsider, Party, Setup};
+use crate::transport::list::{Endpoint, NetworkPlan, open_to_all};
 use crate::transport::net_wakeup::NetWakeup;
-use crate::transport::ofi::endpoint::NetEndpoint;
-use crate::transport::ofi::provider::{self, NetworkError, Plan};
-use crate::transport::ofi::provider_env;
-use crate::transport::ofi::token::Party;
-use crate::transport::ofi::transport::{Members, OfiTransport, Outsider};
+use crate::transport::ofi::provider::NetworkError;
 use crate::transport::peers::Card;
 use crate::transport::shm::OwnMemory;
 
@@ -29,39 +24,32 @@ const PROVIDER_NAME_MAX: usize = 40;
 /// that it [meets](meet).
 pub(crate) fn set_up(
     core: &NodeCore,
-    plan: &Plan,
-    endpoint: NetEndpoint,
+    plan: &NetworkPlan,
+    endpoint: Box<dyn Endpoint>,
     members: Members,
 ) -> std::io::Result<()> {
     // What the network is told of must stay where it is.
     #[cfg(feature = "allocator")]
     vm::global_heap::keep_pages();
     let peers = &core.peers;
-    let memory = OwnMemory::new(Arc::clone(peers.itself()), CheckedCopy::new()?);
-    let mistakes = provider_env::may_mistake_memory(endpoint.description());
-    let strategy = match plan.strategy {
-        Some(strategy) => strategy,
-        None if mistakes => Strategy::Bounce,
-        None => provider::default_strategy(endpoint.description()),
-    };
-    let settings = provider::registration(strategy, plan.pin_bytes);
-    // Whose silence has no limit may be refused for as long, too.
-    let mut ofi = OfiTransport::new(endpoint, members, memory, Duration::MAX);
-    if settings.is_some() {
-        ofi.memory = if mistakes { ChangeSource::Unavailable } else { ChangeSource::watched() };
-        let piecewise = !ofi.shares_heaps && !mistakes;
-        ofi.heap = piecewise.then(|| Arc::clone(&core.heap));
-    }
     // Of those on this host the launcher tells. Who makes no progress by itself may be silent for as long as
     // it computes.
     let (known, silence) = (Arc::clone(peers), plan.silence);
     let expects = move |rank| known.elsewhere(rank).filter(|card| card.attends).and(silence);
-    ofi.silence = Box::new(expects);
-    let network = ofi.wait_fd().map(|fd| fd.try_clone_to_owned()).transpose()?;
-    let net_wakeup = Arc::new(NetWakeup::new(network)?);
+    let setup = Setup {
+        members,
+        memory: OwnMemory::new(Arc::clone(peers.itself()), CheckedCopy::new()?),
+        heap: Arc::clone(&core.heap),
+        silence: Box::new(expects),
+        strategy: plan.strategy,
+        pin_bytes: plan.pin_bytes,
+    };
+    let (network, registers) = endpoint.into_network(setup);
+    let wait_fd = network.wait_fd().map(|fd| fd.try_clone_to_owned()).transpose()?;
+    let net_wakeup = Arc::new(NetWakeup::new(wait_fd)?);
     let mut engine = core.engine();
-    core.set_network(&mut engine, ofi, net_wakeup);
-    if let Some(settings) = settings {
+    core.set_network(&mut engine, network, net_wakeup);
+    if let Some(settings) = registers {
         engine.register_by(settings, peers.own().places);
     }
     Ok(())
@@ -69,12 +57,12 @@ pub(crate) fn set_up(
 
 /// What far peers are to know of a node outside any job, which has a network from now on. The error says why
 /// it has none.
-pub(crate) fn introduce(core: &Arc<NodeCore>, plan: &Plan) -> Result<Card, String> {
+pub(crate) fn introduce(core: &Arc<NodeCore>, plan: &NetworkPlan) -> Result<Card, String> {
     let _opening = lock(&core.opening);
     let failed = |error: &dyn std::fmt::Display| format!("it cannot open the network: {error}");
     if !core.has_network() {
-        let endpoint = provider::open_to_all(plan.provider.as_deref(), plan.listen).map_err(
-            |error| match (&error, plan.listen) {
+        let endpoint =
+            open_to_all(&plan.transport, plan.listen).map_err(|error| match (&error, plan.listen) {
                 (NetworkError::NoProvider { .. } | NetworkError::Provider { .. }, Listen::At(at))
                     if !at.ip().is_unspecified() =>
                 {
@@ -84,8 +72,7 @@ pub(crate) fn introduce(core: &Arc<NodeCore>, plan: &Plan) -> Result<Card, Strin
                     ))
                 }
                 _ => failed(&error),
-            },
-        )?;
+            })?;
         let own = core.peers.own();
         own.control.set_endpoint(endpoint.address());
         let find = Box::new(|rank| Err(OpError::Protocol { peer: rank, what: "nobody has met it" }));

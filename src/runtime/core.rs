@@ -32,10 +32,10 @@ use crate::counters::latency::{Recorder, Timed};
 use crate::counters::thread_counters::ThreadCounters;
 use crate::runtime::background_steps::BackgroundSteps;
 use crate::runtime::progress_thread::ProgressThreadSlot;
+use crate::transport::contract::NodeTransport as _;
+use crate::transport::list::{Network, NetworkPlan};
 use crate::transport::mr_invalidation;
 use crate::transport::net_wakeup::NetWakeup;
-use crate::transport::ofi::provider::Plan;
-use crate::transport::ofi::transport::OfiTransport;
 use crate::transport::peers::{NearPeers, Peers};
 use crate::transport::router::Router;
 use crate::transport::shm::heap_pages::{Block, HeapState};
@@ -161,7 +161,7 @@ pub(crate) struct Outside {
     pub(crate) control: OwnedFd,
     pub(crate) heap: OwnedFd,
     /// How far ones are reached.
-    pub(crate) network: Plan,
+    pub(crate) plan: NetworkPlan,
 }
 
 /// The parts of a new [`NodeCore`].
@@ -250,10 +250,10 @@ impl NodeCore {
     }
 
     /// From now on far peers are reached over this network, and threads sleep on it.
-    pub(crate) fn set_network(&self, engine: &mut Engine, ofi: OfiTransport, net_wakeup: Arc<NetWakeup>) {
+    pub(crate) fn set_network(&self, engine: &mut Engine, network: Network, net_wakeup: Arc<NetWakeup>) {
         let set = self.net_wakeup.set(Arc::clone(&net_wakeup));
         assert!(set.is_ok(), "a node has one network");
-        engine.transport().set_network(ofi, Arc::clone(&self.peers), net_wakeup);
+        engine.transport().set_network(network, Arc::clone(&self.peers), net_wakeup);
     }
 
     /// Whether waits poll before they sleep.
@@ -449,7 +449,10 @@ impl NodeCore {
         };
         self.engine().retell_barrier();
         let all_sent = self.wait_for_room(Some(FLUSH_WITHIN), flushed);
-        self.engine().transport().take_leave();
+        // Nobody else tells those of other hosts.
+        for rank in self.peers.all_elsewhere() {
+            self.engine().transport().take_leave(rank);
+        }
         if all_sent.and_then(|()| self.wait_for_room(Some(FLUSH_WITHIN), flushed)).is_none() {
             tracing::warn!("the network has not taken all that was sent");
         }

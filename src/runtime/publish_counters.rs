@@ -10,6 +10,7 @@ use engine::Counters;
 use engine::node::RegistrationCounters;
 
 use crate::runtime::core::{Engine, NodeCore};
+use crate::transport::contract::NodeTransport as _;
 use crate::transport::shm::stats_page::peers::Peers;
 use crate::transport::shm::stats_page::{PageCounters, Part};
 

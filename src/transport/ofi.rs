@@ -9,7 +9,7 @@
 //! | `envelope`, `token` | what messages look like; what strangers cannot put on them |
 //! | `lane`, `link` | flow control and order; all that is kept for one peer |
 //! | [`transport`] | the state, and making links |
-//! | `verbs` | the engine's transport |
+//! | `verbs`, `node_verbs` | what the engine asks of it, and what the node does |
 //! | `keys` | what registrations are known by |
 //! | `sending`, `arrival` | messages out and in |
 //! | `rma_small`, `rma_slots` | copies by key of few bytes, and what each goes in |
@@ -80,10 +80,10 @@
 //! is said to be gone, and four seconds if it is said to be gone and was never reached. A dead peer gives no
 //! other sign, and none at all while nothing is sent to it: so there is something to hear twice a second
 //! ([`heartbeat`]). Whoever is silent for longer than [`transport::OfiTransport::silence`] allows is lost,
-//! and told so in case that it hears it. See [`transport::OfiTransport::take_lost`]. The provider may also
-//! give up operations with a peer that lives, when a key was bad: that ends the connection, and here the
-//! peer. A peer that merely hangs is not lost before that time, deadlines are the caller's. What a peer that
-//! was given up had begun to write may still arrive: the connections are the provider's.
+//! and told so in case that it hears it. The provider may also give up operations with a peer that lives,
+//! when a key was bad: that ends the connection, and here the peer. A peer that merely hangs is not lost
+//! before that time, deadlines are the caller's. What a peer that was given up had begun to write may still
+//! arrive: the connections are the provider's.
 
 mod arrival;
 mod atomics;
@@ -98,6 +98,7 @@ mod keys;
 mod lane;
 mod link;
 mod liveness_probe;
+mod node_verbs;
 mod peer_loss;
 mod pending_requests;
 pub mod provider;

@@ -1,8 +1,9 @@
-//! The engine's transport: shared memory for some peers, the network for the others.
+//! The way to all peers of a node: shared memory for some of them, the network for the others.
 //!
 //! Which peers are *far* is for [`Peers`] to say. A process reaches itself by shared memory, always. Where
 //! there is no network, that costs one branch a call.
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use engine::{
@@ -10,12 +11,12 @@ use engine::{
     Nanos, OpError, OpId, Piece, Place, Rank, RegId, Registering, SendError, Submit, Transport, Why,
 };
 
+use super::contract::{NodeTransport, Outsider, Rest};
+use super::list::Network;
+use super::mr_invalidation::{CachesRegistrations, ChangeSource};
 use super::net_wakeup::NetWakeup;
-use super::ofi::transport::{OfiTransport, Outsider, Rest};
 use super::peers::Peers;
 use super::shm::ShmTransport;
-use super::shm::transport::Cold;
-use crate::transport::mr_invalidation::{CachesRegistrations, ChangeSource};
 
 /// Times in turn that the provider may say that there is something to poll when there is nothing.
 const RESTLESS_MAX: u32 = 8;
@@ -33,7 +34,7 @@ pub(crate) struct Router {
 
 /// The way to far peers.
 struct Net {
-    ofi: OfiTransport,
+    way: Network,
     peers: Arc<Peers>,
     /// Rung for what this process sends to itself: who sleeps on the network hears no doorbell.
     net_wakeup: Arc<NetWakeup>,
@@ -66,11 +67,11 @@ impl Router {
     }
 
     /// From now on far peers are reached over the network.
-    pub(crate) fn set_network(&mut self, ofi: OfiTransport, peers: Arc<Peers>, net_wakeup: Arc<NetWakeup>) {
+    pub(crate) fn set_network(&mut self, way: Network, peers: Arc<Peers>, net_wakeup: Arc<NetWakeup>) {
         self.unregistered_max =
-            ofi.unregistered_max(Direction::Put).min(ofi.unregistered_max(Direction::Get));
+            way.unregistered_max(Direction::Put).min(way.unregistered_max(Direction::Get));
         self.net = Some(Box::new(Net {
-            ofi,
+            way,
             peers,
             net_wakeup,
             far_turns: 0,
@@ -80,120 +81,11 @@ impl Router {
         }));
     }
 
-    /// Makes a process from outside known to the network, by its number. `false`: it cannot be reached there.
-    pub(crate) fn meet(&mut self, rank: Rank, outsider: &Outsider) -> bool {
-        self.net.as_mut().is_some_and(|net| net.ofi.meet(rank, outsider))
-    }
-
-    /// The provider by which far peers are reached.
-    pub(crate) fn provider(&self) -> Option<&str> {
-        self.net.as_ref().map(|net| net.ofi.provider())
-    }
-
-    /// Waits a moment for a message, `looks` short looks at most. Not where only the network is polled: what
-    /// comes there comes by no cache line that another core would keep, and is found later for each moment.
-    #[inline(always)]
-    pub(crate) fn spin_for_message(&mut self, looks: u32) {
-        if self.net.is_none() || self.shm.is_polled() {
-            self.shm.spin_for_message(looks);
-        }
-    }
-
-    /// Prepares for sleep, and says whether there is something to do after all. To be asked after a poll that
-    /// found nothing.
-    pub(crate) fn prepare_sleep(&mut self) -> Cold {
-        let near = self.shm.prepare_sleep();
-        let Some(net) = &mut self.net else { return near };
-        let far = match net.ofi.rest() {
-            Rest::Sleep => {
-                net.restless = 0;
-                Cold::Quiet
-            }
-            Rest::Poll if net.restless < RESTLESS_MAX => {
-                net.restless += 1;
-                Cold::Work
-            }
-            Rest::Poll | Rest::Nap => Cold::Blocked,
-        };
-        match (near, far) {
-            (Cold::Work, _) | (_, Cold::Work) => Cold::Work,
-            (Cold::Blocked, _) | (_, Cold::Blocked) => Cold::Blocked,
-            (Cold::Quiet, Cold::Quiet) => Cold::Quiet,
-        }
-    }
-
-    /// Bytes of copies by key that the network has taken and not yet carried.
-    pub(crate) fn bytes_on_the_way(&self) -> u64 {
-        self.net.as_ref().map_or(0, |net| net.ofi.bytes_on_the_way())
-    }
-
-    /// Adds what only the network has counted: copies that need no word of the engine's, and messages that
-    /// were none of the job's.
-    pub(crate) fn add_to(&self, counters: &mut Counters) {
-        if let Some(net) = &self.net {
-            counters.merge(net.ofi.counters());
-            counters.malformed += net.ofi.strangers();
-        }
-    }
-
-    /// Whether far peers have signalled by words of this process since this was asked last.
-    #[inline]
-    pub(crate) fn take_signalled(&mut self) -> bool {
-        self.net.as_mut().is_some_and(|net| net.ofi.take_signalled())
-    }
-
-    /// Whether [`Router::take_lost`] has news.
-    #[inline(always)]
-    pub(crate) fn has_lost(&self) -> bool {
-        self.net.as_ref().is_some_and(|net| net.ofi.has_lost())
-    }
-
-    /// The peers that the network has found to be gone since the last call.
-    pub(crate) fn take_lost(&mut self) -> Vec<Rank> {
-        self.net.as_mut().map(|net| net.ofi.take_lost()).unwrap_or_default()
-    }
-
-    /// Whether all that was sent has left this process.
-    pub(crate) fn is_flushed(&self) -> bool {
-        self.net.as_ref().is_none_or(|net| net.ofi.is_flushed())
-    }
-
-    /// Tells the peers on other hosts that this process leaves: nobody else does.
-    pub(crate) fn take_leave(&mut self) {
-        let Some(net) = &mut self.net else { return };
-        let ranks = (0..net.peers.own().size).filter(|rank| net.peers.elsewhere(*rank).is_some());
-        for rank in ranks.chain(net.peers.far_outsiders()) {
-            net.ofi.take_leave(rank);
-        }
-    }
-
-    /// Whether a peer has said over the network that it leaves.
-    pub(crate) fn has_left(&self, rank: Rank) -> bool {
-        self.net.as_ref().is_some_and(|net| net.ofi.has_left(rank))
-    }
-
-    /// Sees to it that the one is heard from whom this process watches for all others.
-    pub(crate) fn keep_watch(&mut self) {
-        let Some(net) = &mut self.net else { return };
-        if let Some(rank) = net.peers.to_watch() {
-            net.ofi.watch(rank);
-        }
-    }
-
-    /// The network has lost a peer: unless that has left, its whole host may be gone, and it is for this
-    /// process to find out.
-    pub(crate) fn suspect_host_of(&mut self, lost: Rank) {
-        let Some(net) = self.net.as_mut().filter(|net| !net.ofi.has_left(lost)) else { return };
-        for rank in net.peers.to_suspect(lost) {
-            net.ofi.suspect(rank);
-        }
-    }
-
     /// The network, if it is the way to this peer.
     #[inline(always)]
-    fn far(&mut self, peer: Rank) -> Option<&mut OfiTransport> {
+    fn far(&mut self, peer: Rank) -> Option<&mut Network> {
         let net = self.net.as_mut()?;
-        net.peers.is_far(peer).then_some(&mut net.ofi)
+        net.peers.is_far(peer).then_some(&mut net.way)
     }
 
     #[inline(never)]
@@ -204,8 +96,8 @@ impl Router {
         header: &[u64; Header::WORDS],
         payload: &[u8],
     ) -> Result<(), SendError> {
-        if let Some(ofi) = self.far(peer) {
-            return ofi.send(peer, lane, header, payload);
+        if let Some(way) = self.far(peer) {
+            return way.send(peer, lane, header, payload);
         }
         self.shm.send(peer, lane, header, payload)?;
         if let Some(net) = &self.net {
@@ -243,8 +135,7 @@ impl Net {
         self.near_run = if self.far_turns > 0 { 1 } else { self.near_run + 1 };
         self.far_turns = u32::from(self.near_run.is_multiple_of(RUN_MAX));
         if self.far_turns > 0 {
-            // It is asked so seldom that it would not know the time.
-            self.ofi.look_at_clock_soon();
+            self.way.look_at_clock_soon();
         }
         self.restless = 0;
     }
@@ -262,7 +153,7 @@ impl Net {
         if self.far_turns == 0 {
             return Copied::Unknown;
         }
-        match self.ofi.poll_copied() {
+        match self.way.poll_copied() {
             Copied::Done(op) => {
                 self.far_turns -= 1;
                 return Copied::Done(op);
@@ -278,11 +169,11 @@ impl Net {
     fn poll(&mut self, inbox: &mut Inbox, told: NetPoll) -> Option<Event> {
         match told {
             NetPoll::Nothing => None,
-            NetPoll::Unknown => self.ofi.poll(inbox),
-            NetPoll::Unasked => match self.ofi.poll_copied() {
+            NetPoll::Unknown => self.way.poll(inbox),
+            NetPoll::Unasked => match self.way.poll_copied() {
                 Copied::Done(op) => Some(Event::Completed { op, result: Ok(0) }),
                 Copied::Nothing => None,
-                Copied::Unknown => self.ofi.poll(inbox),
+                Copied::Unknown => self.way.poll(inbox),
             },
         }
     }
@@ -291,7 +182,102 @@ impl Net {
 impl CachesRegistrations for Router {
     #[inline]
     fn memory(&mut self) -> Option<&mut ChangeSource> {
-        self.net.as_mut().map(|net| &mut net.ofi.memory)
+        self.net.as_mut().and_then(|net| net.way.memory())
+    }
+}
+
+impl NodeTransport for Router {
+    fn provider(&self) -> Option<&str> {
+        self.net.as_ref().and_then(|net| net.way.provider())
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.net.as_ref().and_then(|net| net.way.wait_fd())
+    }
+
+    fn meet(&mut self, rank: Rank, outsider: &Outsider) -> bool {
+        self.net.as_mut().is_some_and(|net| net.way.meet(rank, outsider))
+    }
+
+    #[inline(always)]
+    fn is_linked(&self, peer: Rank) -> bool {
+        self.net.as_ref().is_some_and(|net| net.way.is_linked(peer))
+    }
+
+    #[inline(always)]
+    fn spin_for_message(&mut self, looks: u32) {
+        match &mut self.net {
+            // Nobody near is polled.
+            Some(net) if !self.shm.is_polled() => net.way.spin_for_message(looks),
+            _ => self.shm.spin_for_message(looks),
+        }
+    }
+
+    fn prepare_sleep(&mut self) -> Rest {
+        let near = self.shm.prepare_sleep();
+        let Some(net) = &mut self.net else { return near };
+        let far = match net.way.prepare_sleep() {
+            Rest::Sleep => {
+                net.restless = 0;
+                Rest::Sleep
+            }
+            Rest::Poll if net.restless < RESTLESS_MAX => {
+                net.restless += 1;
+                Rest::Poll
+            }
+            Rest::Poll | Rest::Nap => Rest::Nap,
+        };
+        near.max(far)
+    }
+
+    fn look_at_clock_soon(&mut self) {
+        if let Some(net) = &mut self.net {
+            net.way.look_at_clock_soon();
+        }
+    }
+
+    fn bytes_on_the_way(&self) -> u64 {
+        self.net.as_ref().map_or(0, |net| net.way.bytes_on_the_way())
+    }
+
+    fn add_to(&self, counters: &mut Counters) {
+        if let Some(net) = &self.net {
+            net.way.add_to(counters);
+        }
+    }
+
+    #[inline]
+    fn take_signalled(&mut self) -> bool {
+        self.net.as_mut().is_some_and(|net| net.way.take_signalled())
+    }
+
+    #[inline(always)]
+    fn has_lost(&self) -> bool {
+        self.net.as_ref().is_some_and(|net| net.way.has_lost())
+    }
+
+    fn take_lost(&mut self) -> Vec<Rank> {
+        self.net.as_mut().map(|net| net.way.take_lost()).unwrap_or_default()
+    }
+
+    fn is_flushed(&self) -> bool {
+        self.net.as_ref().is_none_or(|net| net.way.is_flushed())
+    }
+
+    fn take_leave(&mut self, peer: Rank) {
+        if let Some(net) = &mut self.net {
+            net.way.take_leave(peer);
+        }
+    }
+
+    fn has_left(&self, peer: Rank) -> bool {
+        self.net.as_ref().is_some_and(|net| net.way.has_left(peer))
+    }
+
+    fn watch(&mut self, peer: Rank) {
+        if let Some(net) = &mut self.net {
+            net.way.watch(peer);
+        }
     }
 }
 
@@ -314,7 +300,7 @@ impl Transport for Router {
 
     fn has_room(&mut self, peer: Rank, lane: Lane) -> bool {
         match self.far(peer) {
-            Some(ofi) => ofi.has_room(peer, lane),
+            Some(way) => way.has_room(peer, lane),
             None => self.shm.has_room(peer, lane),
         }
     }
@@ -353,12 +339,12 @@ impl Transport for Router {
     }
 
     fn payload_max(&self) -> usize {
-        let far = self.net.as_ref().map_or(usize::MAX, |net| net.ofi.payload_max());
+        let far = self.net.as_ref().map_or(usize::MAX, |net| net.way.payload_max());
         self.shm.payload_max().min(far)
     }
 
     fn now(&self) -> Option<Nanos> {
-        self.net.as_ref().and_then(|net| net.ofi.now())
+        self.net.as_ref().and_then(|net| net.way.now())
     }
 
     fn read(&mut self, from: Place, into: &mut [u8]) -> Result<(), OpError> {
@@ -379,14 +365,14 @@ impl Transport for Router {
 
     fn reaches(&mut self, peer: Rank, pieces: &[Piece]) -> Result<(), Why> {
         match self.far(peer) {
-            Some(ofi) => ofi.reaches(peer, pieces),
+            Some(way) => way.reaches(peer, pieces),
             None => self.shm.reaches(peer, pieces),
         }
     }
 
     fn copy(&mut self, op: OpId, peer: Rank, direction: Direction, pieces: &[Piece]) -> Submit {
         match self.far(peer) {
-            Some(ofi) => ofi.copy(op, peer, direction, pieces),
+            Some(way) => way.copy(op, peer, direction, pieces),
             None => self.shm.copy(op, peer, direction, pieces),
         }
     }
@@ -401,14 +387,14 @@ impl Transport for Router {
 
     fn reaches_bounce_buffers(&mut self, peer: Rank) -> bool {
         match self.far(peer) {
-            Some(ofi) => ofi.reaches_bounce_buffers(peer),
+            Some(way) => way.reaches_bounce_buffers(peer),
             None => self.shm.reaches_bounce_buffers(peer),
         }
     }
 
     fn copy_bounced(&mut self, op: OpId, peer: Rank, direction: Direction, piece: Piece) -> Submit {
         match self.far(peer) {
-            Some(ofi) => ofi.copy_bounced(op, peer, direction, piece),
+            Some(way) => way.copy_bounced(op, peer, direction, piece),
             None => self.shm.copy_bounced(op, peer, direction, piece),
         }
     }
@@ -420,14 +406,14 @@ impl Transport for Router {
     fn abandon(&mut self, op: OpId) {
         // What goes by shared memory is over when it is submitted.
         if let Some(net) = &mut self.net {
-            net.ofi.abandon(op);
+            net.way.abandon(op);
         }
     }
 
     fn disconnect(&mut self, peer: Rank) {
         self.shm.leave_alone(peer);
         match self.far(peer) {
-            Some(ofi) => ofi.disconnect(peer),
+            Some(way) => way.disconnect(peer),
             None => self.shm.disconnect(peer),
         }
     }
@@ -435,34 +421,34 @@ impl Transport for Router {
     fn doubt(&mut self, peer: Rank) {
         // Of those on this host the launcher tells.
         if let Some(net) = self.net.as_mut().filter(|net| net.peers.elsewhere(peer).is_some()) {
-            net.ofi.believe_gone(peer);
+            net.way.doubt(peer);
         }
     }
 
     fn suspect(&mut self, peer: Rank) {
         match self.far(peer) {
-            Some(ofi) => ofi.suspect(peer),
+            Some(way) => way.suspect(peer),
             None => self.shm.suspect(peer),
         }
     }
 
     fn atomic(&mut self, op: OpId, peer: Rank, word: Place, atomic: Atomic) -> Submit {
         match self.far(peer) {
-            Some(ofi) => ofi.atomic(op, peer, word, atomic),
+            Some(way) => way.atomic(op, peer, word, atomic),
             None => self.shm.atomic(op, peer, word, atomic),
         }
     }
 
     fn register(&mut self, reg: RegId, offset: u64, len: u64) -> Registering {
         match &mut self.net {
-            Some(net) => net.ofi.register(reg, offset, len),
+            Some(net) => net.way.register(reg, offset, len),
             None => self.shm.register(reg, offset, len),
         }
     }
 
     fn deregister(&mut self, reg: RegId) -> Deregistering {
         match &mut self.net {
-            Some(net) => net.ofi.deregister(reg),
+            Some(net) => net.way.deregister(reg),
             None => self.shm.deregister(reg),
         }
     }
@@ -470,7 +456,7 @@ impl Transport for Router {
     #[inline]
     fn is_keyed(&self, peer: Rank) -> bool {
         // Who is linked to is far: that is found sooner, by a table that the copy needs next.
-        self.net.as_ref().is_some_and(|net| net.ofi.is_linked(peer) || net.is_unlinked_far(peer))
+        self.net.as_ref().is_some_and(|net| net.way.is_linked(peer) || net.is_unlinked_far(peer))
     }
 
     fn in_spaces(&mut self, peer: Rank, piece: Piece) -> Option<Piece> {
@@ -486,7 +472,7 @@ impl Transport for Router {
     fn copy_keyed(&mut self, op: OpId, peer: Rank, direction: Direction, pieces: &[KeyedPiece]) -> Submit {
         debug_assert!(self.is_keyed(peer), "keys are of far peers");
         match &mut self.net {
-            Some(net) => net.ofi.copy_keyed(op, peer, direction, pieces),
+            Some(net) => net.way.copy_keyed(op, peer, direction, pieces),
             None => self.shm.copy_keyed(op, peer, direction, pieces),
         }
     }

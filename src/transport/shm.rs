@@ -10,6 +10,7 @@
 pub(crate) mod control;
 pub(crate) mod copy;
 pub(crate) mod heap_pages;
+mod node_verbs;
 pub(crate) mod own;
 mod pair;
 pub(crate) mod reach;

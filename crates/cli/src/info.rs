@@ -157,8 +157,7 @@ fn text(info: &Info, layout: Layout) -> String {
 
 const LEGEND: &str = "registers: what must be registered besides what peers reach: nothing, as keys are mere numbers, or \
                       `pins`, memory that must be there, or own buffers too (`local`). key: bytes of a remote key. has: \
-                      atomics of the provider's own (ranks do without); a word when a write is delivered (otherwise a \
-                      read follows); a way to sleep until something comes. longest: the longest message. tested: whether \
+                      a word when a write is delivered (otherwise a read follows); a way to sleep until something comes. longest: the longest message. tested: whether \
                       Standpipe was ever tried over it, and on what. The setting \
                       STANDPIPE_TRANSPORT=ofi:PROVIDER chooses one.";
 
@@ -187,7 +186,7 @@ fn table(offers: &[&Offer]) -> Table {
 
 fn has(offer: &Offer) -> String {
     let found = &offer.description;
-    let all = [(found.atomics, "atomics"), (found.delivery, "delivered"), (offer.sleeps, "sleeps")];
+    let all = [(found.delivery, "delivered"), (offer.sleeps, "sleeps")];
     let names: Vec<&str> = all.iter().filter(|(has, _)| *has).map(|(_, name)| *name).collect();
     if names.is_empty() { "-".to_owned() } else { names.join(", ") }
 }
@@ -265,9 +264,7 @@ mod tests {
         }
         let json = serde_json::to_value(&transport).expect("plain data");
         for provider in json["providers"].as_array().expect("a list") {
-            for key in
-                ["provider", "mr_mode", "key_bytes", "atomics", "delivery", "sleeps", "tested", "error"]
-            {
+            for key in ["provider", "mr_mode", "key_bytes", "delivery", "sleeps", "tested", "error"] {
                 assert!(provider.get(key).is_some(), "{key} in {provider}");
             }
         }

@@ -1,8 +1,8 @@
 //! What a transport offers the engine: few verbs, and no flags.
 //!
 //! Every transport sends messages, hands out what arrived, and reaches its own process's memory. One-sided
-//! copies and atomics are optional parts: a transport that has none keeps the default methods, and the engine
-//! goes by message.
+//! copies are an optional part: a transport that has none keeps the default methods, and the engine goes by
+//! message. Atomics are, too, but nothing stands in for them: where there are none, a node has no barriers.
 
 use crate::registration::{Key, RegId, RegisterError};
 use crate::wire::{self, Am, AmForm, HEAD_WORDS, Message};

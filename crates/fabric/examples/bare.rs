@@ -13,7 +13,7 @@
 //! them.
 
 use fabric::{
-    Access, Completion, Desc, Endpoint, Fabric, Hints, Key, Local, Options, Peer, Post, Provider, Remote,
+    Access, Completion, Desc, Endpoint, Fabric, Hints, Local, Options, Peer, Post, Provider, Remote,
     RemotePiece, Until,
 };
 use std::error::Error;
@@ -73,8 +73,14 @@ impl Side {
         let memory = Box::leak(vec![0_u64; 2 * HALF / 8].into_boxed_slice()).as_mut_ptr().cast();
         // SAFETY: the memory is leaked, and reached through raw pointers only.
         let region = unsafe { endpoint.register(memory, 2 * HALF, Access::ALL, KEY) }?;
-        let Key::Plain(key) = region.key else { return Err("keys of this provider are too long".into()) };
-        Ok(Side { endpoint, memory, desc: region.desc, key, remote_addr: region.remote_addr, at: None })
+        Ok(Side {
+            endpoint,
+            memory,
+            desc: region.desc,
+            key: region.key,
+            remote_addr: region.remote_addr,
+            at: None,
+        })
     }
 
     /// The end of what is sent from here.

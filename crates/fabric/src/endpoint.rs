@@ -8,7 +8,7 @@ use crate::info::Info;
 use crate::object::Owned;
 use crate::provider::{Description, Provider};
 use crate::queued_endpoint::{Options, QueuedEndpoint};
-use crate::region::{self, Access, Memory, Region, RegionId, Regions};
+use crate::region::{Access, Memory, Region, RegionId, Regions};
 use crate::signals::kept;
 use crate::sockaddr;
 use std::net::SocketAddr;
@@ -71,8 +71,7 @@ impl Endpoint {
         let domain = open_domain(&fabric, &info)?;
         let av = open_av(&domain, &info)?;
         let main = QueuedEndpoint::open(&domain, &info, &av, options)?;
-        let mut description = provider.description().clone();
-        description.atomics = info.head().caps & ffi::FI_ATOMIC != 0 && has_atomics(&main.ep);
+        let description = provider.description().clone();
         Ok(Endpoint {
             address: address(&main.ep)?,
             peers: Vec::new(),
@@ -87,7 +86,7 @@ impl Endpoint {
         })
     }
 
-    /// What the provider can do and needs; here `atomics` says whether this very endpoint has them.
+    /// What the provider can do and needs.
     pub fn description(&self) -> &Description {
         &self.description
     }
@@ -261,24 +260,8 @@ impl Endpoint {
 
     /// The endpoint itself as one.
     #[inline]
-    pub(crate) fn outlet_of_its_own(&mut self) -> AuxEndpoint<'_> {
+    pub(crate) fn main_as_aux(&mut self) -> AuxEndpoint<'_> {
         AuxEndpoint { queued: &mut self.main, peers: &self.peers, description: &self.description }
-    }
-
-    /// Makes a number, to be used in posts, of a [raw key](crate::Key::Raw) of a peer's.
-    ///
-    /// # Errors
-    /// [`Error::Call`] for `fi_mr_map_raw`: the provider does not have such keys, or this is none.
-    pub fn map_key(&mut self, base: u64, bytes: &[u8]) -> Result<u64, Error> {
-        region::map_key(&self.domain, base, bytes)
-    }
-
-    /// Forgets a number that [`Endpoint::map_key`] gave.
-    ///
-    /// # Errors
-    /// [`Error::Call`] for `fi_mr_unmap_key`.
-    pub fn unmap_key(&mut self, key: u64) -> Result<(), Error> {
-        region::unmap_key(&self.domain, key)
     }
 
     /// Closes everything. When this has returned `Ok`, no buffer of any operation is used any more, and no
@@ -363,26 +346,6 @@ fn open_av(domain: &Owned<fid_domain>, info: &Info) -> Result<Owned<fid_av>, Err
     let open = open.ok_or(Error::Absent { call: CALL })?;
     // SAFETY: the domain is open, the attribute a local value; it writes an address vector that is ours.
     unsafe { Owned::made(CALL, |av| open(domain.as_ptr(), &mut attr, av, std::ptr::null_mut())) }
-}
-
-/// Whether the endpoint has both atomics, for words of 64 bits.
-fn has_atomics(ep: &Owned<fid_ep>) -> bool {
-    // SAFETY: the endpoint is open, so its table is null or alive, and the functions, where they are there,
-    // take an open endpoint and write one number.
-    unsafe {
-        let table = (*ep.as_ptr()).atomic;
-        let there = offers!(table, fi_ops_atomic, readwrite).is_some()
-            && offers!(table, fi_ops_atomic, compwrite).is_some();
-        let fetch = offers!(table, fi_ops_atomic, readwritevalid);
-        let compare = offers!(table, fi_ops_atomic, compwritevalid);
-        [(fetch, ffi::FI_SUM), (compare, ffi::FI_CSWAP)].into_iter().all(|(valid, op)| {
-            let mut count = 0;
-            there
-                && valid.is_some_and(|valid| {
-                    valid(ep.as_ptr(), ffi::FI_UINT64 as u32, op as u32, &mut count) == 0 && count > 0
-                })
-        })
-    }
 }
 
 fn address(ep: &Owned<fid_ep>) -> Result<Box<[u8]>, Error> {

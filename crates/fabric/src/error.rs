@@ -42,14 +42,14 @@ pub enum Error {
         index: u32,
     },
     /// No such auxiliary endpoint: it has been closed.
-    #[error("outlet {index} is closed")]
+    #[error("auxiliary endpoint {index} is closed")]
     NoAuxEndpoint {
         /// Its number.
         index: u32,
     },
     /// No more auxiliary endpoints: so many could not be closed when they should, and keep their connections
     /// and buffers until the process ends.
-    #[error("{left} outlets could not be closed")]
+    #[error("{left} auxiliary endpoints could not be closed")]
     AuxEndpointsLeft {
         /// How many.
         left: usize,

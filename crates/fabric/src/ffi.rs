@@ -79,7 +79,6 @@ type fi_ops_msg_recv =
 type fi_ops_msg_send = Option<
     unsafe extern "C" fn(*mut fid_ep, *const c_void, size_t, *mut c_void, u64, *mut c_void) -> ssize_t,
 >;
-type fi_ops_msg_inject = Option<unsafe extern "C" fn(*mut fid_ep, *const c_void, size_t, u64) -> ssize_t>;
 type fi_ops_rma_read = Option<
     unsafe extern "C" fn(
         *mut fid_ep,
@@ -108,42 +107,6 @@ type fi_ops_rma_write = Option<
 type fi_ops_rma_writemsg = Option<unsafe extern "C" fn(*mut fid_ep, *const fi_msg_rma, u64) -> ssize_t>;
 type fi_ops_rma_inject =
     Option<unsafe extern "C" fn(*mut fid_ep, *const c_void, size_t, u64, u64, u64) -> ssize_t>;
-type fi_ops_atomic_readwrite = Option<
-    unsafe extern "C" fn(
-        *mut fid_ep,
-        *const c_void,
-        size_t,
-        *mut c_void,
-        *mut c_void,
-        *mut c_void,
-        u64,
-        u64,
-        u64,
-        u32,
-        u32,
-        *mut c_void,
-    ) -> ssize_t,
->;
-type fi_ops_atomic_compwrite = Option<
-    unsafe extern "C" fn(
-        *mut fid_ep,
-        *const c_void,
-        size_t,
-        *mut c_void,
-        *const c_void,
-        *mut c_void,
-        *mut c_void,
-        *mut c_void,
-        u64,
-        u64,
-        u64,
-        u32,
-        u32,
-        *mut c_void,
-    ) -> ssize_t,
->;
-type fi_ops_atomic_readwritevalid = Option<unsafe extern "C" fn(*mut fid_ep, u32, u32, *mut size_t) -> c_int>;
-type fi_ops_atomic_compwritevalid = Option<unsafe extern "C" fn(*mut fid_ep, u32, u32, *mut size_t) -> c_int>;
 
 c_structs! {
     struct fi_tx_attr {
@@ -226,10 +189,6 @@ c_structs! {
 
     struct fid_mr { fid: fid, mem_desc: *mut c_void, key: u64, }
 
-    struct fi_mr_raw_attr { flags: u64, base_addr: *mut u64, raw_key: *mut u8, key_size: *mut size_t, }
-
-    struct fi_mr_map_raw { flags: u64, base_addr: u64, raw_key: *mut u8, key_size: size_t, key: *mut u64, }
-
     struct fi_ops_av {
         size: size_t,
         insert: fi_ops_av_insert,
@@ -270,8 +229,6 @@ c_structs! {
         recv: fi_ops_msg_recv,
         recvv: Skip, recvmsg: Skip,
         send: fi_ops_msg_send,
-        sendv: Skip, sendmsg: Skip,
-        inject: fi_ops_msg_inject,
     }
 
     struct fi_rma_iov { addr: u64, len: size_t, key: u64, }
@@ -292,20 +249,8 @@ c_structs! {
         inject: fi_ops_rma_inject,
     }
 
-    struct fi_ops_atomic {
-        size: size_t,
-        write: Skip, writev: Skip, writemsg: Skip, inject: Skip,
-        readwrite: fi_ops_atomic_readwrite,
-        readwritev: Skip, readwritemsg: Skip,
-        compwrite: fi_ops_atomic_compwrite,
-        compwritev: Skip, compwritemsg: Skip, writevalid: Skip,
-        readwritevalid: fi_ops_atomic_readwritevalid,
-        compwritevalid: fi_ops_atomic_compwritevalid,
-    }
-
     struct fid_ep {
         fid: fid, ops: *mut c_void, cm: *mut fi_ops_cm, msg: *mut fi_ops_msg, rma: *mut fi_ops_rma,
-        tagged: *mut c_void, atomic: *mut fi_ops_atomic,
     }
 
     /// What a provider may ask to keep of each operation, in memory that the caller gives.
@@ -327,7 +272,6 @@ macro_rules! c_numbers {
 c_numbers! {
     FI_MSG = 1 << 1;
     FI_RMA = 1 << 2;
-    FI_ATOMIC = 1 << 4;
     FI_READ = 1 << 8;
     FI_WRITE = 1 << 9;
     FI_RECV = 1 << 10;
@@ -377,13 +321,7 @@ c_numbers! {
 
     FI_GETWAIT = 5;
     FI_ENABLE = 6;
-    FI_GET_RAW_MR = 8;
-    FI_MAP_RAW_MR = 9;
-    FI_UNMAP_KEY = 10;
 
-    FI_UINT64 = 7;
-    FI_SUM = 2;
-    FI_CSWAP = 12;
 
     FI_ADDR_UNSPEC = u64::MAX;
 }

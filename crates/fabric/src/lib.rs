@@ -15,7 +15,6 @@
 //! | `region` | registered memory, in every mode that a provider may ask for |
 //! | [`post`] | writes, reads, messages |
 //! | `repeat`, `persistent_table` | writes and reads that are prepared once and started often |
-//! | `atomics` | fetch-and-add, compare-and-swap |
 //! | `poll` | how operations ended; sleeping until some do |
 //! | `slots` | the operations in flight |
 //! | `ffi`, `symbols`, `info`, `object`, `bundled` | the binary interface, and owning what the library makes |
@@ -60,15 +59,12 @@
 //!   longer than 16 KiB, are not known here.) 1.22 closes all of them.
 //! - *Sleeping*: the descriptor of 1.17's `net` is always readable once it is connected, that of `rxm` until
 //!   it is; `sockets` has none with manual progress.
-//! - `net` and `tcp` have no atomics, whatever 1.17's `net` says of itself; `tcp;ofi_rxm` has. An endpoint's
-//!   [`Description`] says what is so.
 //! - *Signals*: loading Debian 12's library installs PSM's handlers for six signals; see `signals`.
 //! - `sockets` of 2.x cannot remove a peer, and `shm`'s failures do not say of which operation they are.
 
 #[cfg(not(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64")))]
 compile_error!("symbols by version, and the layouts written down here, are those of 64-bit Linux with glibc");
 
-mod atomics;
 mod aux_endpoint;
 #[cfg(feature = "bundled")]
 mod bundled;
@@ -101,5 +97,5 @@ pub use poll::{Completion, Failure, Look, Sleep};
 pub use post::{Local, PIECES_MAX, Post, Remote, RemotePiece, Until};
 pub use provider::{Description, Hints, MrMode, Progress, Provider};
 pub use queued_endpoint::Options;
-pub use region::{Access, Desc, Key, Region, RegionId};
+pub use region::{Access, Desc, Region, RegionId};
 pub use slots::Op;

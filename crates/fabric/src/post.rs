@@ -89,7 +89,7 @@ impl Endpoint {
     #[inline]
     pub unsafe fn write(&mut self, from: Local, to: Remote, token: u64) -> Result<Post, Error> {
         // SAFETY: what the called function asks for is what the caller of this one has promised.
-        unsafe { self.outlet_of_its_own().write(from, to, token) }
+        unsafe { self.main_as_aux().write(from, to, token) }
     }
 
     /// Reads from a peer's memory into one piece.
@@ -102,7 +102,7 @@ impl Endpoint {
     #[inline(always)]
     pub unsafe fn read(&mut self, into: Local, from: Remote, token: u64) -> Result<Post, Error> {
         // SAFETY: what the called function asks for is what the caller of this one has promised.
-        unsafe { self.outlet_of_its_own().read(into, from, token) }
+        unsafe { self.main_as_aux().read(into, from, token) }
     }
 
     /// Writes pieces to pieces of one peer's memory, in order; as many bytes on either side.
@@ -123,7 +123,7 @@ impl Endpoint {
         token: u64,
     ) -> Result<Post, Error> {
         // SAFETY: what the called function asks for is what the caller of this one has promised.
-        unsafe { self.outlet_of_its_own().write_pieces(from, peer, to, until, token) }
+        unsafe { self.main_as_aux().write_pieces(from, peer, to, until, token) }
     }
 
     /// Reads pieces of one peer's memory into pieces, in order; as many bytes on either side.
@@ -142,7 +142,7 @@ impl Endpoint {
         token: u64,
     ) -> Result<Post, Error> {
         // SAFETY: what the called function asks for is what the caller of this one has promised.
-        unsafe { self.outlet_of_its_own().read_pieces(into, peer, from, token) }
+        unsafe { self.main_as_aux().read_pieces(into, peer, from, token) }
     }
 
     /// Writes a few bytes, at most [`Description::inline_bytes`](crate::Description::inline_bytes), to a
@@ -183,24 +183,6 @@ impl Endpoint {
                 Some(send(ep, from.addr.cast(), from.len, from.desc.0, peer, context))
             }
         })
-    }
-
-    /// Sends a message of a few bytes; for the rest like [`Endpoint::write_inline`].
-    ///
-    /// # Errors
-    /// [`Error::NoPeer`]; [`Error::TooMuch`]; [`Error::Call`] for `fi_inject`.
-    pub fn send_inline(&mut self, from: &[u8], peer: Peer) -> Result<Post, Error> {
-        const CALL: &str = "fi_inject";
-        let peer = self.known(peer)?;
-        self.fits_inline(CALL, from.len())?;
-        let ep = self.main.ep.as_ptr();
-        // SAFETY: the endpoint is open, and its table had this function when it was opened; the bytes are
-        // borrowed for as long as the call takes, and no longer needed.
-        let returned = unsafe {
-            let inject = (*(*ep).msg).inject.ok_or(Error::Absent { call: CALL })?;
-            inject(ep, from.as_ptr().cast(), from.len(), peer)
-        };
-        posted(CALL, returned)
     }
 
     /// Gives a buffer for one message from any peer; complete when one has arrived in it. Messages go to the

@@ -20,8 +20,6 @@ pub struct Hints {
     pub domain: Option<String>,
     /// An address or host name of the interface to use, such as `127.0.0.1`.
     pub source: Option<String>,
-    /// Only with 64-bit atomics: fetch-and-add and compare-and-swap.
-    pub atomics: bool,
     /// Only with completions that say that the data are in the target's memory.
     pub delivery: bool,
     /// Only as [`Progress::Manual`]: transfers go on when an endpoint is polled, and only then. Spares a
@@ -112,8 +110,6 @@ pub struct Description {
     pub mr_mode: MrMode,
     /// Bytes of a remote key.
     pub key_bytes: usize,
-    /// Whether 64-bit fetch-and-add and compare-and-swap may be asked for.
-    pub atomics: bool,
     /// Whether completions that say that the data are in the target's memory may be asked for.
     pub delivery: bool,
     /// Most bytes of an operation that needs its buffer no longer than the call.
@@ -184,14 +180,11 @@ impl Fabric {
 
     fn ask(&'static self, hints: &Hints) -> Result<Vec<Provider>, Error> {
         let found = query(self, hints)?;
-        let with = |atomics, delivery| -> Result<Vec<Identity>, Error> {
-            let hints = Hints { atomics, delivery, ..hints.clone() };
-            Ok(query(self, &hints)?.iter().map(identity).collect())
-        };
-        let (atomics, delivery) = (with(true, hints.delivery)?, with(hints.atomics, true)?);
+        let delivery = query(self, &Hints { delivery: true, ..hints.clone() })?;
+        let delivery: Vec<Identity> = delivery.iter().map(identity).collect();
         let describe = |info: Info| {
             let identity = identity(&info);
-            let description = describe(&info, atomics.contains(&identity), delivery.contains(&identity));
+            let description = describe(&info, delivery.contains(&identity));
             Provider { info, description }
         };
         Ok(found.into_iter().map(describe).collect())
@@ -211,8 +204,7 @@ fn query(fabric: &'static Fabric, hints: &Hints) -> Result<Vec<Info>, Error> {
     };
     let source = text("the source address", &hints.source)?;
     let mut wanted = Info::empty(fabric)?;
-    let atomics = if hints.atomics { ffi::FI_ATOMIC } else { 0 };
-    wanted.set_caps(ffi::FI_MSG | ffi::FI_RMA | atomics, ffi::FI_CONTEXT | ffi::FI_CONTEXT2);
+    wanted.set_caps(ffi::FI_MSG | ffi::FI_RMA, ffi::FI_CONTEXT | ffi::FI_CONTEXT2);
     wanted
         .set_names(text("the provider's name", &hints.provider)?, text("the domain's name", &hints.domain)?);
     wanted.ep().r#type = ffi::FI_EP_RDM as u32;
@@ -228,7 +220,7 @@ fn query(fabric: &'static Fabric, hints: &Hints) -> Result<Vec<Info>, Error> {
     Ok(found)
 }
 
-fn describe(info: &Info, atomics: bool, delivery: bool) -> Description {
+fn describe(info: &Info, delivery: bool) -> Description {
     let attrs = info.attrs();
     let head = info.head();
     let [provider, fabric, domain] = info.names();
@@ -242,7 +234,6 @@ fn describe(info: &Info, atomics: bool, delivery: bool) -> Description {
         address_format: address_format(head.addr_format),
         mr_mode: MrMode::from_bits(attrs.domain.mr_mode as u64),
         key_bytes: attrs.domain.mr_key_size,
-        atomics,
         delivery,
         inline_bytes: attrs.tx.inject_size,
         message_bytes: attrs.ep.max_msg_size,

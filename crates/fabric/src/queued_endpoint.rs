@@ -166,7 +166,6 @@ fn check_tables(ep: &Owned<fid_ep>, cq: &Owned<fid_cq>) -> Result<(), Error> {
         [
             ("fi_recv", offers!(msg, fi_ops_msg, recv).is_some()),
             ("fi_send", offers!(msg, fi_ops_msg, send).is_some()),
-            ("fi_inject", offers!(msg, fi_ops_msg, inject).is_some()),
             ("fi_read", offers!(rma, fi_ops_rma, read).is_some()),
             ("fi_readmsg", offers!(rma, fi_ops_rma, readmsg).is_some()),
             ("fi_write", offers!(rma, fi_ops_rma, write).is_some()),

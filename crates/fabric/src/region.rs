@@ -1,7 +1,8 @@
-//! Registered memory, in every mode that a provider may ask for.
+//! Registered memory, in every mode that a provider may ask for but that of raw keys, which are longer than
+//! a number.
 
 use crate::error::Error;
-use crate::ffi::{self, fi_mr_map_raw, fi_mr_raw_attr, fid_domain, fid_ep, fid_mr, offers};
+use crate::ffi::{self, fid_domain, fid_ep, fid_mr, offers};
 use crate::object::Owned;
 use crate::provider::MrMode;
 use std::ffi::c_void;
@@ -13,7 +14,7 @@ pub struct Access {
     pub local: bool,
     /// Peers may read it.
     pub remote_read: bool,
-    /// Peers may write it, and do atomics on it.
+    /// Peers may write it.
     pub remote_write: bool,
 }
 
@@ -51,20 +52,6 @@ unsafe impl Send for Desc {}
 // SAFETY: as above; nothing is reached through it from here.
 unsafe impl Sync for Desc {}
 
-/// What a peer needs to reach registered memory, besides an address.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Key {
-    /// A number that any peer may use at once.
-    Plain(u64),
-    /// A longer key, which a peer must [map](crate::Endpoint::map_key) first.
-    Raw {
-        /// The address that the key counts from.
-        base: u64,
-        /// The key.
-        bytes: Box<[u8]>,
-    },
-}
-
 /// A registration: a number that means something to its endpoint only, and not after it was closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RegionId {
@@ -77,8 +64,8 @@ pub struct RegionId {
 pub struct Region {
     /// To close it by.
     pub id: RegionId,
-    /// For peers.
-    pub key: Key,
+    /// What a peer needs to reach the memory, besides an address.
+    pub key: u64,
     /// For posts that use the memory on this side.
     pub desc: Desc,
     /// What peers call the memory's first byte: its address if the mode says `virt_addr`, else 0.
@@ -118,14 +105,17 @@ impl Regions {
         mode: MrMode,
         memory: Memory,
     ) -> Result<Region, Error> {
+        if mode.raw {
+            return Err(Error::Absent { call: "a key of 64 bits" });
+        }
         // SAFETY: what the called function asks for is what the caller of this one has promised.
-        let mut mr = unsafe { register_raw(domain, memory) }?;
+        let mut mr = unsafe { made(domain, memory) }?;
         if mode.endpoint {
             mr.bind("fi_mr_bind", ep, 0)?;
             // SAFETY: this command takes no argument: nothing is read or written through it.
             unsafe { mr.control("fi_mr_enable", ffi::FI_ENABLE, std::ptr::null_mut()) }?;
         }
-        let key = if mode.raw { raw_key(&mr)? } else { Key::Plain(plain_key(&mut mr)) };
+        let key = key(&mut mr);
         let remote_addr = if mode.virt_addr { memory.addr as u64 } else { 0 };
         // SAFETY: the registration is open; this copies a field of it.
         let desc = Desc(unsafe { (*mr.as_ptr()).mem_desc });
@@ -165,7 +155,7 @@ impl Regions {
 
 /// # Safety
 /// As for [`Endpoint::register`](crate::Endpoint::register).
-unsafe fn register_raw(domain: &Owned<fid_domain>, memory: Memory) -> Result<Owned<fid_mr>, Error> {
+unsafe fn made(domain: &Owned<fid_domain>, memory: Memory) -> Result<Owned<fid_mr>, Error> {
     const CALL: &str = "fi_mr_reg";
     // SAFETY: the domain is open, so its table of registration is alive.
     let reg =
@@ -181,43 +171,9 @@ unsafe fn register_raw(domain: &Owned<fid_domain>, memory: Memory) -> Result<Own
     }
 }
 
-fn plain_key(mr: &mut Owned<fid_mr>) -> u64 {
+fn key(mr: &mut Owned<fid_mr>) -> u64 {
     // SAFETY: the registration is open, borrowed alone, and enabled where it must be, so the key is there.
     unsafe { (*mr.as_ptr()).key }
-}
-
-fn raw_key(mr: &Owned<fid_mr>) -> Result<Key, Error> {
-    const CALL: &str = "fi_mr_raw_attr";
-    const RAW_BYTES_MAX: usize = 256;
-    let (mut base, mut bytes, mut len) = (0, [0_u8; RAW_BYTES_MAX], RAW_BYTES_MAX);
-    let mut raw =
-        fi_mr_raw_attr { flags: 0, base_addr: &mut base, raw_key: bytes.as_mut_ptr(), key_size: &mut len };
-    // SAFETY: this command takes such a structure; its pointers are to local variables, the length of one of
-    // which is in another.
-    unsafe { mr.control(CALL, ffi::FI_GET_RAW_MR, (&raw mut raw).cast()) }?;
-    let key = bytes.get(..len).ok_or(Error::TooMuch { call: CALL, len, max: RAW_BYTES_MAX })?;
-    Ok(Key::Raw { base, bytes: key.into() })
-}
-
-/// Makes a number of a raw key of a peer's.
-pub(crate) fn map_key(domain: &Owned<fid_domain>, base: u64, bytes: &[u8]) -> Result<u64, Error> {
-    let (mut key, mut bytes) = (0, bytes.to_vec());
-    let mut map = fi_mr_map_raw {
-        flags: 0,
-        base_addr: base,
-        raw_key: bytes.as_mut_ptr(),
-        key_size: bytes.len(),
-        key: &mut key,
-    };
-    // SAFETY: this command takes such a structure; its pointers are to local variables of the lengths given.
-    unsafe { domain.control("fi_mr_map_raw", ffi::FI_MAP_RAW_MR, (&raw mut map).cast()) }?;
-    Ok(key)
-}
-
-/// Forgets a key that was mapped.
-pub(crate) fn unmap_key(domain: &Owned<fid_domain>, mut key: u64) -> Result<(), Error> {
-    // SAFETY: this command takes the address of a key.
-    unsafe { domain.control("fi_mr_unmap_key", ffi::FI_UNMAP_KEY, (&raw mut key).cast()) }
 }
 
 #[cfg(test)]

@@ -12,8 +12,6 @@ pub enum Op {
     Write,
     /// A one-sided read.
     Read,
-    /// A fetch-and-add or compare-and-swap.
-    Atomic,
     /// A message sent.
     Send,
     /// A buffer that waits for a message.

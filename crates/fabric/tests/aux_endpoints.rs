@@ -61,7 +61,7 @@ fn copy(
     let (start, mut taken) = (Instant::now(), false);
     while start.elapsed() < limit {
         taken = taken || post(&mut pair.a, aux_endpoint, op, memory.0, memory.1, pair.b_of_a) == Post::Posted;
-        assert_eq!(pair.a.poll(), Ok(None), "what an outlet does is told there");
+        assert_eq!(pair.a.poll(), Ok(None), "what an auxiliary endpoint does is told there");
         if polls {
             assert_eq!(pair.b.poll(), Ok(None));
         }
@@ -94,7 +94,7 @@ fn outlets_copy_to_and_from_what_a_peers_endpoint_has_registered() {
         assert_eq!(pair.a.close_aux_endpoint(first), Err(Error::NoAuxEndpoint { index: 0 }));
         let third = pair.a.open_aux_endpoint(&Options::default()).expect("one more");
         assert!(pair.a.aux_endpoint(first).is_err() && third != first);
-        pair.a.close().expect("outlets are closed with it");
+        pair.a.close().expect("auxiliary endpoints are closed with it");
     });
 }
 
@@ -129,7 +129,7 @@ fn a_closed_outlet_touches_no_memory_and_the_others_go_on() {
                 let _ = pair.b.poll();
                 read =
                     read.or(pair.a.aux_endpoint(other).expect("it is open").poll().expect("the queue works"));
-                assert!(start.elapsed() < LIMIT, "the other outlet does not go on");
+                assert!(start.elapsed() < LIMIT, "the other auxiliary endpoint does not go on");
             }
             assert_eq!(read, Some(done(3, Op::Read)));
             assert!(local.bytes().iter().all(|byte| *byte == 3), "written after it was closed");

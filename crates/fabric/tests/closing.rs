@@ -114,7 +114,7 @@ fn an_outlet_closes_with_half_of_a_read_and_its_memory_is_touched_no_more() {
         let aux_endpoint = match pair.a.open_aux_endpoint(&Options::default()) {
             Ok(aux_endpoint) => aux_endpoint,
             Err(error) => {
-                println!("no more outlets after {round}: {error}");
+                println!("no more auxiliary endpoints after {round}: {error}");
                 break;
             }
         };

@@ -139,15 +139,6 @@ fn messages_arrive_each_in_its_buffer() {
             assert_eq!(got, Completion::Done { token: 100 + at as u64, op: Op::Receive, len });
             assert_eq!(&buffers[at].bytes()[..len], source.bytes());
         }
-        let few = vec![7; pair.a.description().inline_bytes.min(60)];
-        while pair.a.send_inline(&few, pair.b_of_a).expect("taken or busy") == Post::Busy {
-            assert_eq!(pair.a.poll(), Ok(None));
-        }
-        let got = next(&mut pair.b, || assert_eq!(pair.a.poll(), Ok(None)));
-        assert_eq!(got, Completion::Done { token: 103, op: Op::Receive, len: few.len() });
-        let much = vec![7; pair.a.description().inline_bytes + 1];
-        let refused = pair.a.send_inline(&much, pair.b_of_a);
-        assert!(matches!(refused, Err(Error::TooMuch { call: "fi_inject", .. })), "{refused:?}");
     });
 }
 
@@ -169,44 +160,6 @@ fn a_few_bytes_are_written_inline() {
         let refused = pair.a.write_inline(&much, target.at(0, pair.b_of_a));
         assert!(matches!(refused, Err(Error::TooMuch { call: "fi_inject_write", .. })), "{refused:?}");
     });
-}
-
-#[test]
-fn atomics_are_done_at_the_target() {
-    over_all(Hints { atomics: true, ..Hints::default() }, &Options::default(), |name, mut pair| {
-        if !pair.a.description().atomics {
-            testbed::skip(format_args!("{name} says that it has atomics, and has none"));
-            return;
-        }
-        let word = Memory::registered(&mut pair.b, 8, 1);
-        let [operand, expected, old] = [2, 3, 4].map(|key| Memory::local(&mut pair.a, 8, key));
-        word.set_word(u64::MAX);
-        operand.set_word(3);
-        let at = word.at(0, pair.b_of_a);
-        let add = |a: &mut fabric::Endpoint| {
-            // SAFETY: the memory is leaked and nobody touches it until the completion.
-            unsafe { a.fetch_add(operand.piece(), old.piece(), at, 1) }.expect("taken or busy")
-        };
-        assert_eq!(pair.run(add), done(1, Op::Atomic));
-        assert_eq!((old.word(), word.word()), (u64::MAX, 2));
-        let swap = |a: &mut fabric::Endpoint| {
-            // SAFETY: as above, the memory is leaked and nobody touches it until the completion.
-            unsafe { a.compare_swap(operand.piece(), expected.piece(), old.piece(), at, 2) }
-                .expect("taken or busy")
-        };
-        expected.set_word(1);
-        assert_eq!(pair.run(swap), done(2, Op::Atomic));
-        assert_eq!((old.word(), word.word()), (2, 2), "it did not hold what was expected");
-        expected.set_word(2);
-        assert_eq!(pair.run(swap), done(2, Op::Atomic));
-        assert_eq!((old.word(), word.word()), (2, 3));
-    });
-    let Some(provider) = find("tcp", Hints::default()) else { return };
-    let mut pair = Pair::open(&provider, &Options::default()).expect("it was offered");
-    let memory = Memory::registered(&mut pair.b, 8, 1);
-    // SAFETY: nothing is posted, so no memory is read or written.
-    let refused = unsafe { pair.a.fetch_add(memory.piece(), memory.piece(), memory.at(0, pair.b_of_a), 1) };
-    assert_eq!(refused, Err(Error::Absent { call: "fi_fetch_atomic" }), "they were not asked for");
 }
 
 #[test]
@@ -365,9 +318,7 @@ fn what_is_asked_for_decides_what_is_found() {
     let ask = |hints: &Hints| fabric.providers(hints).expect("a list");
     assert!(ask(&Hints { provider: Some("no such provider".into()), ..Hints::default() }).is_empty());
     let all = ask(&Hints::default());
-    let atomics = ask(&Hints { atomics: true, ..Hints::default() });
-    assert!(!all.is_empty() && atomics.len() <= all.len());
-    assert!(atomics.iter().all(|provider| provider.description().atomics));
+    assert!(!all.is_empty());
     let zero = Hints { domain: Some("a\0b".into()), ..Hints::default() };
     assert_eq!(fabric.providers(&zero).expect_err("no name"), Error::BadText { what: "the domain's name" });
     let json = serde_json::to_value(all[0].description()).expect("plain values");

@@ -1,4 +1,4 @@
-//! One-sided operations, atomics and messages between two processes, over every provider that works here. The
+//! One-sided operations and messages between two processes, over every provider that works here. The
 //! second process is this test binary again.
 
 mod common;
@@ -12,11 +12,10 @@ use std::sync::mpsc::TryRecvError;
 
 const KEY: u64 = 0xfee1;
 const BYTES: usize = 300_000;
-const WORD_AT: usize = 4096;
 
 /// What the other process is asked for too.
 fn provider(name: &str) -> Option<Provider> {
-    find(name, Hints { atomics: true, ..Hints::default() }).or_else(|| find(name, Hints::default()))
+    find(name, Hints::default())
 }
 
 #[test]
@@ -84,17 +83,11 @@ fn between_two(provider: &Provider, name: &str) {
     // SAFETY: the memory is leaked and nobody touches it until the completion.
     let write = |e: &mut Endpoint| unsafe { e.write(source.piece(), at, 4) }.expect("taken or busy");
     assert_eq!(run(&mut endpoint, write, || ()), done(4, Op::Write));
-    if endpoint.description().atomics {
-        count(&mut endpoint, fabric::Remote { addr: at.addr + WORD_AT as u64, ..at });
-    } else {
-        testbed::skip(format_args!("no atomics over {name}"));
-    }
     // SAFETY: as above, the memory is leaked and nobody touches it until the completion.
     let read = |e: &mut Endpoint| unsafe { e.read(back.piece(), at, 5) }.expect("taken or busy");
     assert_eq!(run(&mut endpoint, read, || ()), done(5, Op::Read));
     let (sent, found) = (source.bytes(), back.bytes());
-    assert_eq!(sent[..WORD_AT], found[..WORD_AT]);
-    assert_eq!(sent[WORD_AT + 8..], found[WORD_AT + 8..]);
+    assert_eq!(sent, found);
     let end = other.stop();
     assert_eq!(end, format!("{:?}", checksum(&found)), "what was read is what is there");
     assert!(other.end().success());
@@ -112,33 +105,4 @@ fn message(endpoint: &mut Endpoint, peer: Peer) {
     assert!(both.contains(&done(7, Op::Send)), "{both:?}");
     assert!(both.contains(&Completion::Done { token: 6, op: Op::Receive, len: 777 }), "{both:?}");
     assert_eq!(from.bytes()[..777], to.bytes()[..777]);
-}
-
-/// Adds 1 to the other's word a hundred times, and then swaps it, once in vain.
-fn count(endpoint: &mut Endpoint, at: fabric::Remote) {
-    let [operand, expected, old] = [20, 21, 22].map(|key| Memory::local(endpoint, 8, key));
-    operand.set_word(1);
-    let mut start = None;
-    for round in 0..100 {
-        let add = |e: &mut Endpoint| {
-            // SAFETY: the memory is leaked and nobody touches it until the completion.
-            unsafe { e.fetch_add(operand.piece(), old.piece(), at, 8) }.expect("taken or busy")
-        };
-        assert_eq!(run(endpoint, add, || ()), done(8, Op::Atomic));
-        assert_eq!(old.word(), start.get_or_insert(old.word()).wrapping_add(round));
-    }
-    for _ in 0..2 {
-        expected.set_word(start.expect("read above").wrapping_add(100));
-        let swap = |e: &mut Endpoint| {
-            // SAFETY: as above, the memory is leaked and nobody touches it until the completion.
-            unsafe { e.compare_swap(operand.piece(), expected.piece(), old.piece(), at, 9) }
-                .expect("taken or busy")
-        };
-        assert_eq!(run(endpoint, swap, || ()), done(9, Op::Atomic));
-        if old.word() == 1 {
-            return;
-        }
-        assert_eq!(old.word(), expected.word(), "it held what was expected, so it holds 1 now");
-    }
-    panic!("it was never swapped");
 }

@@ -5,13 +5,14 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use fabric::{
-    Access, Completion, Desc, Endpoint, Error, Fabric, Key, Local, Options, Peer, Post, Remote, RemotePiece,
+    Access, Completion, Desc, Endpoint, Error, Fabric, Local, Options, Peer, Post, Remote, RemotePiece,
     Sleep, Until,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vm::{Segment, SharedMemory};
 
-use crate::transport::ofi::provider::{NetworkError, Reach, provider};
+use crate::transport::contract::Reach;
+use crate::transport::ofi::provider::{NetworkError, provider};
 
 /// How long a target sleeps before it looks whether it is still wanted: so long that it takes nothing from
 /// what is measured beside it.
@@ -60,10 +61,7 @@ impl Wire {
         // SAFETY: the mapping is kept as long as the endpoint, which is closed before it; no reference to
         // what lies in it is ever made.
         let region = unsafe { endpoint.register(start, len, Access::ALL, KEY) }.map_err(failed)?;
-        let Key::Plain(key) = region.key else {
-            unreachable!("raw keys are refused above");
-        };
-        let place = [region.remote_addr, key];
+        let place = [region.remote_addr, region.key];
         Ok(Wire { endpoint, memory, desc: region.desc, place, there: None })
     }
 

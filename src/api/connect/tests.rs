@@ -12,10 +12,8 @@ fn node() -> Node {
 
 /// What the node tells far peers; `None`, said aloud, where there is no network.
 fn card_of(node: &Node) -> Option<Card> {
-    let provider = Some("tcp".to_owned());
-    let plan = Plan {
-        provider,
-        near: true,
+    let plan = NetworkPlan {
+        transport: crate::api::config::Transport::Ofi { provider: Some("tcp".to_owned()) },
         strategy: None,
         pin_bytes: None,
         silence: None,

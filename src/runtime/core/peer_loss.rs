@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use engine::Rank;
+use engine::{Rank, Transport as _};
 
 use super::{Engine, GRACE, LOOK, LOSSES, NodeCore};
 use crate::base::lock::lock;
 use crate::job::bootstrap::Notice;
+use crate::transport::contract::NodeTransport as _;
 
 impl NodeCore {
     /// Does what the watching thread asked for. Whether that may have ended what somebody waits for.
@@ -47,7 +48,7 @@ impl NodeCore {
         } else {
             engine.lose(rank)
         }
-        engine.transport().keep_watch();
+        self.keep_watch(engine);
     }
 
     /// Tells the engine of peers that the network has lost.
@@ -57,8 +58,23 @@ impl NodeCore {
             tracing::info!(peer = rank, "the network has lost the peer");
             self.peers.lose(rank);
             self.lose_in(engine, rank);
-            engine.transport().suspect_host_of(rank);
+            self.suspect_host_of(engine, rank);
             self.peers.forget(rank);
+        }
+    }
+
+    /// Sees to it that the one is heard from whom this process watches for all others.
+    pub(crate) fn keep_watch(&self, engine: &mut Engine) {
+        if let Some(rank) = self.peers.to_watch() {
+            engine.transport().watch(rank);
+        }
+    }
+
+    /// The network has lost a peer: unless that has left, its whole host may be gone, and it is for this
+    /// process to find out.
+    fn suspect_host_of(&self, engine: &mut Engine, lost: Rank) {
+        if !engine.transport().has_left(lost) {
+            self.peers.to_suspect(lost).into_iter().for_each(|rank| engine.transport().suspect(rank));
         }
     }
 

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use super::{Engine, GRACE, LOSSES, NodeCore, Progress};
 use crate::runtime::progress_thread::Asleep;
 use crate::runtime::wait_policy::{Next, WaitPolicy};
+use crate::transport::contract::{NodeTransport as _, Rest};
 use crate::transport::net_wakeup::Waiting;
-use crate::transport::shm::transport::Cold;
 
 /// No sleep is longer, whatever is waited for: what a hostile peer hides from the doorbell is found then.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
@@ -177,19 +177,18 @@ impl NodeCore {
         let _asleep = Asleep::new(&self.sleepers);
         let ticket = self.bell.announce();
         let next_deadline = self.expire(now, !taken);
-        let cold = self.engine().transport().prepare_sleep();
+        let rest = self.engine().transport().prepare_sleep();
         let (notices, at_most) = match self.notices.load(Ordering::Acquire) {
             LOSSES if !self.losses_are_due(now) => (false, at_most.min(GRACE / 4)),
             notices => (notices != 0, at_most),
         };
-        let work = cold == Cold::Work || notices;
+        let work = rest == Rest::Poll || notices;
         // Work that another thread is at is no reason to stay awake; but it may leave without doing all of
         // it.
-        let at_most = match cold {
+        let at_most = match rest {
             _ if work && !taken => return None,
-            Cold::Work | Cold::Blocked => at_most.min(NAP),
-            Cold::Quiet if work => at_most.min(NAP),
-            Cold::Quiet => at_most.min(next_deadline),
+            Rest::Sleep if !work => at_most.min(next_deadline),
+            _ => at_most.min(NAP),
         };
         let result = done();
         match self.net_wakeup.get() {

@@ -260,9 +260,8 @@ impl NetEndpoint {
         Ok(())
     }
 
-    /// CachesRegistrations `len` bytes of this process's space from `addr` on, for peers to read and write.
-    /// Returns the key.
-    pub(super) fn register(&mut self, addr: u64, len: u64) -> Result<(Region, u64), RegisterError> {
+    /// Registers `len` bytes of this process's space from `addr` on, for peers to read and write.
+    pub(super) fn register(&mut self, addr: u64, len: u64) -> Result<Region, RegisterError> {
         if !self.description.mr_mode.allocated {
             vm::fault_safe_copy::make_present(addr, len).map_err(|_| RegisterError::Fault)?;
         }
@@ -271,13 +270,13 @@ impl NetEndpoint {
         unsafe { self.register_there(addr, len) }
     }
 
-    /// CachesRegistrations a part of a mapping, for peers to read and write: it stays until the endpoint is
-    /// closed. Returns the key.
+    /// Registers a part of a mapping, for peers to read and write: it stays until the endpoint is
+    /// closed.
     pub(super) fn register_mapped(
         &mut self,
         memory: &SharedMemory,
         part: Range<u64>,
-    ) -> Result<(Region, u64), RegisterError> {
+    ) -> Result<Region, RegisterError> {
         if part.start > part.end || part.end > memory.len() {
             return Err(RegisterError::Fault);
         }
@@ -291,11 +290,11 @@ impl NetEndpoint {
         Ok(registered)
     }
 
-    /// CachesRegistrations memory that is there. Returns the key.
+    /// Registers memory that is there.
     ///
     /// # Safety
     /// It is there until the registration or the endpoint is closed.
-    unsafe fn register_there(&mut self, addr: u64, len: u64) -> Result<(Region, u64), RegisterError> {
+    unsafe fn register_there(&mut self, addr: u64, len: u64) -> Result<Region, RegisterError> {
         #[cfg(test)]
         if self.script.refuse_regions {
             return Err(RegisterError::Limit);
@@ -308,10 +307,7 @@ impl NetEndpoint {
             // by what joining a job means (`Node::open` says so), as they may by cross-memory attach.
             let region = unsafe { endpoint.register(start, len as usize, Access::ALL, key) };
             match region {
-                Ok(region) => {
-                    let fabric::Key::Plain(key) = region.key else { return Err(RegisterError::Limit) };
-                    return Ok((region, key));
-                }
+                Ok(region) => return Ok(region),
                 Err(Error::Call { errno: Errno::ENOKEY, .. }) => {}
                 Err(Error::Call { errno: Errno::EFAULT | Errno::EINVAL, .. }) => {
                     return Err(RegisterError::Fault);

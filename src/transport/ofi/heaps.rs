@@ -19,7 +19,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use engine::{
-    Counters, Direction, Key, KeyedPiece, Mechanism, MemId, OpId, Operation, Piece, Place, Rank, Submit, Why,
+    Direction, Key, KeyedPiece, Mechanism, MemId, OpId, Operation, Piece, Place, Rank, Submit, Why,
 };
 
 use super::pending_requests::{Answer, Known, Reach, Wanted};
@@ -56,16 +56,6 @@ impl OfiTransport {
         };
         self.keyed = keyed;
         submit
-    }
-
-    /// Bytes of copies by key that the provider has taken and not yet carried; small copies are not counted.
-    pub(crate) fn bytes_on_the_way(&self) -> u64 {
-        self.copies.bytes_on_the_way()
-    }
-
-    /// Operations that the engine does not count.
-    pub(crate) fn counters(&self) -> &Counters {
-        &self.counters
     }
 
     /// Fills `keyed` with these pieces. `None`: they do not go by a heap's key.
@@ -187,7 +177,7 @@ impl OfiTransport {
             (true, _) => {
                 if link.heaps.given.is_none() {
                     let registered = self.endpoint.register_mapped(heap, 0..heap.len());
-                    link.heaps.given = registered.map(|(region, key)| (region.id, key)).ok();
+                    link.heaps.given = registered.map(|region| (region.id, region.key)).ok();
                 }
                 link.heaps.given?.1
             }

@@ -44,11 +44,6 @@ impl OfiTransport {
         }
     }
 
-    /// Has the next poll do that.
-    pub(crate) fn look_at_clock_soon(&mut self) {
-        self.looks_left = 0;
-    }
-
     fn heartbeat(&mut self) {
         let listened = std::mem::take(&mut self.listened);
         let (mut quiet, mut silent, mut doubted) = (Vec::new(), Vec::new(), Vec::new());
@@ -92,33 +87,11 @@ impl OfiTransport {
         }
     }
 
-    /// Makes a link to a peer if there is none, so that it is found out when it is gone.
-    pub(crate) fn watch(&mut self, rank: Rank) {
-        if !self.links.has(rank) && self.link(rank).is_ok() {
-            self.ping(rank);
-        }
-    }
-
-    /// Whether a peer that is gone has said so itself.
-    pub(crate) fn has_left(&self, rank: Rank) -> bool {
-        self.left.contains(&rank)
-    }
-
-    /// Somebody found a process of the peer's host dead: finds out about this one.
-    pub(crate) fn suspect(&mut self, rank: Rank) {
+    /// Finds out whether the peer is there: somebody has lost it, or found a process of its host dead.
+    pub(super) fn find_out(&mut self, rank: Rank) {
         if let Ok(link) = self.link(rank) {
             link.doubts = DOUBTS;
             self.ping(rank);
-        }
-    }
-
-    /// Somebody says that a peer is gone. Who has a link to it finds out; who has not has nothing to say
-    /// against it.
-    pub(crate) fn believe_gone(&mut self, rank: Rank) {
-        if self.links.has(rank) {
-            self.suspect(rank);
-        } else {
-            self.lose(rank);
         }
     }
 }

@@ -9,18 +9,14 @@ use super::endpoint::Kept;
 use super::envelope::{BARE_BYTES, Envelope, Kind};
 use super::link::Parted;
 use super::pending_requests::Wanted;
-use super::token::{Party, TOKEN_BYTES, Token};
+use super::token::{TOKEN_BYTES, Token};
 use super::transport::OfiTransport;
+use crate::transport::contract::Party;
 
 /// How often a peer that is gone here, and still talks, is told so.
 const REMINDER: Duration = Duration::from_millis(200);
 
 impl OfiTransport {
-    /// The peers that this transport has found to be gone since the last call, for [`engine::Node::lose`].
-    pub(crate) fn take_lost(&mut self) -> Vec<Rank> {
-        std::mem::take(&mut self.lost)
-    }
-
     /// A peer is found to be gone.
     #[cold]
     pub(super) fn lose(&mut self, rank: Rank) {
@@ -55,14 +51,6 @@ impl OfiTransport {
             self.say_bye(rank);
         }
         self.part_with(rank);
-    }
-
-    /// Tells a peer that this process leaves, if they have ever talked: nothing is to be sent to it after
-    /// that.
-    pub(crate) fn take_leave(&mut self, rank: Rank) {
-        if self.links.has(rank) && !self.gone.contains(&rank) {
-            self.say_bye(rank);
-        }
     }
 
     pub(super) fn say_bye(&mut self, rank: Rank) {

@@ -14,7 +14,6 @@
 //! the strategies that register are for programs that keep mapped what they let peers know of.
 
 use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
 
 use engine::registration::{Keep, Order, Quota, Settings, Strategy};
 use engine::span::BucketSize;
@@ -23,6 +22,7 @@ use fabric::{Description, Endpoint, Errno, Fabric, Hints, MrMode, Options, Origi
 use crate::base::debug_is_display::debug_is_display;
 use crate::job::bootstrap::Listen;
 use crate::job::bootstrap::addresses::{NO_PORT_LEFT, everywhere, within_host};
+use crate::transport::contract::Reach;
 use crate::transport::ofi::MESSAGE_BYTES;
 use crate::transport::ofi::endpoint::NetEndpoint;
 use crate::transport::ofi::provider_env;
@@ -138,34 +138,6 @@ fn of_ports(error: &fabric::Error) -> String {
         fabric::Error::Call { errno: Errno::EADDRINUSE, .. } => format!(" ({NO_PORT_LEFT})"),
         _ => String::new(),
     }
-}
-
-/// From where an endpoint is to be reached.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Reach {
-    /// From this host, and from no other where the provider can tell.
-    Host,
-    /// From other hosts, at this address, which may stand for all; or why there is none. A provider that has
-    /// interfaces of its own takes one of these where none has the address.
-    Network(Result<SocketAddr, String>),
-    /// At this address of the host's only.
-    Interface(SocketAddr),
-}
-
-/// How a node uses the network, when it comes to that.
-#[derive(Clone, Debug)]
-pub(crate) struct Plan {
-    /// The provider that is asked for.
-    pub(crate) provider: Option<String>,
-    /// Whether peers of this host are reached by shared memory, where they can be.
-    pub(crate) near: bool,
-    pub(crate) strategy: Option<Strategy>,
-    pub(crate) pin_bytes: Option<u64>,
-    pub(crate) silence: Option<Duration>,
-    /// Whether the node may have a progress thread.
-    pub(crate) attends: bool,
-    /// Where the node listens, if it is of no job.
-    pub(crate) listen: Listen,
 }
 
 /// libfabric, as it is found here.
@@ -296,8 +268,8 @@ fn refuse_raw_keys(description: &Description) -> Result<(), NetworkError> {
     refuse_raw(&description.provider, description.mr_mode, description.key_bytes)
 }
 
-/// `fabric` hands out raw keys and maps them, in its tests: no provider that was at hand has any. But whoever
-/// is to map one needs all of it, and messages have 64 bits for a key.
+/// Whoever is to use a raw key needs all of it, and messages have 64 bits for a key. No provider that was at
+/// hand has any.
 fn refuse_raw(provider: &str, mr_mode: MrMode, key_bytes: usize) -> Result<(), NetworkError> {
     if mr_mode.raw {
         return Err(NetworkError::RawKeys { provider: provider.to_owned(), key_bytes });

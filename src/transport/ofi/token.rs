@@ -1,23 +1,16 @@
 //! What only the members of a job can put on a message.
 
-use engine::Rank;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use subtle::ConstantTimeEq;
+
+use crate::transport::contract::Party;
 
 /// Bytes of a token.
 pub(super) const TOKEN_BYTES: usize = 16;
 
 /// Keeps these tokens apart from whatever else the job's secret may vouch for.
 const PURPOSE: &[u8] = b"standpipe message token 1";
-
-/// A process of the job, as peers tell it from others that have had its rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Party {
-    pub(crate) rank: Rank,
-    /// How many processes had the rank before.
-    pub(crate) incarnation: u32,
-}
 
 /// What all messages of one process to another carry: half of an HMAC-SHA256, by the job's secret, over who
 /// sends and who receives. So it also keeps out what was meant for somebody else, or for a process that had

@@ -1,9 +1,7 @@
 //! The transport's state, and making links.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::SocketAddr;
 use std::ops::Range;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,7 +16,8 @@ use super::link::{Link, Links, Parted};
 use super::liveness_probe::listens_at;
 use super::pending_requests::PendingRequest;
 use super::rma_state::RmaOps;
-use super::token::{Party, Token};
+use super::token::Token;
+use crate::transport::contract::{Members, Party, Silence};
 use crate::transport::mr_invalidation::ChangeSource;
 use crate::transport::shm::OwnMemory;
 use crate::transport::shm::heap_pages::HeapState;
@@ -35,39 +34,6 @@ pub(super) const CLOCK_LOOKS: u32 = 1024;
 
 /// As how many of them any other poll counts.
 pub(super) const OTHER_POLL: u32 = 16;
-
-/// Finds the address of a peer's [`NetEndpoint`]: asked at the first word with it, with the engine held.
-pub(crate) type Find = Box<dyn Fn(Rank) -> Result<Box<[u8]>, OpError> + Send>;
-
-/// How long a peer may be silent before it is lost; `None`: as long as it likes. PendingRequest when its link
-/// is made.
-pub(crate) type Silence = Box<dyn Fn(Rank) -> Option<Duration> + Send>;
-
-/// The processes of a job, as this one is told.
-pub(crate) struct Members {
-    /// What only they know.
-    pub(crate) secret: Box<[u8]>,
-    /// This process.
-    pub(crate) own: Party,
-    /// By rank: how many processes had it before.
-    pub(crate) incarnations: Vec<u32>,
-    pub(crate) find: Find,
-}
-
-/// A process from outside the job, which has met this one.
-pub(crate) struct Outsider {
-    /// The address of its endpoint, and at which its process was met.
-    pub(crate) endpoint: Vec<u8>,
-    pub(crate) met: Option<SocketAddr>,
-    /// What only the two know.
-    pub(crate) secret: Box<[u8]>,
-    /// Whether this process has called it, and speaks first.
-    pub(crate) called: bool,
-    /// What it calls this process.
-    pub(crate) place: Rank,
-    /// How long it may be silent before it is lost.
-    pub(crate) silence: Option<Duration>,
-}
 
 /// What is registered for the engine.
 pub(super) struct Registered {
@@ -148,17 +114,6 @@ pub(crate) struct OfiTransport {
     pub(super) signalled: bool,
 }
 
-/// What a thread that waits may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rest {
-    /// Poll again.
-    Poll,
-    /// Sleep for a moment: nothing announces what is waited for.
-    Nap,
-    /// Sleep on the [descriptor](OfiTransport::wait_fd), which becomes readable when something happens.
-    Sleep,
-}
-
 impl OfiTransport {
     /// A transport over an open endpoint. `own` is this process's memory; a peer whose silence has no limit
     /// is lost when what is for it finds no room for as long as `send_timeout`.
@@ -207,58 +162,6 @@ impl OfiTransport {
             sending: 0,
             signalled: false,
         }
-    }
-
-    /// Messages that were dropped, as they bore no token of a member's.
-    pub(crate) fn strangers(&self) -> u64 {
-        self.strangers
-    }
-
-    /// Whether there is a link to a peer: it has been talked to, and is not gone.
-    #[inline(always)]
-    pub(crate) fn is_linked(&self, rank: Rank) -> bool {
-        self.links.get(rank).is_some()
-    }
-
-    /// The provider's name.
-    pub(crate) fn provider(&self) -> &str {
-        &self.endpoint.description().provider
-    }
-
-    /// The descriptor to sleep on, if the endpoint was opened for it and the provider has one. See
-    /// [`OfiTransport::rest`].
-    pub(crate) fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.endpoint.wait_fd()
-    }
-
-    /// What a thread may do that has nothing to do. To be asked after a poll that found nothing.
-    pub(crate) fn rest(&mut self) -> Rest {
-        self.look_at_clock();
-        if !(self.events.is_empty() && self.lost.is_empty()) {
-            return Rest::Poll;
-        }
-        let waits = !(self.ready.is_empty() && self.owing.is_empty() && self.stuck.is_empty());
-        if waits || self.endpoint.lacks_receives() {
-            return Rest::Nap;
-        }
-        if self.endpoint.try_wait() { Rest::Sleep } else { Rest::Poll }
-    }
-
-    /// Whether peers are found to be gone that nobody has been told of.
-    pub(crate) fn has_lost(&self) -> bool {
-        !self.lost.is_empty()
-    }
-
-    /// Whether peers have signalled by words of this process since this was asked last: who sleeps is to look
-    /// at them.
-    #[inline]
-    pub(crate) fn take_signalled(&mut self) -> bool {
-        std::mem::take(&mut self.signalled)
-    }
-
-    /// Whether all that was to be sent to peers that are there has left this process.
-    pub(crate) fn is_flushed(&self) -> bool {
-        self.sending == 0 && self.stuck.is_empty()
     }
 
     /// Lets the provider make progress, and takes in what has ended, until there is something for the engine:
@@ -332,8 +235,10 @@ impl OfiTransport {
         let (mut known, mut at) = (None, None);
         if rank != own.rank {
             let address = (self.members.find)(rank)?;
-            (known, at) =
-                (self.endpoint.add_peer(&address, None), listens_at(self.provider(), &address, None));
+            (known, at) = (
+                self.endpoint.add_peer(&address, None),
+                listens_at(&self.endpoint.description().provider, &address, None),
+            );
         }
         if known.is_none() && rank != own.rank {
             self.lose(rank);
@@ -343,25 +248,5 @@ impl OfiTransport {
         (link.silence_max, link.listens_at) = ((self.silence)(rank), at);
         self.links.insert(rank, link);
         Ok(())
-    }
-
-    /// Makes a link to a process from outside the job, by a number that none has had. The one of the two that
-    /// was called says nothing before it has heard from the other, which may not have come so far. `false`:
-    /// its address cannot be used.
-    pub(crate) fn meet(&mut self, rank: Rank, outsider: &Outsider) -> bool {
-        let Some(known) = self.endpoint.add_peer(&outsider.endpoint, outsider.met) else { return false };
-        let [caller, called] = [0, 1].map(|rank| Party { rank, incarnation: 0 });
-        let (own, peer) = if outsider.called { (caller, called) } else { (called, caller) };
-        let secret = &outsider.secret;
-        let (outward, inward) = (Token::new(secret, own, peer), Token::new(secret, peer, own));
-        let mut link = Link::new(Some(known), outsider.place, outward, inward);
-        link.silence_max = outsider.silence;
-        link.listens_at = listens_at(self.provider(), &outsider.endpoint, outsider.met);
-        link.held = !outsider.called;
-        self.links.insert(rank, link);
-        if outsider.called {
-            self.ping(rank);
-        }
-        true
     }
 }

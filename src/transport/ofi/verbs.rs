@@ -146,6 +146,19 @@ impl Transport for OfiTransport {
         self.abandon_copy(op);
     }
 
+    fn doubt(&mut self, peer: Rank) {
+        // Who has a link to it finds out; who has not has nothing to say against it.
+        if self.links.has(peer) {
+            self.find_out(peer);
+        } else {
+            self.lose(peer);
+        }
+    }
+
+    fn suspect(&mut self, peer: Rank) {
+        self.find_out(peer);
+    }
+
     fn disconnect(&mut self, peer: Rank) {
         self.give_up(peer);
     }
@@ -161,7 +174,7 @@ impl Transport for OfiTransport {
             None => self.memory.may_keep(offset, len).and_then(|()| self.endpoint.register(offset, len)),
         };
         match registered {
-            Ok((Region { id, desc, .. }, key)) => {
+            Ok(Region { id, desc, key, .. }) => {
                 self.regions.insert(reg, Registered { id, desc, held });
                 Registering::Done(Key(key))
             }

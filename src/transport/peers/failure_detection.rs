@@ -51,6 +51,12 @@ impl Peers {
         self.elsewhere.get().is_some()
     }
 
+    /// All peers on other hosts: ranks, and those from outside.
+    pub(crate) fn all_elsewhere(&self) -> Vec<Rank> {
+        let ranks = (0..self.own.size).filter(|rank| self.elsewhere(*rank).is_some());
+        ranks.chain(self.far_outsiders()).collect()
+    }
+
     /// All others on this host.
     pub(crate) fn others_here(&self) -> Vec<Rank> {
         let is_here = |rank: &Rank| *rank != self.own.rank && self.elsewhere(*rank).is_none();

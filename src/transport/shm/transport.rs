@@ -20,6 +20,7 @@ use super::control::{Control, PAYLOAD_MAX};
 use super::copy::{CopyError, copy_pieces, heap_fault};
 use super::own::{BOUNCE_BYTES, OwnMemory};
 use super::pair::{Found, Pair, Warmth};
+use crate::transport::contract::Rest;
 use crate::transport::peers::{Near, Peer, Peers};
 
 /// Rings polled directly, at most: more would make every poll slow.
@@ -38,17 +39,6 @@ const SEND_WITHIN: Duration = Duration::from_secs(2);
 
 /// Messages of hot senders before those that rang are looked at.
 const RUN_MAX: u32 = 64;
-
-/// What there is to do when everything has turned cold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cold {
-    /// Messages wait: poll again.
-    Work,
-    /// Requests wait until their sender has consumed replies; nothing will ring when it has.
-    Blocked,
-    /// Nothing: whatever comes rings the bell.
-    Quiet,
-}
 
 /// Message rings, mapped heaps and cross-memory attach, as the engine's transport.
 pub(crate) struct ShmTransport {
@@ -96,7 +86,7 @@ impl ShmTransport {
 
     /// Turns every hot ring cold, so that whatever comes from now on rings the bell, and says what is there
     /// already.
-    pub(crate) fn prepare_sleep(&mut self) -> Cold {
+    pub(crate) fn turn_cold(&mut self) -> Rest {
         self.take_rung();
         self.retry_unheard();
         if !self.hot.is_empty() {
@@ -111,15 +101,16 @@ impl ShmTransport {
             self.turn = 0;
         }
         // Nothing rings when the time comes of one that could not be connected to: no sleep is long.
-        let mut found = if self.due_unheard().is_none() { Cold::Quiet } else { Cold::Blocked };
+        let mut found = if self.due_unheard().is_none() { Rest::Sleep } else { Rest::Nap };
         for rank in &self.warm {
             let Some(pair) = &mut self.pairs[*rank as usize] else { continue };
             pair.streak = 0;
             if pair.asking.ready() || (pair.answering.ready() && pair.answering.room(PAYLOAD_MAX)) {
-                return Cold::Work;
+                return Rest::Poll;
             }
             if pair.answering.ready() {
-                found = Cold::Blocked;
+                // Requests wait until their sender has consumed replies; nothing will ring when it has.
+                found = Rest::Nap;
             }
         }
         found
@@ -188,7 +179,7 @@ impl ShmTransport {
 
     /// Waits a moment for a message, `looks` short looks at most.
     #[inline(always)]
-    pub(crate) fn spin_for_message(&mut self, looks: u32) {
+    pub(crate) fn spin(&mut self, looks: u32) {
         for _ in 0..looks {
             // Once between looks: without it they take the line away from whoever is writing it.
             std::hint::spin_loop();

@@ -2,7 +2,7 @@
 #![allow(dead_code)]
 
 use fabric::{
-    Access, Completion, Desc, Endpoint, Error, Fabric, Hints, Key, Local, Op, Options, Peer, Post, Provider,
+    Access, Completion, Desc, Endpoint, Error, Fabric, Hints, Local, Op, Options, Peer, Post, Provider,
     Region, Remote,
 };
 use std::time::{Duration, Instant};
@@ -161,10 +161,7 @@ impl Memory {
     }
 
     pub(crate) fn key(&self) -> u64 {
-        match self.region.as_ref().expect("registered").key {
-            Key::Plain(key) => key,
-            Key::Raw { .. } => panic!("no provider here has raw keys"),
-        }
+        self.region.as_ref().expect("registered").key
     }
 
     pub(crate) fn fill(&self, mut byte: impl FnMut(usize) -> u8) {
@@ -183,14 +180,5 @@ impl Memory {
     pub(crate) fn bytes(&self) -> Vec<u8> {
         // SAFETY: inside the leaked memory; volatile, as a peer may write it.
         (0..self.len).map(|at| unsafe { self.bytes.add(at).read_volatile() }).collect()
-    }
-
-    pub(crate) fn word(&self) -> u64 {
-        u64::from_le_bytes(self.bytes()[..8].try_into().expect("8 bytes"))
-    }
-
-    pub(crate) fn set_word(&self, word: u64) {
-        let bytes = word.to_le_bytes();
-        self.fill(|at| bytes[at % 8]);
     }
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use syn::{ImplItem, Item, TraitItem, Type};
 
 /// Traits, and the types that decorate others of that trait.
-const DECORATORS: &[(&str, &str)] = &[("Transport", "Router")];
+const DECORATORS: &[(&str, &str)] = &[("Transport", "Router"), ("Transport", "Network")];
 
 /// Each method of a trait that a decorator does not have.
 pub(crate) fn check(trees: &[Tree]) -> Vec<Finding> {

@@ -8,9 +8,9 @@ use engine::{Direction, Inbox, OpId, Piece, Place};
 use fabric::Provider;
 
 use super::cluster::{LIMIT, OfiCluster, Setting, audit_places, providers};
+use crate::transport::contract::{NodeTransport as _, Rest};
 use crate::transport::ofi::buffers::Size;
 use crate::transport::ofi::link::{DIRECT, PARTS};
-use crate::transport::ofi::transport::Rest;
 
 /// No burst takes longer.
 const SOON: Duration = Duration::from_secs(20);
@@ -112,7 +112,7 @@ fn buffers_that_could_not_wait_for_messages_do_when_the_provider_takes_them() {
             step(cluster);
             assert!(begun.elapsed() < SOON, "no message comes");
         }
-        assert_eq!(cluster.transport(1).rest(), Rest::Nap, "nothing would wake it");
+        assert_eq!(cluster.transport(1).prepare_sleep(), Rest::Nap, "nothing would wake it");
         cluster.transport(1).endpoint.script.refuse_receives = false;
         while cluster.transport(1).endpoint.lacks_receives() {
             cluster.transport(1).look_at_clock();

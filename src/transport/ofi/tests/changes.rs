@@ -16,14 +16,7 @@ use crate::transport::mr_invalidation::tests::changes::BREAK;
 use crate::transport::mr_invalidation::tests::removals;
 use crate::transport::mr_invalidation::tests::rows::{Ends, all_hold};
 use crate::transport::mr_invalidation::tests::{alone, in_a_process_of_its_own};
-use crate::transport::mr_invalidation::{CachesRegistrations, ChangeSource, apply_changes};
-use crate::transport::ofi::transport::OfiTransport;
-
-impl CachesRegistrations for OfiTransport {
-    fn memory(&mut self) -> Option<&mut ChangeSource> {
-        Some(&mut self.memory)
-    }
-}
+use crate::transport::mr_invalidation::{ChangeSource, apply_changes};
 
 /// Where one rank writes what it tells the other.
 static FLAGS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];

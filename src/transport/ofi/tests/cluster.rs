@@ -13,13 +13,13 @@ use vm::fault_safe_copy::CheckedCopy;
 use crate::api::config::Config;
 use crate::api::open::Seat;
 use crate::job::bootstrap::Broker;
+use crate::transport::contract::{Members, NodeTransport as _, Party};
 use crate::transport::ofi::buffers::Size;
 use crate::transport::ofi::endpoint::NetEndpoint;
 use crate::transport::ofi::envelope::Kind;
 use crate::transport::ofi::link::PARTS;
 use crate::transport::ofi::rma_state::Part;
-use crate::transport::ofi::token::Party;
-use crate::transport::ofi::transport::{Members, OfiTransport};
+use crate::transport::ofi::transport::OfiTransport;
 use crate::transport::shm::OwnMemory;
 use crate::transport::tests::{Memory, NOWHERE, read_only};
 
@@ -271,7 +271,7 @@ impl Cluster for OfiCluster {
     fn counters(&mut self, rank: Rank) -> Counters {
         let node = self.node(rank);
         let mut counters = node.counters().clone();
-        counters.merge(node.transport().counters());
+        counters.merge(&node.transport().counters);
         counters
     }
 }

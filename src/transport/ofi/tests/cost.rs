@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use conformance::cluster::HANDLERS;
 use engine::{Direction, Inbox, MemId, OpId, Outcome, Piece, Place, Rank};
-use fabric::{Access, Desc, Endpoint, Key, Local, Look, Options, Prepared, Provider, Remote};
+use fabric::{Access, Desc, Endpoint, Local, Look, Options, Prepared, Provider, Remote};
 
 use vm::fault_safe_copy::CheckedCopy;
 
@@ -22,6 +22,7 @@ use super::suite::firehose;
 use crate::api::config::Config;
 use crate::api::open::Seat;
 use crate::runtime::core::Engine;
+use crate::transport::list::Network;
 use crate::transport::net_wakeup::NetWakeup;
 use crate::transport::ofi::endpoint::NetEndpoint;
 use crate::transport::ofi::transport::OfiTransport;
@@ -73,9 +74,8 @@ fn bare_hits(provider: &Provider, direction: Direction) -> u32 {
     let [near, far] = [0; 2].map(|_| Box::leak(Box::new([0_u8; 4096])).as_mut_ptr());
     // SAFETY: the memory is leaked, and reached by the provider only.
     let region = unsafe { other.register(far, 4096, Access::ALL, 77) }.expect("it is there");
-    let Key::Plain(key) = region.key else { panic!("such providers are refused") };
     let peer = own.add_peer(other.address()).expect("it is the same provider's");
-    let to = Remote { peer, addr: region.remote_addr, key };
+    let to = Remote { peer, addr: region.remote_addr, key: region.key };
     // SAFETY: the memory is leaked, and reached by the provider only; those of one machine want none of it
     // registered.
     let which = unsafe { own.prepare(Local { addr: near, len: 4096, desc: Desc::NONE }, 5) };
@@ -130,7 +130,7 @@ fn shipped(endpoint: NetEndpoint, peer: &[u8]) -> (Engine, Box<[u8]>, Seat) {
     let mut engine = Engine::new(0, 2, HANDLERS, Router::near(shm));
     let ofi = OfiTransport::new(endpoint, members(0, all), own(), LIMIT);
     let net_wakeup = Arc::new(NetWakeup::new(None).expect("a descriptor"));
-    engine.transport().set_network(ofi, Arc::clone(peers), net_wakeup);
+    engine.transport().set_network(Network::Ofi(ofi), Arc::clone(peers), net_wakeup);
     engine.register_by(firehose(1024, 1024), peers.own().places);
     (engine, vec![0; 2 << 12].into_boxed_slice(), seat)
 }

@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::cluster::{LIMIT, OfiCluster, Setting, providers};
 use super::suite::firehose;
-use crate::transport::ofi::transport::Rest;
+use crate::transport::contract::{NodeTransport as _, Rest};
 
 pub(super) const LEN: usize = 200_000;
 pub(super) const BOTH: [Direction; 2] = [Direction::Put, Direction::Get];
@@ -407,7 +407,7 @@ fn who_sleeps_is_woken_by_a_message() {
         let start = Instant::now();
         while {
             let idle = cluster.transport(1).poll(&mut inbox).is_none();
-            !(idle && cluster.transport(1).rest() == Rest::Sleep)
+            !(idle && cluster.transport(1).prepare_sleep() == Rest::Sleep)
         } {
             if start.elapsed() > Duration::from_secs(5) {
                 return testbed::skip("this provider never lets anybody sleep");
@@ -430,8 +430,8 @@ fn who_sleeps_is_woken_by_a_message() {
 fn is_kept_awake(cluster: &mut OfiCluster) -> bool {
     let (since, mut inbox) = (Instant::now(), Inbox::default());
     loop {
-        let idle =
-            cluster.transport(0).poll(&mut inbox).is_none() && cluster.transport(0).rest() == Rest::Sleep;
+        let idle = cluster.transport(0).poll(&mut inbox).is_none()
+            && cluster.transport(0).prepare_sleep() == Rest::Sleep;
         let fd = cluster.transport(0).wait_fd().expect("the endpoint was opened for it");
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
         let ready = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&at_once)).expect("a descriptor");

@@ -222,8 +222,8 @@ fn a_write_by_an_old_key_never_reaches_the_process_that_comes_after() {
         let base = memory.memory().base_addr();
         let open = || NetEndpoint::open(&provider, false).expect("the provider was offered");
         let register = |endpoint: &mut NetEndpoint| {
-            let (region, key) = endpoint.register(base, 4096).expect("it is there");
-            (region.remote_addr, key)
+            let region = endpoint.register(base, 4096).expect("it is there");
+            (region.remote_addr, region.key)
         };
         let holds = |byte: u8| {
             let mut found = [0; 64];

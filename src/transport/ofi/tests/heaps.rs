@@ -53,7 +53,7 @@ fn outcome(cluster: &mut OfiCluster, polled: bool, id: OpId) -> Outcome {
 
 /// Puts of rank 0's that went by the key of a heap.
 fn by_key(cluster: &mut OfiCluster) -> Tally {
-    cluster.transport(0).counters().get(Operation::Put, Mechanism::Registered)
+    cluster.transport(0).counters.get(Operation::Put, Mechanism::Registered)
 }
 
 fn filled(cluster: &mut OfiCluster, rank: Rank, len: usize, byte: u8) -> Place {

@@ -6,10 +6,11 @@ use proptest::prelude::*;
 
 use super::cluster::{LIMIT, OfiCluster, SECRET, Setting, providers};
 use crate::base::limits::{ANSWERS, CREDITS};
+use crate::transport::contract::Party;
 use crate::transport::ofi::buffers::{PAYLOAD_MAX, Purpose, Size};
 use crate::transport::ofi::endpoint::{Ended, NetEndpoint};
 use crate::transport::ofi::envelope::{Envelope, HEAD_BYTES, Kind};
-use crate::transport::ofi::token::{Party, Token};
+use crate::transport::ofi::token::Token;
 use crate::transport::ofi::transport::OfiTransport;
 
 fn setting(provider: &Provider) -> Setting<'_> {
@@ -63,7 +64,7 @@ fn cut_off(provider: &Provider, messages: &[Envelope]) -> (bool, usize) {
             other => panic!("{other:?}"),
         }
     }
-    assert_eq!(transport.strangers(), 0, "it has the right token");
+    assert_eq!(transport.strangers, 0, "it has the right token");
     (false, handed_on)
 }
 
@@ -87,7 +88,7 @@ fn what_bears_no_members_token_is_dropped_and_counted() {
     ];
     for (count, envelope) in bad.iter().enumerate() {
         arrive(transport, &envelope.encode(), HEAD_BYTES);
-        assert_eq!(transport.strangers(), count as u64 + 1, "{envelope:?}");
+        assert_eq!(transport.strangers, count as u64 + 1, "{envelope:?}");
     }
     assert!(transport.links.ranks().next().is_none(), "nothing is kept for strangers");
     assert_eq!(transport.poll(&mut Inbox::default()), None);
@@ -105,7 +106,7 @@ fn a_stranger_with_an_endpoint_disturbs_nobody() {
         let start = std::time::Instant::now();
         // More than there are buffers, some longer than any message.
         let mut sent = 0;
-        while cluster.transport(0).strangers() < 200 {
+        while cluster.transport(0).strangers < 200 {
             assert!(start.elapsed() < LIMIT, "its messages do not arrive");
             let buffer = stranger.take(Size::Message).expect("there is memory");
             stranger.buffers.put(&buffer, 0, &[sent as u8; 100]);

@@ -17,6 +17,7 @@ use super::cluster::{LIMIT, members, providers};
 use super::suite::firehose;
 use crate::api::config::Config;
 use crate::api::open::Seat;
+use crate::transport::contract::NodeTransport as _;
 use crate::transport::ofi::endpoint::NetEndpoint;
 use crate::transport::ofi::transport::OfiTransport;
 use crate::transport::shm::OwnMemory;

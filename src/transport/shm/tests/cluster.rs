@@ -48,7 +48,7 @@ pub(super) struct Counted {
 impl Counted {
     /// As a thread does that is about to sleep.
     pub(super) fn prepare_sleep(&mut self) {
-        self.shm.prepare_sleep();
+        self.shm.turn_cold();
     }
 }
 
@@ -66,7 +66,7 @@ impl Transport for Counted {
     fn poll(&mut self, inbox: &mut Inbox) -> Option<Event> {
         self.shm.poll(inbox).or_else(|| {
             // As a thread does that waits.
-            self.shm.spin_for_message(2);
+            self.shm.spin(2);
             self.shm.poll(inbox)
         })
     }
