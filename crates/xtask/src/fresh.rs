@@ -162,4 +162,17 @@ mod tests {
         assert_eq!(first_commands(readme), ["cargo run", "cargo test"]);
         assert_eq!(first_commands("# Name\n"), [""; 0]);
     }
+
+    #[test]
+    fn cargo_knows_which_program_the_first_command_runs() {
+        let metadata = run("cargo metadata --no-deps --format-version 1").output().expect("Cargo");
+        let metadata: serde_json::Value = serde_json::from_str(&metadata).expect("JSON");
+        let list = |value: &serde_json::Value| value.as_array().expect("a list").clone();
+        let members = list(&metadata["workspace_default_members"]);
+        let packages = list(&metadata["packages"]);
+        let default = packages.iter().filter(|package| members.contains(&package["id"]));
+        let runs: Vec<_> =
+            default.filter_map(|package| package["default_run"].as_str().map(str::to_owned)).collect();
+        assert_eq!(runs, ["standpipe"], "`cargo run` wants to know which of several programs");
+    }
 }
