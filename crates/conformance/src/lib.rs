@@ -10,12 +10,12 @@
 //! say. What a transport does not offer (one-sided copies, atomics, ranks that return) and what the platform
 //! does not have (inaccessible pages) is skipped aloud; everything else must hold.
 //!
-//! [`memory`] is the reference: a transport inside one thread, whose delays a seed decides.
+//! The simulator runs it for many seeds, and over transports that leave out all that one may
+//! (`sim/tests/conformance.rs`).
 #![forbid(unsafe_code)]
 
 mod bench;
 pub mod cluster;
-pub mod memory;
 
 mod cases {
     pub(crate) mod atomics;

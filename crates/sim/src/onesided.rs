@@ -1,7 +1,9 @@
 //! One-sided copies and atomics on their way: what is checked and moved when they arrive is in
 //! [`super::access`].
 
-use engine::{Atomic, Direction, Event as Told, Key, KeyedPiece, Nanos, OpError, OpId, Piece, Place, Rank};
+use engine::{
+    Atomic, Direction, Event as Told, Key, KeyedPiece, Nanos, OpError, OpId, Piece, Place, Rank, Submit,
+};
 
 use crate::causality::CausalHistory;
 use crate::flight::{Flight, Origin, Work};
@@ -119,6 +121,46 @@ impl World {
         let ready = self.spend(from, self.costs.send_overhead_ns);
         let at = self.send_off(index, ready, self.costs.card_ns(8));
         self.queue.push(at, Event::Land(index));
+    }
+
+    /// Copies by the initiator's own processor, at once.
+    pub(crate) fn copy_at_once(
+        &mut self,
+        rank: Rank,
+        peer: Rank,
+        direction: Direction,
+        pieces: &[Piece],
+    ) -> Submit {
+        if !self.is_as_met(rank, peer) {
+            return Submit::Failed(OpError::PeerLost { peer });
+        }
+        let keyed = |piece: &Piece| KeyedPiece { piece: *piece, key: Key(0), base: 0, local: None };
+        let pieces: Vec<KeyedPiece> = pieces.iter().filter(|piece| piece.len > 0).map(keyed).collect();
+        self.spend(rank, self.costs.copy_ns(pieces.iter().map(|keyed| keyed.piece.len).sum()));
+        let origin = self.origin(rank, peer);
+        match self.copy_all(&origin, peer, direction, &pieces, false) {
+            Ok(()) => Submit::Done(0),
+            Err(error) => Submit::Failed(error),
+        }
+    }
+
+    /// Changes a word by the initiator's own processor, at once.
+    pub(crate) fn atomic_at_once(&mut self, rank: Rank, peer: Rank, word: Place, atomic: Atomic) -> Submit {
+        if !self.is_as_met(rank, peer) {
+            return Submit::Failed(OpError::PeerLost { peer });
+        }
+        let Some(old) = self.process(peer).apply(word, atomic) else {
+            return Submit::Failed(OpError::Fault { peer, mem: word.mem, addr: word.offset, len: 8 });
+        };
+        let told = self.process(rank).heard.clone();
+        let heard = self.whisper(peer, word, told);
+        self.process_mut(rank).heard.merge(&heard);
+        Submit::Done(old)
+    }
+
+    /// Whether the peer runs, and is the process that this one has met.
+    fn is_as_met(&self, rank: Rank, peer: Rank) -> bool {
+        self.lived(peer, self.met(rank, peer), self.now)
     }
 
     /// Has the initiator's card send what takes it so long, once the initiator's processor is `ready`.

@@ -15,6 +15,12 @@ use crate::world::World;
 /// What a card reaches without a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reach {
+    /// Nothing: puts and gets go by message, and there are no atomics.
+    Nothing,
+    /// Words, by atomics: puts and gets go by message.
+    Words,
+    /// All of a peer's memory, by the initiator's processor and at once, as where peers share a host.
+    AtOnce,
     /// All of a peer's memory (Quadrics): nothing is ever registered.
     Everything,
     /// A peer's heap, which was registered when it was made. Private memory goes by key, or by message.
@@ -102,7 +108,11 @@ impl Transport for SimTransport {
 
     fn reaches(&mut self, _peer: Rank, pieces: &[Piece]) -> Result<(), Why> {
         let has_private = pieces.iter().any(|piece| piece.remote.mem == MemId::Space);
-        if self.reach == Reach::Everything || !has_private { Ok(()) } else { Err(Why::NotOffered) }
+        match self.reach {
+            Reach::AtOnce | Reach::Everything => Ok(()),
+            Reach::Heap | Reach::Stages if !has_private => Ok(()),
+            _ => Err(Why::NotOffered),
+        }
     }
 
     fn copy(&mut self, op: OpId, peer: Rank, direction: Direction, pieces: &[Piece]) -> Submit {
@@ -111,6 +121,9 @@ impl Transport for SimTransport {
             Direction::Get => Operation::Get,
         };
         self.counters.add(operation, Mechanism::Mapped, pieces.iter().map(|piece| piece.len).sum());
+        if self.reach == Reach::AtOnce {
+            return self.world.borrow_mut().copy_at_once(self.rank, peer, direction, pieces);
+        }
         self.world.borrow_mut().start_copy(op, self.rank, peer, direction, pieces);
         Submit::Pending
     }
@@ -146,8 +159,14 @@ impl Transport for SimTransport {
     }
 
     fn atomic(&mut self, op: OpId, peer: Rank, word: Place, atomic: Atomic) -> Submit {
-        self.world.borrow_mut().start_atomic(op, self.rank, peer, word, atomic);
-        Submit::Pending
+        match self.reach {
+            Reach::Nothing => Submit::Unreachable(Why::NotOffered),
+            Reach::AtOnce => self.world.borrow_mut().atomic_at_once(self.rank, peer, word, atomic),
+            _ => {
+                self.world.borrow_mut().start_atomic(op, self.rank, peer, word, atomic);
+                Submit::Pending
+            }
+        }
     }
 
     fn register(&mut self, reg: RegId, offset: u64, len: u64) -> Registering {

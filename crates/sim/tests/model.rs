@@ -4,15 +4,17 @@
 //! first. An operation is applied to the arrays when it starts, which is right because nobody else touches
 //! its memory.
 
-extern crate standpipe_conformance as conformance;
+mod polled;
 
 use std::ops::Range;
 
 use conformance::Cluster;
-use conformance::memory::{MemoryCluster, OneSided, Settings};
-use engine::node::Polled;
+use engine::node::Polled as Moved;
 use engine::{Atomic, Direction, Inbox, MemId, OpId, Piece, Place, Rank};
 use proptest::prelude::*;
+use sim::{Costs, Reach};
+
+use polled::Polled;
 
 const RANKS: u32 = 3;
 const MEMORIES: [MemId; 2] = [MemId::Space, MemId::Heap];
@@ -77,7 +79,7 @@ enum Use {
 }
 
 struct Model {
-    cluster: MemoryCluster,
+    cluster: Polled,
     base: Vec<[Place; 2]>,
     bytes: Vec<[Vec<u8>; 2]>,
     used: Vec<(Rank, usize, Range<u64>, Use)>,
@@ -86,8 +88,8 @@ struct Model {
 }
 
 impl Model {
-    fn new(settings: Settings) -> Model {
-        let mut cluster = MemoryCluster::new(RANKS, settings);
+    fn new(costs: Costs, reach: Reach, seed: u64) -> Model {
+        let mut cluster = Polled::new(RANKS, costs, reach, "delay,reorder", seed);
         let (mut base, mut bytes) = (Vec::new(), Vec::new());
         for rank in 0..RANKS {
             let places = [cluster.private(rank, BYTES as usize), cluster.heap(rank, BYTES as usize)];
@@ -195,7 +197,7 @@ impl Model {
     fn round(&mut self) {
         let mut inbox = Inbox::default();
         for rank in 0..RANKS {
-            while self.cluster.node(rank).poll(&mut inbox) != Polled::Idle {}
+            while self.cluster.node(rank).poll(&mut inbox) != Moved::Idle {}
         }
         self.cluster.step();
     }
@@ -230,6 +232,9 @@ impl Model {
     }
 }
 
+/// All that have atomics.
+const REACHES: [Reach; 5] = [Reach::Words, Reach::AtOnce, Reach::Everything, Reach::Heap, Reach::Stages];
+
 /// Without optimisation a history takes some ten milliseconds.
 const CASES: u32 = if cfg!(debug_assertions) { 100 } else { 2000 };
 
@@ -237,11 +242,10 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: CASES, ..ProptestConfig::default() })]
     #[test]
     fn histories_end_as_on_plain_arrays(
-        seed: u64, copies in 0usize..5, atomics in 1usize..4, lane_messages in 1usize..5,
-        payload_max in 64usize..3000, acts in proptest::collection::vec(act(), 1..60),
+        seed: u64, reach in 0usize..5, lane_messages in 1..5u32, payload_max_bytes in 64usize..3000, acts in proptest::collection::vec(act(), 1..60),
     ) {
-        let (copies, atomics) = (OneSided::ALL[copies], OneSided::ALL[atomics]);
-        let mut model = Model::new(Settings { seed, copies, atomics, lane_messages, payload_max });
+        let costs = Costs { lane_messages, payload_max_bytes, ..Costs::myrinet_gm_2003() };
+        let mut model = Model::new(costs, REACHES[reach], seed);
         for act in acts {
             model.act(act);
         }
