@@ -69,7 +69,7 @@ pub use counters::latency::{Latencies, Latency, Timed};
 pub use counters::stats::Stats;
 pub use engine::path;
 pub use engine::registration::Strategy;
-pub use engine::{AtomicOp, Mechanism, Operation, Rank, Rights, Tally, Why};
+pub use engine::{AtomicOp, Mechanism, Operation, PathReason, Rank, Rights, Tally};
 #[doc(hidden)]
 pub use job::bootstrap;
 pub use job::bootstrap::{Address, AddressError, Decline};

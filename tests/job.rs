@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use standpipe::{
-    DirectoryError, Error, GetPiece, GlobalPtr, Landed, Mechanism, Memory, Node, Operation, PutPiece, Rank,
-    Remote, Strided, Why,
+    DirectoryError, Error, GetPiece, GlobalPtr, Landed, Mechanism, Memory, Node, Operation, PathReason,
+    PutPiece, Rank, Remote, Strided,
 };
 use support::{Heard, LIMIT, Private, Random, config, heap_of, job_of, pattern, private_of, publish, role};
 
@@ -214,7 +214,7 @@ fn lists(node: &Node) {
     node.get_list(&mut pieces).expect("get");
     assert!(got == sources, "what was put comes back");
     let by_message = node.stats().get(Operation::Put, Mechanism::Message).count > 0;
-    let far = node.attach((node.rank() + 1) % node.size()) == Some(Err(Why::Network));
+    let far = node.attach((node.rank() + 1) % node.size()) == Some(Err(PathReason::Network));
     assert_eq!(by_message, far, "only over the network things go by message");
     node.barrier().expect("barrier");
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use standpipe::{GetPiece, Landed, Mechanism, Node, Operation, PutPiece, Rank, Remote, Why};
+use standpipe::{GetPiece, Landed, Mechanism, Node, Operation, PathReason, PutPiece, Rank, Remote};
 use support::{
     Heard, Private, Random, config, heap_of, itself, job_of, network, pattern, private_of, publish, role,
     said, say,
@@ -212,7 +212,7 @@ fn tell_stats(node: &Node) {
     {
         tell(rank, name, count(by));
     }
-    for why in [Why::NoRoom, Why::Network] {
+    for why in [PathReason::NoRoom, PathReason::Network] {
         tell(rank, why.name(), stats.why(why));
     }
 }

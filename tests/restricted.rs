@@ -16,8 +16,8 @@ use seccompiler::{
 };
 use standpipe::launch::{End, Launch, LaunchError};
 use standpipe::{
-    Error, GetPiece, Landed, Mechanism, Memory, Node, OpenError, Operation, ProgressThread, PutPiece, Rank,
-    Remote, Why,
+    Error, GetPiece, Landed, Mechanism, Memory, Node, OpenError, Operation, PathReason, ProgressThread,
+    PutPiece, Rank, Remote,
 };
 use support::{
     Heard, Private, config, heap_of, itself, job_of, look_up, pattern, private_of, publish, role, say,
@@ -201,7 +201,7 @@ fn child() {
 }
 
 /// The restriction of the rank's process; says why this process cannot attach to the other one then.
-fn restrict() -> Result<(), Why> {
+fn restrict() -> Result<(), PathReason> {
     let variable = |name| std::env::var(name).unwrap_or_default();
     let (restriction, whose, rank) = (variable(RESTRICTION), variable(WHOSE), variable("STANDPIPE_RANK"));
     let (mine, theirs) = (whose == "all" || whose == rank, whose != rank);
@@ -216,8 +216,8 @@ fn restrict() -> Result<(), Why> {
         _ => {}
     }
     match restriction.as_str() {
-        "EPERM" | "ENOSYS" if mine => Err(Why::CallForbidden),
-        "undumpable" if theirs => Err(Why::PtraceDenied),
+        "EPERM" | "ENOSYS" if mine => Err(PathReason::CallForbidden),
+        "undumpable" if theirs => Err(PathReason::PtraceDenied),
         _ => Ok(()),
     }
 }
@@ -357,7 +357,7 @@ fn asks(node: &Node, peer: Rank, landed: &AtomicU64) {
     }
 }
 
-fn check_stats(node: &Node, attach: Result<(), Why>) {
+fn check_stats(node: &Node, attach: Result<(), PathReason>) {
     let stats = node.stats();
     let count = |operation, mechanism| stats.get(operation, mechanism).count;
     let (by, not_by) = if attach.is_ok() {
@@ -369,9 +369,9 @@ fn check_stats(node: &Node, attach: Result<(), Why>) {
         assert!(count(operation, by) >= 3, "{stats:?}");
         assert_eq!(count(operation, not_by), 0, "{stats:?}");
     }
-    let reason = attach.err().unwrap_or(Why::PrivateReachable);
+    let reason = attach.err().unwrap_or(PathReason::PrivateReachable);
     assert!(stats.why(reason) >= 8, "{stats:?}");
-    let reasons = Why::ALL.into_iter().filter(|why| ![reason, Why::HeapMapped].contains(why));
+    let reasons = PathReason::ALL.into_iter().filter(|why| ![reason, PathReason::HeapMapped].contains(why));
     assert!(reasons.clone().all(|why| stats.why(why) == 0), "{stats:?}");
 }
 
@@ -402,7 +402,7 @@ fn later() {
         }
         assert!(got[2..] == pattern(3, BYTES)[2..], "the peer's private memory");
         node.put_bytes(there.plus(1), &[3]).expect("put");
-        assert_eq!(node.attach(1), Some(Err(Why::PtraceDenied)));
+        assert_eq!(node.attach(1), Some(Err(PathReason::PtraceDenied)));
     }
     node.barrier().expect("barrier");
 }

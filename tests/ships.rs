@@ -10,7 +10,9 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use standpipe::{GlobalPtr, Mechanism, Node, Operation, PutPiece, Remote, Signal, Stats, Strided, Why};
+use standpipe::{
+    GlobalPtr, Mechanism, Node, Operation, PathReason, PutPiece, Remote, Signal, Stats, Strided,
+};
 use support::{Heard, Private, config, heap_of, job_of, look_up, network, publish, role, say};
 use traced::Traced;
 
@@ -264,7 +266,7 @@ fn way(before: &Stats, after: &Stats) -> String {
 }
 
 fn reason(before: &Stats, after: &Stats) -> String {
-    joined(Why::ALL.iter().filter(|why| after.why(**why) > before.why(**why)).map(|why| why.name()))
+    joined(PathReason::ALL.iter().filter(|why| after.why(**why) > before.why(**why)).map(|why| why.name()))
 }
 
 fn joined<'a>(names: impl Iterator<Item = &'a str>) -> String {

@@ -7,7 +7,7 @@ use engine::node::{Kept, Memories, Polled, SmallPolled, Start, TeamId};
 use engine::wire::{Kind, Message};
 use engine::{
     Direction, Event, Header, Inbox, Lane, MemId, Node, OpError, OpId, Piece, Place, Rank, SendError, Submit,
-    Transport, Why,
+    Transport, PathReason,
 };
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
@@ -138,8 +138,8 @@ impl Transport for Peer {
         Ok(())
     }
 
-    fn reaches(&mut self, _: Rank, _: &[Piece]) -> Result<(), Why> {
-        if self.copies % 3 == 0 { Err(Why::NotOffered) } else { Ok(()) }
+    fn reaches(&mut self, _: Rank, _: &[Piece]) -> Result<(), PathReason> {
+        if self.copies % 3 == 0 { Err(PathReason::NotOffered) } else { Ok(()) }
     }
 
     fn copy(&mut self, _: OpId, peer: Rank, _: Direction, pieces: &[Piece]) -> Submit {

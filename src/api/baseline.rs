@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use engine::{MemId, OpError, Why};
+use engine::{MemId, OpError, PathReason};
 pub use vm::Blocks;
 use vm::Iov;
 pub use vm::baseline::{LockablePages, Mapped, bounce, futex_barrier, futex_ping_pong};
@@ -97,7 +97,7 @@ pub fn attach_get(
 
 /// A peer that shared memory reaches: the limits are those of memory.
 fn peer(node: &Node, rank: engine::Rank) -> Result<&Arc<Near>, Error> {
-    let far = OpError::Unsupported { peer: rank, why: Why::Network };
+    let far = OpError::Unsupported { peer: rank, why: PathReason::Network };
     node.core.peers.get(rank, None)?.near().ok_or(far.into())
 }
 

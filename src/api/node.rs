@@ -5,7 +5,7 @@ use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
 use engine::node::{BARRIER_KEEPER, RegistrationCounters};
-use engine::{Nanos, OpError, OpId, Rank, Why};
+use engine::{Nanos, OpError, OpId, PathReason, Rank};
 
 use crate::base::error::Error;
 use crate::base::lock::lock;
@@ -81,7 +81,7 @@ impl Node {
 
     /// How a peer's private memory is reached: `Ok` by cross-memory attach, `Err` with the reason by
     /// messages. `None` before the first contact.
-    pub fn attach(&self, peer: Rank) -> Option<Result<(), Why>> {
+    pub fn attach(&self, peer: Rank) -> Option<Result<(), PathReason>> {
         self.core.peers.known(peer).map(|peer| peer.attach())
     }
 

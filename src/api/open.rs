@@ -180,7 +180,8 @@ impl Node {
         let spin = config.spin.unwrap_or_else(|| default_spin(own.size, threaded && endpoint.is_none()));
         let attends = threaded || (endpoint.is_some() && config.progress == ProgressThread::Auto);
         let sleepers = Arc::new(AtomicU32::new(0));
-        let memory = OwnMemory::new(Arc::clone(peers.itself()), checked()?).with_stages(Arc::clone(&heap));
+        let memory =
+            OwnMemory::new(Arc::clone(peers.itself()), checked()?).with_bounce_buffers(Arc::clone(&heap));
         let shm = ShmTransport::new(Arc::clone(&peers), Arc::clone(&sleepers), !spin.is_zero(), memory);
         let plan = plan(&config);
         let parts = Parts {

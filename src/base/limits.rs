@@ -85,9 +85,9 @@ pub const LIMITS: [Limit; 19] = [
     limit("messages of a ring", RING_SLOTS),
     limit("chunks of a transfer", limits::WINDOW),
     limit("parts of a transfer by keys", limits::CHILDREN_MAX),
-    limit("relays of a transfer", limits::BOUNCES_MAX as usize),
-    limit("stages", BOUNCE_BUFFERS),
-    limit("stages of a peer, and collectives ahead of a member", limits::BOUNCE_BUFFERS_OF_PEER_MAX),
+    limit("bounce buffers of a transfer", limits::BOUNCES_MAX as usize),
+    limit("bounce buffers", BOUNCE_BUFFERS),
+    limit("bounce buffers of a peer, and collectives ahead of a member", limits::BOUNCE_BUFFERS_OF_PEER_MAX),
     limit("names that a rank keeps", ENTRIES as usize),
 ];
 

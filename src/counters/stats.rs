@@ -1,6 +1,6 @@
 //! What a node has done, to be looked at.
 
-use engine::{Counters, Mechanism, Operation, Tally, Why};
+use engine::{Counters, Mechanism, Operation, PathReason, Tally};
 
 /// Counts of a node's operations since it opened: by operation, by mechanism, and by the reason for the path
 /// taken.
@@ -28,7 +28,7 @@ impl Stats {
     }
 
     /// How many operations took their path for this reason.
-    pub fn why(&self, why: Why) -> u64 {
+    pub fn why(&self, why: PathReason) -> u64 {
         self.counters.why(why)
     }
 

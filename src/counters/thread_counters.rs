@@ -8,7 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use engine::{Counters, Mechanism, Operation, Tally, Why};
+use engine::{Counters, Mechanism, Operation, PathReason, Tally};
 
 /// The operations counted here: those that complete at the call.
 #[derive(Clone, Copy, Debug)]
@@ -53,15 +53,15 @@ impl FastOp {
     }
 }
 
-const KINDS: [(FastOp, Operation, Mechanism, Why); 8] = [
-    (FastOp::PutMapped, Operation::Put, Mechanism::Mapped, Why::HeapMapped),
-    (FastOp::GetMapped, Operation::Get, Mechanism::Mapped, Why::HeapMapped),
-    (FastOp::Put8Mapped, Operation::Put, Mechanism::Mapped, Why::HeapMapped),
-    (FastOp::Get8Mapped, Operation::Get, Mechanism::Mapped, Why::HeapMapped),
-    (FastOp::Atomic4Mapped, Operation::Atomic, Mechanism::Mapped, Why::HeapMapped),
-    (FastOp::Atomic8Mapped, Operation::Atomic, Mechanism::Mapped, Why::HeapMapped),
-    (FastOp::PutCma, Operation::Put, Mechanism::Cma, Why::PrivateReachable),
-    (FastOp::GetCma, Operation::Get, Mechanism::Cma, Why::PrivateReachable),
+const KINDS: [(FastOp, Operation, Mechanism, PathReason); 8] = [
+    (FastOp::PutMapped, Operation::Put, Mechanism::Mapped, PathReason::HeapMapped),
+    (FastOp::GetMapped, Operation::Get, Mechanism::Mapped, PathReason::HeapMapped),
+    (FastOp::Put8Mapped, Operation::Put, Mechanism::Mapped, PathReason::HeapMapped),
+    (FastOp::Get8Mapped, Operation::Get, Mechanism::Mapped, PathReason::HeapMapped),
+    (FastOp::Atomic4Mapped, Operation::Atomic, Mechanism::Mapped, PathReason::HeapMapped),
+    (FastOp::Atomic8Mapped, Operation::Atomic, Mechanism::Mapped, PathReason::HeapMapped),
+    (FastOp::PutCma, Operation::Put, Mechanism::Cma, PathReason::PrivateReachable),
+    (FastOp::GetCma, Operation::Get, Mechanism::Cma, PathReason::PrivateReachable),
 ];
 
 /// One thread's counts, on cache lines of their own.
@@ -253,7 +253,7 @@ mod tests {
         one.add_to(&mut counters);
         assert_eq!(counters.get(Operation::Put, Mechanism::Mapped), Tally { count: 4000, bytes: 32_000 });
         assert_eq!(counters.get(Operation::Get, Mechanism::Cma), Tally::default());
-        assert_eq!(counters.why(Why::HeapMapped), 4000);
+        assert_eq!(counters.why(PathReason::HeapMapped), 4000);
     }
 
     #[test]

@@ -426,12 +426,12 @@ impl NodeCore {
     /// Wakes whoever sleeps.
     fn wake_sleepers(&self) {
         self.bell.poke();
-        self.ring_alarm();
+        self.ring_wakeup();
     }
 
     /// Wakes who sleeps on the network, if there is one. The doorbell must have been rung before.
     #[inline]
-    pub(crate) fn ring_alarm(&self) {
+    pub(crate) fn ring_wakeup(&self) {
         if let Some(net_wakeup) = self.net_wakeup.get() {
             net_wakeup.ring();
         }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use engine::registration::{Settings, Strategy};
 use engine::{
     Atomic, Copied, Counters, Deregistering, Direction, Event, HEAD_WORDS, Header, Inbox, KeyedPiece, Lane,
-    Nanos, OpError, OpId, Piece, Place, Rank, RegId, Registering, SendError, Submit, Why,
+    Nanos, OpError, OpId, PathReason, Piece, Place, Rank, RegId, Registering, SendError, Submit,
 };
 
 #[cfg(all(test, debug_assertions))]
@@ -196,7 +196,7 @@ impl engine::Transport for Network {
         pass_on!(self, way => way.write(to, from))
     }
 
-    fn reaches(&mut self, peer: Rank, pieces: &[Piece]) -> Result<(), Why> {
+    fn reaches(&mut self, peer: Rank, pieces: &[Piece]) -> Result<(), PathReason> {
         pass_on!(self, way => way.reaches(peer, pieces))
     }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use engine::{Rank, Why};
+use engine::{PathReason, Rank};
 use vm::robust::Held;
 use vm::{FenceMode, Segment, SegmentError, SharedMemory};
 
@@ -63,10 +63,10 @@ impl<'a> Peer<'a> {
     }
 
     /// Whether cross-memory attach reaches its private memory, and if not, why.
-    pub(crate) fn attach(self) -> Result<(), Why> {
+    pub(crate) fn attach(self) -> Result<(), PathReason> {
         match self {
             Peer::Near(near) => near.reach.attach(),
-            Peer::Far(_) => Err(Why::Network),
+            Peer::Far(_) => Err(PathReason::Network),
         }
     }
 

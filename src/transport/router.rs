@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use engine::{
     Atomic, Copied, Counters, Deregistering, Direction, Event, HEAD_WORDS, Header, Inbox, KeyedPiece, Lane,
-    Nanos, OpError, OpId, Piece, Place, Rank, RegId, Registering, SendError, Submit, Transport, Why,
+    Nanos, OpError, OpId, PathReason, Piece, Place, Rank, RegId, Registering, SendError, Submit, Transport,
 };
 
 use super::contract::{NodeTransport, Outsider, Rest};
@@ -363,7 +363,7 @@ impl Transport for Router {
         self.is_keyed(peer)
     }
 
-    fn reaches(&mut self, peer: Rank, pieces: &[Piece]) -> Result<(), Why> {
+    fn reaches(&mut self, peer: Rank, pieces: &[Piece]) -> Result<(), PathReason> {
         match self.far(peer) {
             Some(way) => way.reaches(peer, pieces),
             None => self.shm.reaches(peer, pieces),

@@ -1,6 +1,6 @@
 //! Groups: operations that are waited for together, and for no others.
 
-use standpipe::{AtomicOp, Error, Group, ProgressThread, PutPiece, Why};
+use standpipe::{AtomicOp, Error, Group, PathReason, ProgressThread, PutPiece};
 
 use super::*;
 
@@ -145,7 +145,7 @@ fn a_group_counts_what_is_left_and_ends_at_a_deadline_or_a_loss() {
     drop(one);
     let result = lost.wait().0;
     // Over the network who leaves may still answer.
-    let may_be_answered = zero.attach(1) == Some(Err(Why::Network));
+    let may_be_answered = zero.attach(1) == Some(Err(PathReason::Network));
     let is_lost = result == Err(Error::PeerLost { peer: 1 });
     assert!(is_lost || result == Ok(()) && (!pending || may_be_answered), "{result:?}");
 }

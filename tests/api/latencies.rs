@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use standpipe::{GetPiece, PutPiece, Signal, Timed, Why};
+use standpipe::{GetPiece, PathReason, PutPiece, Signal, Timed};
 
 use super::*;
 
@@ -106,7 +106,7 @@ fn lists_and_puts_with_a_signal_that_the_kernel_copies_are_timed() {
             match node.attach(1 - node.rank()) {
                 Some(Ok(())) => {}
                 // There the kernel copies nothing, and there is nothing to see.
-                Some(Err(Why::Network)) => return,
+                Some(Err(PathReason::Network)) => return,
                 other => return testbed::skip(format_args!("no cross-memory attach: {other:?}")),
             }
             let (puts, gets) = (Timed::Put.sampled_of(), Timed::Get.sampled_of());

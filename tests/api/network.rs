@@ -4,7 +4,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fabric::{Fabric, Hints};
-use standpipe::{Error, Exposure, Mechanism, Memory, OpenError, Operation, Rights, Strategy, Why};
+use standpipe::{Error, Exposure, Mechanism, Memory, OpenError, Operation, PathReason, Rights, Strategy};
 
 use super::*;
 
@@ -228,7 +228,7 @@ fn nothing_of_a_peer_is_mapped_or_attached_to() {
                 let theirs = exchange_private(node, &mut mine);
                 let heap = node.heap().alloc_zeroed::<u64>(1).expect("room");
                 let word = exchange(node, heap.ptr(0));
-                assert_eq!(node.attach(right_of(node)), Some(Err(Why::Network)));
+                assert_eq!(node.attach(right_of(node)), Some(Err(PathReason::Network)));
                 let mapped = node.stats().get(Operation::Put, Mechanism::Mapped);
                 let data = pattern(u64::from(node.rank()), 100_000);
                 node.put_bytes(theirs, &data).expect("put");
@@ -241,7 +241,7 @@ fn nothing_of_a_peer_is_mapped_or_attached_to() {
                 let stats = node.stats();
                 assert_eq!(stats.get(Operation::Put, Mechanism::Mapped), mapped);
                 assert_eq!(stats.get(Operation::Put, Mechanism::Cma).count, 0);
-                assert!(stats.why(Why::Network) > 0, "words of heaps go by message");
+                assert!(stats.why(PathReason::Network) > 0, "words of heaps go by message");
                 assert!(stats.get(Operation::Atomic, Mechanism::Message).count > 0);
                 let registered = stats.get(Operation::Put, Mechanism::Registered);
                 assert_eq!(registered.bytes, if strategy == Strategy::Bounce { 0 } else { 100_000 });

@@ -1,8 +1,8 @@
 //! Puts and gets: every way to say them, every kind of memory, and what is not there.
 
 use standpipe::{
-    Error, GetPiece, GlobalPtr, Mechanism, Memory, Node, Operation, ProgressThread, PutPiece, Remote, Tally,
-    Why,
+    Error, GetPiece, GlobalPtr, Mechanism, Memory, Node, Operation, PathReason, ProgressThread, PutPiece,
+    Remote, Tally,
 };
 
 use super::*;
@@ -50,14 +50,14 @@ fn private_memory_is_reached_by_attach_and_by_message() {
                 let attach = node.attach(right_of(node)).expect("known");
                 let (mechanism, whys) = match (way, attach) {
                     // Heaps go by message, too; `network` looks at the figures.
-                    (_, Err(Why::Network)) => return node.barrier().expect("barrier"),
+                    (_, Err(PathReason::Network)) => return node.barrier().expect("barrier"),
                     (Way::Attach, Ok(())) => (Mechanism::Cma, 0),
-                    (Way::Message, Err(Why::Configured)) => (Mechanism::Message, 1),
+                    (Way::Message, Err(PathReason::Configured)) => (Mechanism::Message, 1),
                     other => panic!("{other:?}"),
                 };
                 assert_eq!(node.stats().get(Operation::Get, mechanism).count, 1);
                 assert_eq!(node.stats().get(Operation::Get, mechanism).bytes, 100_000);
-                assert_eq!(node.stats().why(Why::Configured), whys);
+                assert_eq!(node.stats().why(PathReason::Configured), whys);
                 node.barrier().expect("barrier");
             },
         );

@@ -7,8 +7,8 @@ use clap::Args;
 use serde::Serialize;
 use standpipe::network::{Library, Offer, Tested, library, untested};
 use standpipe::path::{self, Access, Facts, Keys, Limits, MemId, Wanted};
-use standpipe::{STAGED_MIN, Why};
-use studies::printed::print;
+use standpipe::{PathReason, STAGED_MIN};
+use studies::stdout::print;
 use studies::table::{Layout, Table, plain, wrapped};
 
 /// Arguments of `standpipe info`.
@@ -63,17 +63,17 @@ fn paths() -> Vec<PathRow> {
         let facts = Facts { wanted: Wanted::Put, bytes, alone: true, memory: mem, access, limits };
         PathRow { memory, peer, what, path: path::choose(&facts).path.name() }
     };
-    let refused = Access::Attach(Err(Why::PtraceDenied));
+    let refused = Access::Attach(Err(PathReason::PtraceDenied));
     let (near, nearby, far) = ("near", "near, attach refused", "far");
     vec![
         row(HEAP, near, "any", SHORT, Access::Mapped),
         row(PRIVATE, near, "any", SHORT, Access::Attach(Ok(()))),
         row(PRIVATE, nearby, "short", SHORT, refused),
         row(PRIVATE, nearby, "long", STAGED_MIN, refused),
-        row(HEAP, far, "a word", 8, Access::No(Why::Network)),
+        row(HEAP, far, "a word", 8, Access::No(PathReason::Network)),
         row(HEAP, far, "more", SHORT, Access::Direct),
-        row(PRIVATE, "far, not registered", "short", SHORT, Access::No(Why::Network)),
-        row(PRIVATE, "far, not registered", "long", STAGED_MIN, Access::No(Why::Network)),
+        row(PRIVATE, "far, not registered", "short", SHORT, Access::No(PathReason::Network)),
+        row(PRIVATE, "far, not registered", "long", STAGED_MIN, Access::No(PathReason::Network)),
         row(PRIVATE, "far, registered", "a hit", SHORT, Access::Keys(Keys::Held)),
         row(PRIVATE, "far, registered", "a miss, short", SHORT, Access::Keys(Keys::Absent { pays: true })),
         row(PRIVATE, "far, registered", "a miss", STAGED_MIN, Access::Keys(Keys::Absent { pays: true })),

@@ -2,9 +2,9 @@
 //! with is in `crates/studies`; the library of the same name is what programs build on.
 #![forbid(unsafe_code)]
 
-mod calls;
 mod doctor;
 mod info;
+mod latency_figures;
 mod rendezvous;
 mod run;
 mod sim;
@@ -25,12 +25,12 @@ use standpipe::Config;
 use studies::{
     kernels::{self, KernelArgs},
     perf,
-    printed::print,
-    refused::Refused,
     signals::{Attended, complain},
+    stdout::print,
     table::shows_colours,
     transport::{STRATEGY, TRANSPORT},
     tune,
+    usage_error::UsageError,
     worker::Worker,
 };
 use tracing_subscriber::filter::LevelFilter;
@@ -142,7 +142,7 @@ fn main() -> ExitCode {
 fn status(result: Result<ExitCode>) -> ExitCode {
     result.unwrap_or_else(|error| {
         complain(format_args!("standpipe: {}", with_causes(&error)));
-        if Refused::is(&error) { Refused::STATUS.into() } else { ExitCode::FAILURE }
+        if UsageError::is(&error) { UsageError::STATUS.into() } else { ExitCode::FAILURE }
     })
 }
 
@@ -200,7 +200,7 @@ impl Command {
             _ => false,
         };
         match ranks.then(Config::from_env) {
-            Some(Err(error)) if !is_overridden(matches, error.name) => Err(Refused::new(error).into()),
+            Some(Err(error)) if !is_overridden(matches, error.name) => Err(UsageError::new(error).into()),
             _ => Ok(()),
         }
     }

@@ -7,8 +7,8 @@ use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
 use standpipe::rendezvous::{Registry, Visit};
-use studies::printed::print;
-use studies::refused::Refused;
+use studies::stdout::print;
+use studies::usage_error::UsageError;
 
 /// Arguments of `standpipe rendezvous`.
 #[derive(Debug, Args)]
@@ -36,7 +36,7 @@ const UNREAD_MAX: usize = 1024;
 /// # Errors
 /// If there is no secret, or nobody can listen there.
 pub(crate) fn run(args: &RendezvousArgs) -> Result<ExitCode> {
-    let registry = Registry::open(&args.listen).map_err(Refused::new)?;
+    let registry = Registry::open(&args.listen).map_err(UsageError::new)?;
     let listening = registry.address()?.to_string();
     let line = format!("listening at {listening}");
     print(if args.json { serde_json::to_string(&Listening { listening })? } else { line })?;

@@ -9,10 +9,10 @@ use serde::Serialize;
 use standpipe::Config;
 use standpipe::launch::{End, Launch, Outcome, RANKS_MAX, RankOutcome, unblock_signals};
 use studies::{
-    printed::print,
-    refused::Refused,
     signals::complain,
+    stdout::print,
     units::{between, seconds},
+    usage_error::UsageError,
 };
 
 /// The arguments of `standpipe run`.
@@ -49,7 +49,7 @@ pub(crate) fn run(args: RunArgs) -> ExitCode {
     let RunArgs { ranks, tag_output, hosts, keep_going, grace, json, command } = args;
     if let Some(hosts) = hosts {
         complain(format_args!("{}", launchers(&hosts, ranks, &command)));
-        return Refused::STATUS.into();
+        return UsageError::STATUS.into();
     }
     // A parent process may have blocked signals that the job is to get.
     if let Err(error) = unblock_signals() {

@@ -9,12 +9,12 @@ use ::sim::{Costs, Faults, FaultsError};
 use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::json;
-use studies::refused::Refused;
 use studies::units::{at_least, between};
+use studies::usage_error::UsageError;
 use studies::{
-    measure,
-    printed::print,
-    progress, signals, table,
+    measure, progress, signals,
+    stdout::print,
+    table,
     units::{bytes, grouped},
 };
 
@@ -118,11 +118,11 @@ pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
     if let Some(file) = &args.measure {
         return measure::run(file, args.json);
     }
-    let costs = args.costs.as_deref().map(costs_of).transpose().map_err(Refused::new)?;
+    let costs = args.costs.as_deref().map(costs_of).transpose().map_err(UsageError::new)?;
     let storm = Storm { nodes: args.nodes, seed: args.seed, steps: args.steps, faults: args.faults, costs };
     if args.seed.checked_add(args.seeds).is_none() {
         return Err(
-            Refused::new(format_args!("there are no {} seeds from {} on", args.seeds, args.seed)).into()
+            UsageError::new(format_args!("there are no {} seeds from {} on", args.seeds, args.seed)).into()
         );
     }
     let sum = run_all(&storm, args.seeds);

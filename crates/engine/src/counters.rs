@@ -1,6 +1,6 @@
 //! What happened, counted: operations and bytes by mechanism, and the reasons for the paths taken.
 
-use crate::{Mechanism, Why};
+use crate::{Mechanism, PathReason};
 
 /// The kinds of operation that are counted apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -81,7 +81,7 @@ pub struct Counters {
     /// Apart from the counts, as compilers would add both at once, which takes them twice as many
     /// instructions.
     bytes: ByMechanism,
-    why: [u64; Why::ALL.len()],
+    why: [u64; PathReason::ALL.len()],
     /// Messages that could not be understood, and were dropped.
     pub malformed: u64,
     /// Bytes of puts and gets by message that went through bounce buffers in the peers' heaps.
@@ -103,7 +103,7 @@ impl Counters {
     }
 
     /// Counts `times` choices made for the reason `why`.
-    pub fn add_why(&mut self, why: Why, times: u64) {
+    pub fn add_why(&mut self, why: PathReason, times: u64) {
         self.why[why.index()] += times;
     }
 
@@ -114,7 +114,7 @@ impl Counters {
     }
 
     /// How often a path was taken for this reason.
-    pub fn why(&self, why: Why) -> u64 {
+    pub fn why(&self, why: PathReason) -> u64 {
         self.why[why.index()]
     }
 
@@ -123,7 +123,7 @@ impl Counters {
         for (operation, mechanism) in Operation::by_mechanism() {
             self.add_many(operation, mechanism, other.get(operation, mechanism));
         }
-        for why in Why::ALL {
+        for why in PathReason::ALL {
             self.add_why(why, other.why(why));
         }
         self.malformed += other.malformed;

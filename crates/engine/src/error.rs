@@ -75,6 +75,6 @@ pub enum OpError {
         /// The peer.
         peer: Rank,
         /// Why not.
-        why: crate::Why,
+        why: crate::PathReason,
     },
 }

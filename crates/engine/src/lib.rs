@@ -29,7 +29,7 @@ pub use error::OpError;
 pub use exposure::Rights;
 pub use node::{AmBody, AmSend, Delivery, Node, Outcome};
 pub use op_id::OpId;
-pub use path::{Mechanism, Why};
+pub use path::{Mechanism, PathReason};
 pub use registration::{Key, RegId};
 pub use span::{Direction, MemId, Piece, Place};
 pub use transport::{

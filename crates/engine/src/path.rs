@@ -44,7 +44,7 @@ impl Mechanism {
 
 /// Why an operation took the path that it took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Why {
+pub enum PathReason {
     /// The memory lies in a heap that is mapped here.
     HeapMapped,
     /// The memory is private to the peer, and the kernel lets us reach it.
@@ -65,42 +65,42 @@ pub enum Why {
     Network,
 }
 
-impl Why {
-    /// Every reason, in the order of [`Why::index`].
-    pub const ALL: [Why; 9] = [
-        Why::HeapMapped,
-        Why::PrivateReachable,
-        Why::PtraceDenied,
-        Why::CallForbidden,
-        Why::PidMismatch,
-        Why::Configured,
-        Why::NotOffered,
-        Why::NoRoom,
-        Why::Network,
+impl PathReason {
+    /// Every reason, in the order of [`PathReason::index`].
+    pub const ALL: [PathReason; 9] = [
+        PathReason::HeapMapped,
+        PathReason::PrivateReachable,
+        PathReason::PtraceDenied,
+        PathReason::CallForbidden,
+        PathReason::PidMismatch,
+        PathReason::Configured,
+        PathReason::NotOffered,
+        PathReason::NoRoom,
+        PathReason::Network,
     ];
 
     /// Its name in tables and metrics.
     pub const fn name(self) -> &'static str {
         match self {
-            Why::HeapMapped => "heap-mapped",
-            Why::PrivateReachable => "private-reachable",
-            Why::PtraceDenied => "ptrace-denied",
-            Why::CallForbidden => "call-forbidden",
-            Why::PidMismatch => "pid-mismatch",
-            Why::Configured => "configured",
-            Why::NotOffered => "not-offered",
-            Why::NoRoom => "no-room",
-            Why::Network => "network",
+            PathReason::HeapMapped => "heap-mapped",
+            PathReason::PrivateReachable => "private-reachable",
+            PathReason::PtraceDenied => "ptrace-denied",
+            PathReason::CallForbidden => "call-forbidden",
+            PathReason::PidMismatch => "pid-mismatch",
+            PathReason::Configured => "configured",
+            PathReason::NotOffered => "not-offered",
+            PathReason::NoRoom => "no-room",
+            PathReason::Network => "network",
         }
     }
 
-    /// Its place in [`Why::ALL`].
+    /// Its place in [`PathReason::ALL`].
     pub const fn index(self) -> usize {
         self as usize
     }
 }
 
-impl std::fmt::Display for Why {
+impl std::fmt::Display for PathReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name())
     }
@@ -192,19 +192,19 @@ pub enum Access {
     /// The peer is near, and the memory is mapped here.
     Mapped,
     /// The peer is near, and the memory is its own: whether the kernel lets us attach it, and why not.
-    Attach(Result<(), Why>),
+    Attach(Result<(), PathReason>),
     /// The transport reaches it by itself.
     Direct,
     /// The peer is far, and its memory is reached by keys of registered parts.
     Keys(Keys),
     /// It is not, for this reason.
-    No(Why),
+    No(PathReason),
 }
 
 impl Access {
     /// Of memory of a near peer, whose private memory can be attached or not.
     #[inline(always)]
-    pub const fn near(memory: MemId, attach: Result<(), Why>) -> Access {
+    pub const fn near(memory: MemId, attach: Result<(), PathReason>) -> Access {
         match memory {
             MemId::Heap | MemId::Control => Access::Mapped,
             MemId::Space => Access::Attach(attach),
@@ -262,11 +262,11 @@ pub struct Choice {
     /// The path.
     pub path: Path,
     /// Why it is not, or need not be, a better one.
-    pub why: Option<Why>,
+    pub why: Option<PathReason>,
 }
 
 impl Choice {
-    const fn new(path: Path, why: Why) -> Choice {
+    const fn new(path: Path, why: PathReason) -> Choice {
         Choice { path, why: Some(why) }
     }
 
@@ -281,10 +281,10 @@ pub const fn choose(facts: &Facts) -> Choice {
     let Facts { wanted, bytes, alone, memory, access, limits } = *facts;
     let is_small = bytes <= limits.small;
     let why = match access {
-        Access::Mapped => return Choice::new(Path::Mapped, Why::HeapMapped),
-        Access::Attach(Ok(())) => return Choice::new(Path::Attached, Why::PrivateReachable),
+        Access::Mapped => return Choice::new(Path::Mapped, PathReason::HeapMapped),
+        Access::Attach(Ok(())) => return Choice::new(Path::Attached, PathReason::PrivateReachable),
         _ if matches!(wanted, Wanted::PutSignal { one_message: true }) => {
-            return Choice::new(Path::Signalled, Why::Network);
+            return Choice::new(Path::Signalled, PathReason::Network);
         }
         Access::Direct => return Choice::by_keys(Path::Direct),
         Access::Keys(Keys::Held) => return Choice::by_keys(Path::Registered),
@@ -293,7 +293,7 @@ pub const fn choose(facts: &Facts) -> Choice {
             let rides = is_small && alone && !matches!(wanted, Wanted::Get);
             return Choice::by_keys(Path::Asked { rides });
         }
-        Access::Keys(Keys::Absent { .. } | Keys::Refused) => Why::NoRoom,
+        Access::Keys(Keys::Absent { .. } | Keys::Refused) => PathReason::NoRoom,
         Access::Attach(Err(why)) | Access::No(why) => why,
     };
     Choice::new(by_message(memory, bytes, limits), why)
@@ -319,7 +319,7 @@ mod tests {
         let wanted = [Wanted::Put, Wanted::Get].into_iter().chain(wanted);
         let keys = [false, true].map(|pays| Keys::Absent { pays });
         let keys = [Keys::Held, Keys::Pending, Keys::Refused].into_iter().chain(keys);
-        let errors = Why::ALL.into_iter();
+        let errors = PathReason::ALL.into_iter();
         let mut accesses = vec![Access::Mapped, Access::Attach(Ok(())), Access::Direct];
         accesses.extend(errors.clone().map(|why| Access::Attach(Err(why))));
         accesses.extend(errors.map(Access::No));
@@ -393,12 +393,12 @@ mod tests {
         for facts in all_facts() {
             let Choice { path, why } = choose(&facts);
             match path {
-                Path::Mapped => assert_eq!(why, Some(Why::HeapMapped)),
-                Path::Attached => assert_eq!(why, Some(Why::PrivateReachable)),
-                Path::Signalled => assert_eq!(why, Some(Why::Network)),
+                Path::Mapped => assert_eq!(why, Some(PathReason::HeapMapped)),
+                Path::Attached => assert_eq!(why, Some(PathReason::PrivateReachable)),
+                Path::Signalled => assert_eq!(why, Some(PathReason::Network)),
                 Path::Staged | Path::Chunks => match facts.access {
                     Access::Attach(Err(given)) | Access::No(given) => assert_eq!(why, Some(given)),
-                    _ => assert_eq!(why, Some(Why::NoRoom)),
+                    _ => assert_eq!(why, Some(PathReason::NoRoom)),
                 },
                 Path::Direct | Path::Registered | Path::Asked { .. } | Path::Awaited => assert_eq!(why, None),
             }
@@ -408,6 +408,6 @@ mod tests {
     #[test]
     fn indices_are_places_in_the_lists() {
         assert!(Mechanism::ALL.iter().enumerate().all(|(i, m)| m.index() == i));
-        assert!(Why::ALL.iter().enumerate().all(|(i, w)| w.index() == i));
+        assert!(PathReason::ALL.iter().enumerate().all(|(i, w)| w.index() == i));
     }
 }

@@ -6,7 +6,7 @@
 
 use crate::registration::{Key, RegId, RegisterError};
 use crate::wire::{self, Am, AmForm, HEAD_WORDS, Message};
-use crate::{Atomic, Direction, Header, Nanos, OpError, OpId, Piece, Place, Rank, Why};
+use crate::{Atomic, Direction, Header, Nanos, OpError, OpId, PathReason, Piece, Place, Rank};
 
 /// Which of the two message lanes between a pair of ranks.
 ///
@@ -28,7 +28,7 @@ pub enum Submit {
     /// Under way; an [`Event::Completed`] with the operation's id will follow.
     Pending,
     /// Not to be had one-sided from this peer, for this reason; nothing was done that matters.
-    Unreachable(Why),
+    Unreachable(PathReason),
     /// Failed; what was copied before the failure is unspecified.
     Failed(OpError),
 }
@@ -249,16 +249,16 @@ pub trait Transport {
 
     /// Whether [`Transport::copy`] reaches the peer's ends of all pieces, as far as is known; if not, why.
     /// Optional.
-    fn reaches(&mut self, peer: Rank, pieces: &[Piece]) -> Result<(), Why> {
+    fn reaches(&mut self, peer: Rank, pieces: &[Piece]) -> Result<(), PathReason> {
         let _ = (peer, pieces);
-        Err(Why::NotOffered)
+        Err(PathReason::NotOffered)
     }
 
     /// Starts a one-sided copy of all pieces, to or from one peer, which it [reaches](Transport::reaches):
     /// only what has changed this moment makes it [`Submit::Unreachable`]. Optional.
     fn copy(&mut self, op: OpId, peer: Rank, direction: Direction, pieces: &[Piece]) -> Submit {
         let _ = (op, peer, direction, pieces);
-        Submit::Unreachable(Why::NotOffered)
+        Submit::Unreachable(PathReason::NotOffered)
     }
 
     /// Bytes of a *bounce buffer*: a part of this process's heap that peers' transfers by message go through.
@@ -346,7 +346,7 @@ pub trait Transport {
     /// Starts a one-sided atomic on an aligned word of a peer's heap or control memory. Optional.
     fn atomic(&mut self, op: OpId, peer: Rank, word: Place, atomic: Atomic) -> Submit {
         let _ = (op, peer, word, atomic);
-        Submit::Unreachable(Why::NotOffered)
+        Submit::Unreachable(PathReason::NotOffered)
     }
 
     /// Registers `len` bytes of this process's space from `offset` on: pins them, and makes a key by which
@@ -388,6 +388,6 @@ pub trait Transport {
     /// completes, for a put, when the bytes lie in the peer's memory.
     fn copy_keyed(&mut self, op: OpId, peer: Rank, direction: Direction, pieces: &[KeyedPiece]) -> Submit {
         let _ = (op, peer, direction, pieces);
-        Submit::Unreachable(Why::NotOffered)
+        Submit::Unreachable(PathReason::NotOffered)
     }
 }

@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use engine::{
     Atomic, Counters, Deregistering, Direction, Event, Header, Inbox, KeyedPiece, Lane, Mechanism, MemId,
-    Nanos, OpError, OpId, Operation, Piece, Place, Rank, RegId, Registering, SendError, Submit, Transport,
-    Why,
+    Nanos, OpError, OpId, Operation, PathReason, Piece, Place, Rank, RegId, Registering, SendError, Submit,
+    Transport,
 };
 
 use crate::space::Access;
@@ -106,12 +106,12 @@ impl Transport for SimTransport {
         changed.ok_or(OpError::LocalFault { mem: word.mem, addr: word.offset, len: atomic.size() })
     }
 
-    fn reaches(&mut self, _peer: Rank, pieces: &[Piece]) -> Result<(), Why> {
+    fn reaches(&mut self, _peer: Rank, pieces: &[Piece]) -> Result<(), PathReason> {
         let has_private = pieces.iter().any(|piece| piece.remote.mem == MemId::Space);
         match self.reach {
             Reach::AtOnce | Reach::Everything => Ok(()),
             Reach::Heap | Reach::Stages if !has_private => Ok(()),
-            _ => Err(Why::NotOffered),
+            _ => Err(PathReason::NotOffered),
         }
     }
 
@@ -160,7 +160,7 @@ impl Transport for SimTransport {
 
     fn atomic(&mut self, op: OpId, peer: Rank, word: Place, atomic: Atomic) -> Submit {
         match self.reach {
-            Reach::Nothing => Submit::Unreachable(Why::NotOffered),
+            Reach::Nothing => Submit::Unreachable(PathReason::NotOffered),
             Reach::AtOnce => self.world.borrow_mut().atomic_at_once(self.rank, peer, word, atomic),
             _ => {
                 self.world.borrow_mut().start_atomic(op, self.rank, peer, word, atomic);

@@ -5,9 +5,9 @@ use std::{fs, sync::OnceLock, thread};
 use rustix::system::uname;
 use standpipe::host;
 
-use crate::refused::Refused;
 use crate::signals;
 use crate::units::{bytes, counted};
+use crate::usage_error::UsageError;
 
 /// What this machine is: rows of (what, value), as far as the system tells.
 #[must_use]
@@ -39,12 +39,12 @@ pub(crate) fn facts() -> Vec<(String, String)> {
 ///
 /// # Errors
 /// If it does, with both numbers.
-pub(crate) fn check_room(needed_bytes: u64, what: &str) -> Result<(), Refused> {
+pub(crate) fn check_room(needed_bytes: u64, what: &str) -> Result<(), UsageError> {
     match host::memory_bytes() {
         Some(there) if needed_bytes > there => {
             let (needed, there) = (bytes(needed_bytes), bytes(there));
             let why = format_args!("{what} takes {needed} of memory at least, and this machine has {there}");
-            Err(Refused::new(why))
+            Err(UsageError::new(why))
         }
         _ => Ok(()),
     }

@@ -6,7 +6,7 @@ use clap::Args;
 use standpipe::host::variable;
 use standpipe::{Strategy, Transport, launch::Launch, network};
 
-use crate::refused::Refused;
+use crate::usage_error::UsageError;
 
 /// The setting by which ranks are told their transport.
 pub const TRANSPORT: &str = "STANDPIPE_TRANSPORT";
@@ -35,9 +35,9 @@ pub(crate) fn chosen(option: Option<&Transport>) -> Result<Transport> {
 ///
 /// # Errors
 /// If there is no libfabric, or it has no such provider.
-pub(crate) fn look_for(transport: &Transport) -> Result<(), Refused> {
+pub(crate) fn look_for(transport: &Transport) -> Result<(), UsageError> {
     match transport {
-        Transport::Ofi { provider } => network::look_for(provider.as_deref()).map_err(Refused::new),
+        Transport::Ofi { provider } => network::look_for(provider.as_deref()).map_err(UsageError::new),
         _ => Ok(()),
     }
 }
@@ -81,12 +81,12 @@ impl TransportArgs {
     /// # Errors
     /// If they name what cannot be, or a strategy where nothing is ever registered. Whether the transport is
     /// there says [`look_for`].
-    pub(crate) fn choose(&self) -> Result<Chosen, Refused> {
-        let transport = chosen(self.transport.as_ref()).map_err(Refused::new)?;
+    pub(crate) fn choose(&self) -> Result<Chosen, UsageError> {
+        let transport = chosen(self.transport.as_ref()).map_err(UsageError::new)?;
         if transport == Transport::Shm {
             return match self.strategy {
                 None => Ok(Chosen::default()),
-                Some(strategy) => Err(Refused::new(format_args!(
+                Some(strategy) => Err(UsageError::new(format_args!(
                     "--strategy {} is for --transport ofi: shared memory registers nothing",
                     strategy.name()
                 ))),
@@ -94,7 +94,7 @@ impl TransportArgs {
         }
         let strategy = match self.strategy {
             Some(strategy) => strategy,
-            None => strategy_from_env(variable(STRATEGY).as_deref()).map_err(Refused::new)?,
+            None => strategy_from_env(variable(STRATEGY).as_deref()).map_err(UsageError::new)?,
         };
         Ok(Chosen { transport, strategy: Some(strategy) })
     }

@@ -7,8 +7,9 @@ use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
 use standpipe::path::{self, Access, Facts, Limits, MemId, Path, Wanted};
-use standpipe::{STAGED_MIN, Transport, Why, network};
+use standpipe::{PathReason, STAGED_MIN, Transport, network};
 
+use crate::all_cores::Bar;
 use crate::attach::{Attach, try_attach};
 use crate::perf::case::{Case, Cores, Memory, Op, Target};
 use crate::report::output::{Output, OutputArgs};
@@ -16,7 +17,6 @@ use crate::report::page::{Figure, Grid};
 use crate::report::plots::{Chart, Series};
 use crate::report::show::{Show, row};
 use crate::units::nanos;
-use crate::work::Bar;
 use crate::{machine, perf, transport};
 
 /// Arguments of `standpipe tune`.
@@ -115,7 +115,7 @@ const CHOICES: [Choice; 4] = [
     Choice {
         first: "shm: private, chunks",
         then: "shm: private, stages",
-        access: Access::Attach(Err(Why::Configured)),
+        access: Access::Attach(Err(PathReason::Configured)),
         path: Path::Staged,
         setting: "none: fixed in the library",
     },
@@ -129,14 +129,14 @@ const CHOICES: [Choice; 4] = [
     Choice {
         first: "tcp: private, chunks",
         then: "tcp: private, stages",
-        access: Access::No(Why::Network),
+        access: Access::No(PathReason::Network),
         path: Path::Staged,
         setting: "none: fixed in the library",
     },
     Choice {
         first: "tcp: private, stages",
         then: "tcp: private, registered",
-        access: Access::No(Why::Network),
+        access: Access::No(PathReason::Network),
         path: Path::Registered,
         setting: "STANDPIPE_STRATEGY=firehose, where the program keeps mapped what peers may still transfer (else a put can \
                   end it, or write elsewhere)",

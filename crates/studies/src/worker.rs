@@ -11,7 +11,7 @@ use crate::kernels::worker as kernel_worker;
 use crate::signals::Attended;
 use crate::study::{
     gups, isx,
-    kv::{args::KvArgs, guest, worker_process},
+    kv::{args::KvArgs, elastic_worker, worker_process},
     live::rank,
     scale,
 };
@@ -39,7 +39,7 @@ impl Worker {
         match self.0 {
             Part::DoctorPeer => attach::run(),
             Part::KvWorker(args) => worker_process::run(&args),
-            Part::KvGuest(args) => guest::run(&args),
+            Part::KvGuest(args) => elastic_worker::run(&args),
             Part::KernelWorker(args) => kernel_worker::run(&args),
             Part::ScaleRow(args) => {
                 let attended = Attended::begin("there is no result").context("minding signals")?;
@@ -66,8 +66,8 @@ enum Part {
     #[command(name = worker_process::SUBCOMMAND)]
     KvWorker(KvArgs),
     /// A worker that `study kv --phases` starts
-    #[command(name = guest::SUBCOMMAND)]
-    KvGuest(guest::GuestArgs),
+    #[command(name = elastic_worker::SUBCOMMAND)]
+    KvGuest(elastic_worker::GuestArgs),
     /// A rank that `kernel` starts
     #[command(name = kernel_worker::SUBCOMMAND)]
     KernelWorker(kernel_worker::WorkerArgs),

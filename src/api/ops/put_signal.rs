@@ -216,7 +216,7 @@ impl Node {
     fn wake_there(&self, peer: &Near) {
         peer.bell.poke_after_change();
         if peer.rank == self.core.peers.own().rank {
-            self.core.ring_alarm();
+            self.core.ring_wakeup();
         }
     }
 

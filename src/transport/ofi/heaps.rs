@@ -19,7 +19,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use engine::{
-    Direction, Key, KeyedPiece, Mechanism, MemId, OpId, Operation, Piece, Place, Rank, Submit, Why,
+    Direction, Key, KeyedPiece, Mechanism, MemId, OpId, Operation, PathReason, Piece, Place, Rank, Submit,
 };
 
 use super::pending_requests::{Answer, Known, Reach, Wanted};
@@ -52,7 +52,7 @@ impl OfiTransport {
                 }
                 self.start_copy(op, rank, direction, &keyed)
             }
-            None => Submit::Unreachable(Why::Network),
+            None => Submit::Unreachable(PathReason::Network),
         };
         self.keyed = keyed;
         submit

@@ -3,7 +3,7 @@
 use engine::registration::RegisterError;
 use engine::{
     Atomic, Copied, Deregistering, Direction, Event, Header, Inbox, Key, KeyedPiece, Lane, Nanos, OpError,
-    OpId, Piece, Place, Rank, RegId, Registering, SendError, Submit, Transport, Why,
+    OpId, PathReason, Piece, Place, Rank, RegId, Registering, SendError, Submit, Transport,
 };
 
 use fabric::Region;
@@ -110,11 +110,11 @@ impl Transport for OfiTransport {
         true
     }
 
-    fn reaches(&mut self, peer: Rank, pieces: &[Piece]) -> Result<(), Why> {
+    fn reaches(&mut self, peer: Rank, pieces: &[Piece]) -> Result<(), PathReason> {
         let mut keyed = std::mem::take(&mut self.keyed);
         let found = self.by_heap_key(peer, pieces, false, &mut keyed);
         self.keyed = keyed;
-        found.ok_or(Why::Network)
+        found.ok_or(PathReason::Network)
     }
 
     fn copy(&mut self, op: OpId, peer: Rank, direction: Direction, pieces: &[Piece]) -> Submit {

@@ -8,9 +8,9 @@
 //! 136      how those who look find its listener, if it has one (see `stats_page::listener`)
 //! 192      where the heap lies in the process: the part that its program's allocator divides, and all of it as the node has
 //!          it; of each the address of the heap's first byte, and bytes from there on
-//! 256      what the process shows of its counters: three parts, each with a sequence word (see `shown`)
+//! 256      what the process shows of its counters: three parts, each with a sequence word (see `stats_page`)
 //! 4096     the names of the handlers, sorted, each ended by a zero byte
-//! 58816    what it shows of how long its calls took (see `shown`)
+//! 58816    what it shows of how long its calls took (see `stats_page`)
 //! 64960    the word that the kernel marks when the process ends, with the list by which the kernel finds it: alone on a line,
 //!          as every peer reads it before it reaches the process by its number (see `vm::robust`)
 //! 65024    the address of its endpoint in the network, if it has one: its length, then its bytes

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::marker::PhantomData;
 
-use engine::{Direction, MemId, OpError, Piece, Place, Why};
+use engine::{Direction, MemId, OpError, PathReason, Piece, Place};
 use rustix::io::Errno;
 use vm::cma::{self, CmaError, Iov};
 use vm::{Blocks, Outside, SharedMemory};
@@ -160,7 +160,7 @@ impl Drop for PieceList<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CopyError {
     /// The peer's private memory cannot be attached, for this reason: all pieces are still to be copied.
-    Unreachable(Why),
+    Unreachable(PathReason),
     /// It failed on the way.
     Failed(OpError),
 }

@@ -40,7 +40,7 @@ impl NodeTransport for ShmTransport {
     }
 
     fn prepare_sleep(&mut self) -> Rest {
-        self.turn_cold()
+        self.arm_doorbell()
     }
 
     fn look_at_clock_soon(&mut self) {}

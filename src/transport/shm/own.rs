@@ -1,4 +1,4 @@
-//! This process's own memory, at places that messages name.
+//! This process's own memory, at places that messages name, and the bounce buffers in its heap.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ impl OwnMemory {
     }
 
     /// The same, with bounce buffers in this process's heap.
-    pub(crate) fn with_stages(mut self, heap: Arc<HeapState>) -> OwnMemory {
+    pub(crate) fn with_bounce_buffers(mut self, heap: Arc<HeapState>) -> OwnMemory {
         self.heap = Some(heap);
         self
     }

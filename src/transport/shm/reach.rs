@@ -11,7 +11,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock};
 
-use engine::Why;
+use engine::PathReason;
 use rustix::io::Errno;
 use vm::cma::{self, CmaError};
 use vm::proc_mem::ProcMem;
@@ -36,9 +36,9 @@ pub(crate) enum Attach {
 pub(crate) struct Reach {
     pub(crate) pid: u32,
     /// Whether cross-memory attach reached it at first contact, and if not, why.
-    attach: Result<(), Why>,
+    attach: Result<(), PathReason>,
     /// Why it does not any more: either process may have given up its rights since.
-    attach_lost: OnceLock<Why>,
+    attach_lost: OnceLock<PathReason>,
     /// The memory by a descriptor, where puts are to go by that.
     memory: Option<ProcMem>,
     /// The word that the kernel marks when the process ends.
@@ -52,7 +52,7 @@ pub(crate) struct Reach {
 
 impl Reach {
     /// Of a peer that is not reached so, as `why` says.
-    pub(crate) fn none(pid: u32, end: EndWord, why: Why) -> Reach {
+    pub(crate) fn none(pid: u32, end: EndWord, why: PathReason) -> Reach {
         Reach {
             pid,
             attach: Err(why),
@@ -68,38 +68,38 @@ impl Reach {
     /// Of this process itself, whose number is its own.
     pub(crate) fn of_oneself(identity: &Identity, end: EndWord, by: Attach) -> Reach {
         let pid = std::process::id();
-        Reach { attach: probe(pid, identity, by), ..Reach::none(pid, end, Why::Configured) }
+        Reach { attach: probe(pid, identity, by), ..Reach::none(pid, end, PathReason::Configured) }
     }
 
     /// Of the near process `pid`, which says this of itself, and whose end that word tells of.
     pub(crate) fn of(pid: u32, identity: &Identity, end: EndWord, by: Attach) -> Reach {
         // It checks what peers may reach, which it cannot where they attach.
         if identity.ranges_only {
-            return Reach::none(pid, end, Why::Configured);
+            return Reach::none(pid, end, PathReason::Configured);
         }
         // Nobody could tell when its number is another's.
         if !end.is_marked_at_end() {
-            return Reach::none(pid, end, Why::CallForbidden);
+            return Reach::none(pid, end, PathReason::CallForbidden);
         }
         let memory = |()| match by {
             Attach::Strict => memory_of(pid, identity).map(Some),
             Attach::Auto | Attach::Never => Ok(None),
         };
         match probe(pid, identity, by).and_then(memory) {
-            Ok(memory) => Reach { attach: Ok(()), memory, ..Reach::none(pid, end, Why::Configured) },
+            Ok(memory) => Reach { attach: Ok(()), memory, ..Reach::none(pid, end, PathReason::Configured) },
             Err(why) => Reach::none(pid, end, why),
         }
     }
 
     /// Whether cross-memory attach reaches the memory, and if not, why.
     #[inline]
-    pub(crate) fn attach(&self) -> Result<(), Why> {
+    pub(crate) fn attach(&self) -> Result<(), PathReason> {
         self.attach.and_then(|()| self.attach_lost.get().map_or(Ok(()), |why| Err(*why)))
     }
 
     /// Takes note that the kernel does not let us attach any more, saying `errno`. Returns why.
     #[cold]
-    pub(crate) fn lose_attach(&self, errno: Errno) -> Why {
+    pub(crate) fn lose_attach(&self, errno: Errno) -> PathReason {
         *self.attach_lost.get_or_init(|| why_denied(errno))
     }
 
@@ -167,42 +167,42 @@ impl Drop for ByNumber<'_> {
 }
 
 /// Whether cross-memory attach reaches the process that says this of itself: reads its nonce.
-fn probe(pid: u32, identity: &Identity, by: Attach) -> Result<(), Why> {
+fn probe(pid: u32, identity: &Identity, by: Attach) -> Result<(), PathReason> {
     if by == Attach::Never {
-        return Err(Why::Configured);
+        return Err(PathReason::Configured);
     }
     cma::probe(pid, identity.nonce_addr, identity.nonce).map_err(why_not)
 }
 
 /// The memory of the process that says this of itself, by a descriptor.
-fn memory_of(pid: u32, identity: &Identity) -> Result<ProcMem, Why> {
+fn memory_of(pid: u32, identity: &Identity) -> Result<ProcMem, PathReason> {
     ProcMem::open(pid, identity.nonce_addr, identity.nonce).map_err(why_not)
 }
 
 /// Why a process's memory is not reached, as the first try has ended with `error`.
-fn why_not(error: CmaError) -> Why {
+fn why_not(error: CmaError) -> PathReason {
     match error {
         CmaError::Denied { errno } => why_denied(errno),
         // There are no file descriptors for it.
         CmaError::Os { errno } => {
             tracing::warn!(%errno, "a peer's memory cannot be opened: its private memory is reached by messages");
-            Why::NoRoom
+            PathReason::NoRoom
         }
-        _ => Why::PidMismatch,
+        _ => PathReason::PidMismatch,
     }
 }
 
 /// Why the kernel refuses with `errno`.
 #[cold]
-fn why_denied(errno: Errno) -> Why {
+fn why_denied(errno: Errno) -> PathReason {
     if errno != Errno::PERM {
-        return Why::CallForbidden;
+        return PathReason::CallForbidden;
     }
     // One's own memory needs no rights: where even that is refused, a filter forbids the call itself.
     let own = Box::new(u64::from(std::process::id()));
     match cma::probe(std::process::id(), std::ptr::from_ref(&*own).expose_provenance() as u64, *own) {
-        Ok(()) => Why::PtraceDenied,
-        Err(_) => Why::CallForbidden,
+        Ok(()) => PathReason::PtraceDenied,
+        Err(_) => PathReason::CallForbidden,
     }
 }
 
@@ -217,7 +217,7 @@ mod tests {
     fn reach() -> (Reach, Words) {
         let segment = Segment::create("reach-test", 4096).expect("a page");
         let end = EndWord::at(segment.memory(), 0);
-        (Reach::none(1, end, Why::Configured), segment.memory().words(0, 1).expect("inside"))
+        (Reach::none(1, end, PathReason::Configured), segment.memory().words(0, 1).expect("inside"))
     }
 
     #[test]

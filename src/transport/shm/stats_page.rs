@@ -14,7 +14,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{Ordering, fence};
 
 use engine::node::RegistrationCounters;
-use engine::{Counters, Mechanism, Nanos, Operation, Tally, Why};
+use engine::{Counters, Mechanism, Nanos, Operation, PathReason, Tally};
 use rustix::fs::{SealFlags, fcntl_get_seals};
 use rustix::io::Errno;
 
@@ -30,7 +30,7 @@ pub(crate) enum Part {
 
 const TALLIES: usize = Operation::ALL.len() * Mechanism::ALL.len();
 const REGISTRATION_WORDS: usize = size_of::<RegistrationCounters>() / size_of::<u64>();
-const WORDS: usize = 2 * TALLIES + Why::ALL.len() + 2 + REGISTRATION_WORDS;
+const WORDS: usize = 2 * TALLIES + PathReason::ALL.len() + 2 + REGISTRATION_WORDS;
 
 const PART_BYTES: u64 = ((2 + WORDS) as u64 * 8).next_multiple_of(64);
 const PARTS_END: u64 = STATS_AT + 2 * PART_BYTES;
@@ -60,7 +60,7 @@ impl PageCounters {
             Operation::by_mechanism().map(|(operation, mechanism)| counters.get(operation, mechanism));
         let words = tallies
             .flat_map(|tally| [tally.count, tally.bytes])
-            .chain(Why::ALL.iter().map(|why| counters.why(*why)))
+            .chain(PathReason::ALL.iter().map(|why| counters.why(*why)))
             .chain([counters.malformed, counters.staged])
             .chain(registration_words(&mut registration).map(|word| *word));
         let mut figures = [0; WORDS];
@@ -75,10 +75,11 @@ impl PageCounters {
         for ((operation, mechanism), words) in Operation::by_mechanism().zip(tallies.chunks_exact(2)) {
             counters.add_many(operation, mechanism, Tally { count: words[0], bytes: words[1] });
         }
-        for (why, times) in Why::ALL.iter().zip(rest) {
+        for (why, times) in PathReason::ALL.iter().zip(rest) {
             counters.add_why(*why, *times);
         }
-        [counters.malformed, counters.staged] = [rest[Why::ALL.len()], rest[Why::ALL.len() + 1]];
+        [counters.malformed, counters.staged] =
+            [rest[PathReason::ALL.len()], rest[PathReason::ALL.len() + 1]];
         counters
     }
 
@@ -214,7 +215,7 @@ mod tests {
         for (index, (operation, mechanism)) in (0..).zip(Operation::by_mechanism()) {
             counters.add_many(operation, mechanism, Tally { count: seed + index, bytes: seed * index });
         }
-        for (index, why) in (0..).zip(Why::ALL) {
+        for (index, why) in (0..).zip(PathReason::ALL) {
             counters.add_why(why, seed + 100 + index);
         }
         (counters.malformed, counters.staged) = (seed + 1, seed + 2);

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
 use engine::{
-    Atomic, AtomicOp, Change, Direction, Event, HEAD_WORDS, Header, Inbox, Lane, MemId, OpError, OpId, Piece,
-    Place, Rank, SendError, Submit, Why, WordType,
+    Atomic, AtomicOp, Change, Direction, Event, HEAD_WORDS, Header, Inbox, Lane, MemId, OpError, OpId,
+    PathReason, Piece, Place, Rank, SendError, Submit, WordType,
 };
 use vm::{Attention, Bell, Corrupt, Words, membarrier};
 
@@ -86,7 +86,7 @@ impl ShmTransport {
 
     /// Turns every hot ring cold, so that whatever comes from now on rings the bell, and says what is there
     /// already.
-    pub(crate) fn turn_cold(&mut self) -> Rest {
+    pub(crate) fn arm_doorbell(&mut self) -> Rest {
         self.take_rung();
         self.retry_unheard();
         if !self.hot.is_empty() {
@@ -447,10 +447,10 @@ impl engine::Transport for ShmTransport {
         self.own.copy(from, to, len)
     }
 
-    fn reaches(&mut self, peer: Rank, pieces: &[Piece]) -> Result<(), Why> {
+    fn reaches(&mut self, peer: Rank, pieces: &[Piece]) -> Result<(), PathReason> {
         match self.peers.get(peer, Some(SEND_WITHIN)) {
             Ok(Peer::Near(known)) => reaches(known, pieces),
-            Ok(Peer::Far(_)) => Err(Why::Network),
+            Ok(Peer::Far(_)) => Err(PathReason::Network),
             // The copy says that it is lost.
             Err(_) => Ok(()),
         }
@@ -502,7 +502,7 @@ impl engine::Transport for ShmTransport {
                 Err(_) => return Submit::Failed(OpError::PeerLost { peer }),
             },
         };
-        let Peer::Near(known) = known else { return Submit::Unreachable(Why::Network) };
+        let Peer::Near(known) = known else { return Submit::Unreachable(PathReason::Network) };
         let done = atomic_at(known, word, atomic);
         if atomic.signals && done.is_ok() {
             known.bell.poke();
@@ -512,10 +512,10 @@ impl engine::Transport for ShmTransport {
 }
 
 /// Whether copies reach a near peer's ends of all pieces, from these local ends.
-fn reaches(known: &Near, pieces: &[Piece]) -> Result<(), Why> {
+fn reaches(known: &Near, pieces: &[Piece]) -> Result<(), PathReason> {
     // A local end in the heap may change under us, and is nobody's to borrow: it is read piece by piece.
     if pieces.iter().any(|piece| piece.local.mem != MemId::Space) {
-        return Err(Why::NotOffered);
+        return Err(PathReason::NotOffered);
     }
     let is_private = |piece: &Piece| known.best(piece.remote, piece.len as usize).mem == MemId::Space;
     if pieces.iter().any(is_private) { known.reach.attach() } else { Ok(()) }

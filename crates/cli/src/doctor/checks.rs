@@ -1,6 +1,6 @@
 //! What the facts mean.
 
-use standpipe::Why;
+use standpipe::PathReason;
 use standpipe::host::{Limit, Seccomp, ShmemHugePages, Userfaultfd};
 use standpipe::network::LEAST_BUDGET;
 use standpipe::path::{self, Access, Facts as PathFacts, Limits, MemId, Path, Wanted};
@@ -392,9 +392,9 @@ fn private_path(facts: &Facts) -> Check {
     }
     let [never, ranges] = [set(&facts.attach_set, "never"), set(&facts.expose_set, "ranges")];
     let attach = match facts.attach {
-        _ if never || ranges => Err(Why::Configured),
+        _ if never || ranges => Err(PathReason::Configured),
         Attach::Works => Ok(()),
-        _ => Err(Why::PtraceDenied),
+        _ => Err(PathReason::PtraceDenied),
     };
     match path_to(MemId::Space, attach) {
         Path::Attached => {
@@ -427,7 +427,7 @@ fn private_path(facts: &Facts) -> Check {
 }
 
 /// The path that the library takes to memory of a process of this host.
-fn path_to(memory: MemId, attach: Result<(), Why>) -> Path {
+fn path_to(memory: MemId, attach: Result<(), PathReason>) -> Path {
     let access = Access::near(memory, attach);
     let (wanted, limits) = (Wanted::Put, Limits::default());
     path::choose(&PathFacts { wanted, bytes: 1, alone: true, memory, access, limits }).path

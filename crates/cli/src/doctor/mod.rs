@@ -15,7 +15,7 @@ use clap::Args;
 use comfy_table::{Cell, Color};
 use facts::Facts;
 use serde::Serialize;
-use studies::printed::print;
+use studies::stdout::print;
 use studies::table::{Layout, Table, plain, wrapped};
 
 /// Arguments of `standpipe doctor`.

@@ -8,7 +8,7 @@ use standpipe::watch::{Job, RankView, State, jobs};
 use standpipe::{Mechanism, Operation};
 use studies::progress::bar;
 
-use crate::calls::Calls;
+use crate::latency_figures::Calls;
 
 /// Jobs that are looked at, at most.
 const JOBS_MAX: usize = 16;

@@ -5,7 +5,7 @@ use studies::units::nanos;
 
 use super::check::{Check, Status};
 use super::nodes::{Node, Signs};
-use crate::calls::{Calls, Times};
+use crate::latency_figures::{Calls, Times};
 
 /// The 99th percentile is remarkable from so many medians on, where so many calls were timed and it is so
 /// long: shorter ones are a matter of where the processor was.

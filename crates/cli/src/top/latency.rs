@@ -10,7 +10,7 @@ use studies::table::{Layout, plain};
 use studies::units::nanos;
 
 use super::report::{Labels, Report, labelled};
-use crate::calls::{Calls, QUANTILES};
+use crate::latency_figures::{Calls, QUANTILES};
 
 fn timed(latencies: &Latencies) -> Vec<(Timed, &Latency)> {
     let all = Timed::ALL.into_iter().map(|what| (what, latencies.get(what)));

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use standpipe::watch::{Job, Snapshot, jobs};
-use studies::printed::{self, Reader};
 use studies::signals;
+use studies::stdout::{self, Reader};
 use studies::table::is_screen;
 use studies::units::{at_least, seconds};
 
@@ -219,7 +219,7 @@ impl View {
 
 /// Whoever has read enough wants to leave.
 fn print(text: &str) -> Result<Wish> {
-    Ok(match printed::print(text)? {
+    Ok(match stdout::print(text)? {
         Reader::Listens => Wish::Stay,
         Reader::Gone => Wish::Leave,
     })

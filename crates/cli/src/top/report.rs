@@ -5,7 +5,7 @@ use standpipe::host::pinned_by;
 use standpipe::watch::{How, Job, Peers, RankView, Rate, Rates, RegistrationCounters, Snapshot, State};
 use standpipe::{Latencies, Mechanism, Operation};
 
-use crate::calls::Calls;
+use crate::latency_figures::Calls;
 
 /// What moves data: where it goes by messages that is no Active Message of the program.
 pub(super) const TRANSFERS: [Operation; 2] = [Operation::Put, Operation::Get];

@@ -98,7 +98,7 @@ fn one_peer_has_not_all_and_the_lost_have_none() {
 }
 
 fn start(node: &mut Node<Script>, direction: Direction, copies: &[Submit]) -> OpId {
-    node.transport().copies.push_back(Submit::Unreachable(engine::Why::Network));
+    node.transport().copies.push_back(Submit::Unreachable(engine::PathReason::Network));
     node.transport().copies.extend(copies);
     let space = |offset| Place::new(MemId::Space, offset);
     let piece = Piece::new(space(1 << 20), space(0), LONG).expect("far below 2^64");

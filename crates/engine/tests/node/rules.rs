@@ -4,8 +4,8 @@ use crate::common::Script;
 use engine::node::{AmBody, Polled};
 use engine::wire::Kind;
 use engine::{
-    AmSend, Direction, Event, Header, Inbox, Lane, MemId, Node, OpError, OpId, Piece, Place, SendError,
-    Submit, Why,
+    AmSend, Direction, Event, Header, Inbox, Lane, MemId, Node, OpError, OpId, PathReason, Piece, Place,
+    SendError, Submit,
 };
 
 fn node() -> Node<Script> {
@@ -168,7 +168,7 @@ fn a_counter_at_its_end_breaks_the_barrier_of_one() {
 fn without_atomics_a_barrier_says_why_it_cannot_be() {
     let mut node = node();
     let wait = node.barrier(None);
-    assert_eq!(node.outcome(wait), Some(Err(OpError::Unsupported { peer: 0, why: Why::NotOffered })));
+    assert_eq!(node.outcome(wait), Some(Err(OpError::Unsupported { peer: 0, why: PathReason::NotOffered })));
 }
 
 #[test]

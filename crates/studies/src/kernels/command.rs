@@ -15,19 +15,18 @@ use tempfile::TempDir;
 
 use super::{
     args::KernelArgs,
-    lines::{Done, Line},
     outcome::{Outcome, Recording},
     plan::Kernel,
+    rank_lines::{Done, Line},
     recorder::part_file,
     worker::SUBCOMMAND,
 };
 use crate::{
-    lines, machine,
-    printed::print,
-    progress,
-    refused::Refused,
+    json_lines, machine, progress,
     signals::{self, Leftover},
+    stdout::print,
     table::Layout,
+    usage_error::UsageError,
 };
 
 /// Runs a kernel. The command fails if its result is wrong.
@@ -36,7 +35,7 @@ use crate::{
 /// If the arguments do not fit together, a rank fails, the result is wrong, or the recording cannot be
 /// written.
 pub fn run(args: &KernelArgs) -> Result<ExitCode> {
-    let kernel = args.kernel().map_err(Refused::new)?;
+    let kernel = args.kernel().map_err(UsageError::new)?;
     machine::check_room(kernel.bytes_min(), "this")?;
     let options = args.run();
     let recording = options.record.as_deref().map(Parts::beside).transpose()?;
@@ -65,15 +64,15 @@ struct Parts {
 
 impl Parts {
     /// Makes the directory beside the file that the recording is to become: rather now than after the run.
-    fn beside(file: &Path) -> Result<Self, Refused> {
+    fn beside(file: &Path) -> Result<Self, UsageError> {
         let doing = format!("recording to {}", file.display());
-        let file = Refused::unless_writable(&doing, file)?;
+        let file = UsageError::unless_writable(&doing, file)?;
         let parent = match file.parent() {
             Some(parent) if parent != Path::new("") => parent,
             _ => Path::new("."),
         };
         let directory = tempfile::Builder::new().prefix(".recording-").tempdir_in(parent);
-        let directory = directory.map_err(|error| Refused::file(&doing, &error))?;
+        let directory = directory.map_err(|error| UsageError::file(&doing, &error))?;
         Leftover::Folder(directory.path().to_owned()).note();
         Ok(Self { file, directory })
     }
@@ -162,7 +161,7 @@ impl Progress {
         if rank >= heard.puts.len() {
             return false;
         }
-        match lines::decode(line) {
+        match json_lines::decode(line) {
             Some(Line::Puts(puts)) => heard.puts[rank] = puts,
             Some(Line::Done(done)) => {
                 heard.puts[rank] = done.puts;
@@ -199,10 +198,10 @@ mod tests {
         let progress = Progress::new(&Kernel::Bitonic(plan));
         assert_eq!(progress.bar.length(), Some(100));
         for (rank, puts) in [(0, 5), (1, 7), (0, 6)] {
-            assert!(progress.hear(rank, &lines::encode(&Line::Puts(puts))));
+            assert!(progress.hear(rank, &json_lines::encode(&Line::Puts(puts))));
         }
         assert_eq!(progress.bar.position(), 13);
-        assert!(!progress.hear(0, "a stray line") && !progress.hear(2, &lines::encode(&Line::Puts(1))));
+        assert!(!progress.hear(0, "a stray line") && !progress.hear(2, &json_lines::encode(&Line::Puts(1))));
         assert_eq!(progress.finish(), [None, None]);
     }
 }

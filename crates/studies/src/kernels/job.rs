@@ -15,12 +15,12 @@ use sim::recording::{Action, Array, Transfer};
 use standpipe::{HandlerId, Mechanism, Node, Operation, Rank, Remote, Stats, launch::RANKS_MAX};
 
 use super::{
-    lines::{Done, Line, RankResult},
     plan::WORD_BYTES,
+    rank_lines::{Done, Line, RankResult},
     recorder::Recorder,
 };
-use crate::lines::tell;
-use crate::own;
+use crate::job_config;
+use crate::json_lines::tell;
 
 /// One rank of a kernel, with its node. For one thread.
 #[derive(Debug)]
@@ -81,7 +81,7 @@ impl Job {
     pub(super) fn join(record: Option<&Path>, spoil: bool) -> Result<Self> {
         let come: Arc<[AtomicU64]> = (0..RANKS_MAX).map(|_| AtomicU64::new(0)).collect();
         let counter = Arc::clone(&come);
-        let config = own::config()?.handler(SIGNAL, move |call| {
+        let config = job_config::config()?.handler(SIGNAL, move |call| {
             counter[call.from() as usize].fetch_add(1, Ordering::Release);
         });
         let node = Node::open(config).context("joining the kernel's job")?;

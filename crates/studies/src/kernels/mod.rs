@@ -9,10 +9,10 @@ mod cannon;
 mod command;
 mod job;
 mod keys;
-mod lines;
 mod outcome;
 mod plan;
 mod product;
+mod rank_lines;
 mod recorder;
 pub(crate) mod worker;
 

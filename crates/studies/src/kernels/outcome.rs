@@ -8,9 +8,9 @@ use sim::recording::Totals;
 
 use super::{
     keys::{self, Block},
-    lines::{Done, RankResult},
     plan::Kernel,
     product::{Method, Verdict},
+    rank_lines::{Done, RankResult},
 };
 use crate::{
     table,

@@ -8,10 +8,10 @@ use clap::Args;
 use super::{
     bitonic, cannon,
     job::Job,
-    lines::{Line, RankResult},
     plan::Kernel,
+    rank_lines::{Line, RankResult},
 };
-use crate::lines::tell;
+use crate::json_lines::tell;
 
 /// The hidden subcommand that runs a rank.
 pub(crate) const SUBCOMMAND: &str = "kernel-worker";

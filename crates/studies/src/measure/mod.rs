@@ -18,8 +18,8 @@ use tempfile::NamedTempFile;
 
 use self::figures::{Figure, HEAD, Measured, figures, text};
 use crate::perf::{self, case::Case, case::Cores, case::Memory, case::Op, case::Row, case::Target};
-use crate::refused::Refused;
-use crate::{machine, printed::print, progress, signals::Leftover, table};
+use crate::usage_error::UsageError;
+use crate::{machine, progress, signals::Leftover, stdout::print, table};
 
 /// Measures this machine, writes the file and prints what is in it.
 ///
@@ -91,9 +91,9 @@ struct Writer {
 }
 
 impl Writer {
-    fn new(file: &Path) -> Result<Writer, Refused> {
+    fn new(file: &Path) -> Result<Writer, UsageError> {
         let doing = format!("cannot write {}", file.display());
-        let file = Refused::unless_writable(&doing, file)?;
+        let file = UsageError::unless_writable(&doing, file)?;
         let parent = match file.parent() {
             Some(parent) if parent != Path::new("") => parent,
             _ => Path::new("."),
@@ -103,7 +103,7 @@ impl Writer {
             .prefix(".costs-")
             .permissions(Permissions::from_mode(0o666))
             .tempfile_in(parent);
-        let beside = beside.map_err(|error| Refused::file(&doing, &error))?;
+        let beside = beside.map_err(|error| UsageError::file(&doing, &error))?;
         Leftover::File(beside.path().to_owned()).note();
         Ok(Writer { file, beside })
     }

@@ -20,11 +20,10 @@ use standpipe::launch::{Launch, Stream};
 use standpipe::{Transport, host};
 
 use self::case::{Case, Cores, Memory, Op, PROMISED, Row, Samples, Target, bound_for};
-use crate::refused::Refused;
+use crate::usage_error::UsageError;
 use crate::{
-    lines, machine,
-    printed::print,
-    progress, signals,
+    json_lines, machine, progress, signals,
+    stdout::print,
     table::{self, Layout},
     transport,
     units::nanos,
@@ -78,14 +77,15 @@ pub(crate) struct WorkerArgs {
 /// # Errors
 /// When a measurement cannot be made, or standard output fails.
 pub fn run(args: &PerfArgs) -> Result<ExitCode> {
-    let mut cases = cases(args).map_err(Refused::new)?;
-    let transport = transport::chosen(args.transport.as_ref()).map_err(Refused::new)?;
+    let mut cases = cases(args).map_err(UsageError::new)?;
+    let transport = transport::chosen(args.transport.as_ref()).map_err(UsageError::new)?;
     if transport != Transport::Shm {
-        cases = far_cases(&cases, args.op.is_some()).map_err(Refused::new)?;
+        cases = far_cases(&cases, args.op.is_some()).map_err(UsageError::new)?;
     } else if args.op == Some(Op::Miss) {
-        return Err(
-            Refused::new("nothing is registered within a host, and nothing missed: --transport ofi").into()
-        );
+        return Err(UsageError::new(
+            "nothing is registered within a host, and nothing missed: --transport ofi",
+        )
+        .into());
     }
     transport::look_for(&transport)?;
     machine::mind_load();
@@ -138,7 +138,7 @@ fn legend(rows: &[Row], layout: Layout) -> String {
 pub(crate) fn run_worker(args: &WorkerArgs) -> Result<ExitCode> {
     let case = serde_json::from_str(&args.case).context("the case")?;
     if let Some(samples) = worker::run(&case)? {
-        lines::tell(&samples)?;
+        json_lines::tell(&samples)?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -65,7 +65,7 @@ pub(super) fn each(time: Duration, times: u32) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lines;
+    use crate::json_lines;
 
     #[test]
     fn the_most_samples_fit_a_line_that_the_launcher_does_not_cut() {
@@ -74,6 +74,6 @@ mod tests {
         assert_eq!(longest, 299_700.3);
         let longest = vec![longest + 0.01; SAMPLES];
         let samples = Samples::new("the limit of this machine", BATCH_MAX, longest.clone(), longest);
-        assert!(lines::encode(&samples).len() < LINE_BYTES_MAX);
+        assert!(json_lines::encode(&samples).len() < LINE_BYTES_MAX);
     }
 }

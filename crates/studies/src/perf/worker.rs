@@ -14,7 +14,7 @@ use super::collectives;
 use super::memory::{PATIENCE, REFUSED, Shared, Theirs};
 use super::timing::{ROUNDS, SLOW_TURNS, TURNS, each, interleave, timed};
 use super::{misses, words};
-use crate::own;
+use crate::job_config;
 
 /// Runs this process's part of `case`; rank 0 returns the samples.
 ///
@@ -24,7 +24,7 @@ pub(super) fn run(case: &Case) -> Result<Option<Samples>> {
     let served = Arc::new(AtomicU64::new(0));
     let [serve, replied, taken] = std::array::from_fn(|_| Arc::clone(&served));
     let answer = OnceLock::new();
-    let config = own::config()?
+    let config = job_config::config()?
         .timeout(PATIENCE)
         .handler("ping", move |call| {
             serve.store(serve.load(Ordering::Relaxed) + 1, Ordering::Relaxed);

@@ -13,10 +13,10 @@ use serde::Serialize;
 use tempfile::NamedTempFile;
 
 use crate::{
-    printed::print,
-    refused::Refused,
     signals::{self, missing},
+    stdout::print,
     table::{Layout, wrapped},
+    usage_error::UsageError,
 };
 
 /// What every study can be told about its results.
@@ -43,18 +43,18 @@ impl<'a> Output<'a> {
     ///
     /// # Errors
     /// If it cannot be made, or takes no files.
-    pub(crate) fn make(args: &'a OutputArgs) -> Result<Self, Refused> {
+    pub(crate) fn make(args: &'a OutputArgs) -> Result<Self, UsageError> {
         let doing = format!("cannot write a report to {}", args.out.display());
         let made: Vec<PathBuf> = missing(&args.out).map(Path::to_owned).collect();
         if made.is_empty() && !args.out.is_dir() {
-            return Err(Refused::new(format_args!("{doing}: it is no directory")));
+            return Err(UsageError::new(format_args!("{doing}: it is no directory")));
         }
         // Else a signal could have removed what is not yet there.
         signals::undisturbed(|| fs::create_dir_all(&args.out))
-            .map_err(|error| Refused::file(&doing, &error))?;
+            .map_err(|error| UsageError::file(&doing, &error))?;
         let output = Self { args, made };
         // Known now rather than after minutes of a study.
-        tempfile::tempfile_in(&args.out).map_err(|error| Refused::file(&doing, &error))?;
+        tempfile::tempfile_in(&args.out).map_err(|error| UsageError::file(&doing, &error))?;
         Ok(output)
     }
 
@@ -103,7 +103,7 @@ impl<'a> Output<'a> {
 impl Drop for Output<'_> {
     fn drop(&mut self) {
         for folder in &self.made {
-            // Refused where there is a file in it, which is as it should be.
+            // UsageError where there is a file in it, which is as it should be.
             let _ = fs::remove_dir(folder);
         }
     }

@@ -20,7 +20,7 @@ use super::{
 use crate::study::subcommand::Subcommand;
 use crate::units::grouped;
 use crate::{
-    refused::Refused,
+    all_cores::{Bar, on_all_cores},
     report::{
         output::{Output, OutputArgs},
         page::{Figure, Grid},
@@ -28,7 +28,7 @@ use crate::{
         show::{Show, row},
     },
     scratch,
-    work::{Bar, on_all_cores},
+    usage_error::UsageError,
 };
 
 /// `standpipe study policies`.
@@ -171,7 +171,7 @@ fn cache_blocks(args: &PoliciesArgs) -> Result<Accesses> {
     let requests: Vec<Request> = match &args.trace {
         None => Generator::new(args.seed).take(count).collect(),
         Some(file) => {
-            let requests = trace::read(file).map_err(anyhow::Error::from).map_err(Refused::new)?;
+            let requests = trace::read(file).map_err(anyhow::Error::from).map_err(UsageError::new)?;
             requests.into_iter().take(count).collect()
         }
     };

@@ -8,9 +8,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use standpipe::launch::{Launch, Stream};
 
+use crate::all_cores::Bar;
 use crate::transport::Chosen;
-use crate::work::Bar;
-use crate::{lines, signals};
+use crate::{json_lines, signals};
 
 /// Runs `ranks` processes by their hidden subcommand, which gets the plan as JSON, and gives what each told.
 /// `bar` is a step further with each line of rank 0.
@@ -39,7 +39,7 @@ where
         .say(signals::say)
         .on_line(move |rank, stream, line| {
             let text = String::from_utf8_lossy(line);
-            match lines::decode(&text).filter(|_| stream == Stream::Stdout) {
+            match json_lines::decode(&text).filter(|_| stream == Stream::Stdout) {
                 Some(line) => {
                     heard.lock().unwrap_or_else(PoisonError::into_inner)[rank as usize].push(line);
                     if rank == 0 {

@@ -13,7 +13,7 @@ use sim::experiments::Scale;
 
 use crate::study::subcommand::Subcommand;
 use crate::{
-    printed::print,
+    all_cores::{Bar, on_all_cores},
     report::{
         output::{Output, OutputArgs},
         page::{Figure, Grid},
@@ -21,9 +21,9 @@ use crate::{
         show::{Show, row},
     },
     signals,
+    stdout::print,
     units::between,
     units::{bytes, grouped},
-    work::{Bar, on_all_cores},
 };
 
 /// `standpipe study scale`.

@@ -192,8 +192,8 @@ impl Member {
         let size = all.len() as u32;
         let members = members(rank, all.into_iter().map(|(address, _)| address).collect());
         let checked = CheckedCopy::new().expect("a scratch file");
-        let own =
-            OwnMemory::new(Arc::clone(seat.peers.itself()), checked).with_stages(Arc::clone(&seat.heap));
+        let own = OwnMemory::new(Arc::clone(seat.peers.itself()), checked)
+            .with_bounce_buffers(Arc::clone(&seat.heap));
         let mut transport = OfiTransport::new(endpoint, members, own, setting.send_timeout);
         transport.copies.delivers &= !setting.confirms;
         if setting.pins {

@@ -124,7 +124,7 @@ fn shipped(endpoint: NetEndpoint, peer: &[u8]) -> (Engine, Box<[u8]>, Seat) {
     peers.admit_far(1, far).expect("the first");
     let own = || {
         let checked = CheckedCopy::new().expect("a scratch file");
-        OwnMemory::new(Arc::clone(peers.itself()), checked).with_stages(Arc::clone(&seat.heap))
+        OwnMemory::new(Arc::clone(peers.itself()), checked).with_bounce_buffers(Arc::clone(&seat.heap))
     };
     let shm = ShmTransport::new(Arc::clone(peers), Arc::default(), true, own());
     let mut engine = Engine::new(0, 2, HANDLERS, Router::near(shm));

@@ -42,8 +42,8 @@ impl Side {
             .expect("a job of one");
         let members = members(rank, all);
         let checked = CheckedCopy::new().expect("a scratch file");
-        let own =
-            OwnMemory::new(Arc::clone(seat.peers.itself()), checked).with_stages(Arc::clone(&seat.heap));
+        let own = OwnMemory::new(Arc::clone(seat.peers.itself()), checked)
+            .with_bounce_buffers(Arc::clone(&seat.heap));
         let transport = OfiTransport::new(endpoint, members, own, LIMIT);
         let node = Node::with_registration(rank, 2, HANDLERS, transport, firehose(1024, 1024));
         let memory = (0..LEN).map(|_| AtomicU8::new(0)).collect();

@@ -9,7 +9,7 @@ use conformance::Cluster;
 use conformance::cluster::HANDLERS;
 use engine::{
     Atomic, Counters, Direction, Event, HEAD_WORDS, Header, Inbox, Lane, Mechanism, Nanos, Node, OpError,
-    OpId, Operation, Piece, Place, Rank, SendError, Submit, Transport, Why,
+    OpId, Operation, PathReason, Piece, Place, Rank, SendError, Submit, Transport,
 };
 use vm::fault_safe_copy::CheckedCopy;
 use vm::{FenceMode, SharedMemory};
@@ -48,7 +48,7 @@ pub(super) struct Counted {
 impl Counted {
     /// As a thread does that is about to sleep.
     pub(super) fn prepare_sleep(&mut self) {
-        self.shm.turn_cold();
+        self.shm.arm_doorbell();
     }
 }
 
@@ -111,7 +111,7 @@ impl Transport for Counted {
         self.shm.change_own(word, atomic)
     }
 
-    fn reaches(&mut self, peer: Rank, pieces: &[Piece]) -> Result<(), Why> {
+    fn reaches(&mut self, peer: Rank, pieces: &[Piece]) -> Result<(), PathReason> {
         self.shm.reaches(peer, pieces)
     }
 
@@ -224,8 +224,8 @@ impl Member {
         }
         let sleepers = Arc::new(AtomicU32::new(0));
         let checked = CheckedCopy::new().expect("a scratch file");
-        let own =
-            OwnMemory::new(Arc::clone(seat.peers.itself()), checked).with_stages(Arc::clone(&seat.heap));
+        let own = OwnMemory::new(Arc::clone(seat.peers.itself()), checked)
+            .with_bounce_buffers(Arc::clone(&seat.heap));
         let shm = ShmTransport::new(Arc::clone(&seat.peers), sleepers, setting.polls, own);
         let transport = Counted { shm, counters: Counters::default() };
         let node = Node::new(rank, env.size(), HANDLERS, transport);

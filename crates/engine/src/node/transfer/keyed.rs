@@ -16,8 +16,8 @@ use crate::registration::firehose::{Found, HoseId};
 use crate::registration::{RegId, Run, end_of};
 use crate::wire::{self, Status};
 use crate::{
-    Direction, KeyedPiece, Mechanism, MemId, Nanos, OpError, Operation, Outcome, Piece, Rank, Submit, Tally,
-    Transport, Why,
+    Direction, KeyedPiece, Mechanism, MemId, Nanos, OpError, Operation, Outcome, PathReason, Piece, Rank,
+    Submit, Tally, Transport,
 };
 
 /// Pieces, at most, of one part.
@@ -331,7 +331,7 @@ impl<T: Transport> Node<T> {
             let is_small = piece.len <= registration.small(self.transport.payload_max());
             since = self.transport.now().filter(|_| is_small);
         }
-        self.counters.add_why(Why::NoRoom, 1);
+        self.counters.add_why(PathReason::NoRoom, 1);
         let mut transfer = self.new_transfer(peer, direction, &[piece], None);
         transfer.since = since;
         let key = self.insert_child(OpKind::ByMessage(transfer), parent);

@@ -8,8 +8,8 @@ use crate::op_id::{OpId, OpKey};
 use crate::path::{self, Access, Choice, Facts, Keys, Limits, Path, Wanted};
 use crate::wire::Message;
 use crate::{
-    Atomic, Direction, Mechanism, MemId, Nanos, OpError, Operation, Piece, Place, Rank, Submit, Transport,
-    Why,
+    Atomic, Direction, Mechanism, MemId, Nanos, OpError, Operation, PathReason, Piece, Place, Rank, Submit,
+    Transport,
 };
 
 /// The pieces of a transfer by keys, as they lie in the processes' spaces.
@@ -165,7 +165,7 @@ impl<T: Transport> Node<T> {
             },
             _ => direction.into(),
         };
-        let (mut access, mut in_spaces) = (Access::No(Why::Network), InSpaces::AsGiven);
+        let (mut access, mut in_spaces) = (Access::No(PathReason::Network), InSpaces::AsGiven);
         if wanted != (Wanted::PutSignal { one_message: true }) {
             (access, in_spaces) = self.access(peer, pieces);
         }
@@ -218,7 +218,7 @@ impl<T: Transport> Node<T> {
         Choice { path, why }: Choice,
     ) {
         if path != Path::Direct {
-            self.counters.add_why(why.unwrap_or(Why::Network), 1);
+            self.counters.add_why(why.unwrap_or(PathReason::Network), 1);
             return self.by_message(key, peer, direction, pieces, on_complete);
         }
         match self.transport.copy(OpId::of(key), peer, direction, pieces) {

@@ -7,7 +7,7 @@ use engine::registration::RegisterError;
 use engine::wire::Kind;
 use engine::{
     Atomic, Direction, Event, HEAD_WORDS, Header, Inbox, Key, KeyedPiece, Lane, MemId, Node, OpError, OpId,
-    Piece, Place, Rank, RegId, Registering, SendError, Submit, Transport, Why,
+    PathReason, Piece, Place, Rank, RegId, Registering, SendError, Submit, Transport,
 };
 
 /// Bytes of payload a message may have.
@@ -218,7 +218,7 @@ impl Transport for Script {
         self.signals_by_message
     }
 
-    fn reaches(&mut self, _: Rank, _: &[Piece]) -> Result<(), Why> {
+    fn reaches(&mut self, _: Rank, _: &[Piece]) -> Result<(), PathReason> {
         match self.copies.front() {
             Some(Submit::Unreachable(why)) => {
                 let why = *why;
@@ -226,14 +226,14 @@ impl Transport for Script {
                 Err(why)
             }
             Some(_) => Ok(()),
-            None => Err(Why::Configured),
+            None => Err(PathReason::Configured),
         }
     }
 
     fn copy(&mut self, op: OpId, peer: Rank, _: Direction, _: &[Piece]) -> Submit {
         self.started.push(op);
         self.peers.push(peer);
-        match self.copies.pop_front().unwrap_or(Submit::Unreachable(Why::Configured)) {
+        match self.copies.pop_front().unwrap_or(Submit::Unreachable(PathReason::Configured)) {
             Submit::Failed(OpError::Fault { mem, addr, len, .. }) => {
                 Submit::Failed(OpError::Fault { peer, mem, addr, len })
             }
@@ -243,7 +243,7 @@ impl Transport for Script {
 
     fn copy_keyed(&mut self, op: OpId, _: Rank, _: Direction, _: &[KeyedPiece]) -> Submit {
         self.started.push(op);
-        if self.copies_keyed { Submit::Pending } else { Submit::Unreachable(Why::NotOffered) }
+        if self.copies_keyed { Submit::Pending } else { Submit::Unreachable(PathReason::NotOffered) }
     }
 
     fn is_keyed(&self, peer: Rank) -> bool {
@@ -290,7 +290,7 @@ impl Transport for Script {
 
     fn atomic(&mut self, op: OpId, _: Rank, _: Place, _: Atomic) -> Submit {
         self.started.push(op);
-        self.atomics.pop_front().unwrap_or(Submit::Unreachable(Why::NotOffered))
+        self.atomics.pop_front().unwrap_or(Submit::Unreachable(PathReason::NotOffered))
     }
 
     fn abandon(&mut self, op: OpId) {

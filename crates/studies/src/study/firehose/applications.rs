@@ -4,13 +4,13 @@ use anyhow::Result;
 use serde::Serialize;
 use sim::experiments::{Again, Figures, Recorded, Replayed, Settings, Strategy};
 
+use crate::all_cores::{Bar, on_all_cores};
 use crate::report::{
     page::Grid,
     show::{beside, deviation, deviation_percent, row},
 };
 use crate::study::recording::{Hosts, Program, Size};
 use crate::units::grouped;
-use crate::work::{Bar, on_all_cores};
 
 /// One program under one strategy.
 #[derive(Debug, Serialize)]

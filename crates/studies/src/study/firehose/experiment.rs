@@ -7,14 +7,14 @@ use sim::Costs;
 use sim::experiments::{Curve, Figures, Shape, ahead};
 use standpipe::{Strategy, Transport, network};
 
-use super::ahead as by_how_much;
+use super::advantage as by_how_much;
 use super::args::FirehoseArgs;
 use super::outcome::{Place, Point, words};
 use super::simulated::{FigureResult, SeriesResult};
+use crate::all_cores::Bar;
 use crate::study::live::case::{Answer, Case, Puts};
 use crate::study::live::costs::Taker;
 use crate::study::live::job::{Job, Plan};
-use crate::work::Bar;
 
 /// The figures that go over working sets, and bytes of their puts.
 pub(super) const SHAPES: [(Shape, u64); 2] =

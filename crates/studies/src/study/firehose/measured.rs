@@ -7,13 +7,13 @@ use anyhow::Result;
 use standpipe::Transport;
 
 use super::args::FirehoseArgs;
+use super::display;
 use super::experiment::Experiment;
-use super::shown;
 use crate::machine;
-use crate::refused::Refused;
 use crate::report::output::Output;
 use crate::study::live::costs::Taker;
 use crate::transport::look_for;
+use crate::usage_error::UsageError;
 
 /// Runs the study.
 ///
@@ -23,7 +23,7 @@ pub(super) fn run(args: &FirehoseArgs, transport: &Transport) -> Result<ExitCode
     if *transport == Transport::Shm {
         let why =
             "--transport shm: shared memory registers nothing, so that there are no strategies to compare";
-        return Err(Refused::new(why).into());
+        return Err(UsageError::new(why).into());
     }
     let output = Output::make(&args.output)?;
     look_for(transport)?;
@@ -33,6 +33,6 @@ pub(super) fn run(args: &FirehoseArgs, transport: &Transport) -> Result<ExitCode
     let measured = experiment.measure(&mut costs)?;
     let (file, costs) = costs.measured().file(&experiment.plan.transport)?;
     let outcome = experiment.outcome(&measured, costs)?;
-    shown::show(args, &experiment, &outcome, file).deliver(&output, &outcome)?;
+    display::show(args, &experiment, &outcome, file).deliver(&output, &outcome)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -7,11 +7,12 @@ use serde::Serialize;
 use sim::experiments::{Curve, Figures, Recorded, Shape, Strategy, ahead};
 
 use super::{
-    ahead::{self, Percents},
+    advantage::{self, Percents},
     applications::{self, Application},
     args::FirehoseArgs,
 };
 use crate::{
+    all_cores::{Bar, on_all_cores},
     report::{
         output::Output,
         page::{Figure, Grid},
@@ -20,7 +21,6 @@ use crate::{
     },
     scratch,
     study::recording::{Program, Size},
-    work::{Bar, on_all_cores},
 };
 
 #[derive(Debug, Serialize)]
@@ -135,7 +135,7 @@ fn result(experiment: &Figures, shape: Shape, curves: &[Curve]) -> FigureResult 
         series: curves.iter().map(series).collect(),
         firehose_ahead_at,
         firehose_behind_at,
-        firehose_ahead_percent: ahead::percents(shape, firehose, keep),
+        firehose_ahead_percent: advantage::percents(shape, firehose, keep),
     }
 }
 
@@ -249,7 +249,7 @@ fn summary(outcome: &Outcome) -> Vec<String> {
         applications::hits(&outcome.applications),
         format!(
             "Firehose against rendezvous-no-unpin, which asks before each put: {}.",
-            ahead::words(&percents)
+            advantage::words(&percents)
         ),
         applications::deviations(&outcome.applications),
     ]
@@ -316,7 +316,7 @@ fn finding(shape: Shape, result: &FigureResult) -> String {
     format!(
         "{}: firehose is {} ({}, beside rendezvous-no-unpin).",
         words(shape).title,
-        ahead::words(&result.firehose_ahead_percent),
+        advantage::words(&result.firehose_ahead_percent),
         if shape.is_bandwidth() { "more bandwidth" } else { "less time" }
     )
 }

@@ -10,21 +10,21 @@ use clap::Args;
 use standpipe::Transport;
 use standpipe::launch::RANKS_MAX;
 
-use super::beside::{Beside, Others};
-use super::other::Asked;
+use super::display;
+use super::mpi_references::{Beside, Others};
+use super::other_programs::Asked;
 use super::outcome::Outcome;
 use super::plan::{Plan, Turn};
 use super::rank::SUBCOMMAND;
-use super::shown;
+use crate::all_cores::Bar;
 use crate::machine;
-use crate::refused::Refused;
 use crate::report::output::{Output, OutputArgs};
 use crate::signals;
 use crate::study::ranks;
 use crate::study::subcommand::Subcommand;
 use crate::transport::{Chosen, TransportArgs, look_for};
 use crate::units::{between, parse_bytes};
-use crate::work::Bar;
+use crate::usage_error::UsageError;
 
 /// `standpipe study gups`.
 pub(crate) static STUDY: Subcommand<GupsArgs> = Subcommand {
@@ -89,7 +89,7 @@ fn run(args: &GupsArgs) -> Result<ExitCode> {
         ensure!(told.len() == turns, "rank {rank} told of {} of {turns} turns", told.len());
     }
     let outcome = Outcome::of(&plan, &chosen, &told, beside);
-    shown::show(&args.command(&plan, &chosen), &chosen, &outcome).deliver(&output, &outcome)?;
+    display::show(&args.command(&plan, &chosen), &chosen, &outcome).deliver(&output, &outcome)?;
     match outcome.errors {
         0 => Ok(ExitCode::SUCCESS),
         errors => bail!("{errors} words of the tables were wrong"),
@@ -117,10 +117,10 @@ impl GupsArgs {
         Ok((told, others.map(Others::told).unwrap_or_default()))
     }
 
-    fn plan(&self, chosen: &Chosen) -> Result<Plan, Refused> {
+    fn plan(&self, chosen: &Chosen) -> Result<Plan, UsageError> {
         if !self.table.is_power_of_two() || self.table < TABLE_MIN {
             let why = format_args!("--table {}: a power of two from {TABLE_MIN} on is wanted", self.table);
-            return Err(Refused::new(why));
+            return Err(UsageError::new(why));
         }
         let words = self.table / 8;
         let tables = [64, 16, 4, 1].map(|part| words / part);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use super::other::{Asked, PATIENCE, Ran, Started, found};
+use super::other_programs::{Asked, PATIENCE, Ran, Started, found};
 use crate::scratch;
 use crate::signals::Leftover;
 

@@ -2,16 +2,16 @@
 //! beside what others make of the same. Table and sequence are those of the HPC Challenge's RandomAccess
 //! (Luszczek and others, 2005).
 
-mod beside;
 mod command;
+mod display;
 mod hpcc;
-mod other;
+mod mpi_references;
+mod other_programs;
 mod outcome;
 mod plan;
 pub(crate) mod rank;
 mod rma;
 mod sequence;
-mod shown;
 mod table;
 
 pub(crate) use command::STUDY;

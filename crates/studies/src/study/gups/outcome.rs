@@ -3,7 +3,7 @@
 use serde::Serialize;
 use standpipe::Strategy;
 
-use super::beside::Beside;
+use super::mpi_references::Beside;
 use super::plan::{LOOKAHEAD, Plan, Turn, Way};
 use crate::machine;
 use crate::transport::Chosen;

@@ -98,7 +98,12 @@ mod tests {
 
     #[test]
     fn what_is_said_arrives() {
-        crate::lines::tests::survive(vec![Turn { words: 1 << 40, way: Way::Batches, took_ns: 1, wrong: 2 }]);
+        crate::json_lines::tests::survive(vec![Turn {
+            words: 1 << 40,
+            way: Way::Batches,
+            took_ns: 1,
+            wrong: 2,
+        }]);
     }
 
     #[test]

@@ -12,8 +12,8 @@ use standpipe::{AtomicOp, Config, Error, GlobalPtr, HandlerId, HeapArray, MEDIUM
 use super::plan::{LOOKAHEAD, Plan, Turn, Way};
 use super::sequence::Sequence;
 use super::table::{self, Shares};
-use crate::lines::tell;
-use crate::own;
+use crate::job_config;
+use crate::json_lines::tell;
 
 /// The hidden subcommand that runs a rank.
 pub(crate) const SUBCOMMAND: &str = "gups-rank";
@@ -37,8 +37,8 @@ pub(crate) struct RankArgs {
 pub(crate) fn run(args: &RankArgs) -> Result<ExitCode> {
     let plan: Plan = serde_json::from_str(&args.plan).context("the plan")?;
     let taken = Arc::new(Taken::default());
-    let node =
-        Node::open(taken.handlers(own::config()?.timeout(PATIENCE))).context("joining the study's job")?;
+    let node = Node::open(taken.handlers(job_config::config()?.timeout(PATIENCE)))
+        .context("joining the study's job")?;
     let mut updater = Updater::new(node, &plan, taken)?;
     for (words, way) in plan.turns() {
         tell(&updater.turn(&plan, words, way)?)?;

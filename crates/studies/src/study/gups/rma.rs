@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use tempfile::TempDir;
 
-use super::other::{Asked, PATIENCE, Ran, Started, await_end};
+use super::other_programs::{Asked, PATIENCE, Ran, Started, await_end};
 use crate::scratch;
 use crate::signals::Leftover;
 

@@ -6,16 +6,16 @@ use std::sync::Arc;
 use anyhow::{Result, bail};
 use clap::Args;
 
+use super::display;
 use super::outcome::{Job, Outcome};
 use super::plan::{Plan, Round, WIDTH};
 use super::rank::SUBCOMMAND;
-use super::shown;
+use crate::all_cores::Bar;
 use crate::report::output::{Output, OutputArgs};
 use crate::study::ranks;
 use crate::study::subcommand::Subcommand;
 use crate::transport::{Chosen, TransportArgs, look_for};
 use crate::units::between;
-use crate::work::Bar;
 use crate::{machine, signals};
 
 /// `standpipe study isx`.
@@ -78,7 +78,7 @@ fn run(args: &IsxArgs) -> Result<ExitCode> {
     }
     drop(bar);
     let outcome = Outcome::of(&plan, &chosen, jobs);
-    shown::show(&args.command(&chosen), args.seed, &chosen, &outcome).deliver(&output, &outcome)?;
+    display::show(&args.command(&chosen), args.seed, &chosen, &outcome).deliver(&output, &outcome)?;
     match outcome.jobs.iter().find_map(|job| Some((job.ranks, job.fault.as_ref()?))) {
         Some((ranks, fault)) => bail!("a sort by {ranks} processes is wrong: {fault}"),
         None => Ok(ExitCode::SUCCESS),

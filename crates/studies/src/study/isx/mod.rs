@@ -2,10 +2,10 @@
 //! (Hanebutte and Hemstad, ISx: a scalable integer sort for co-design in the exascale era, 2015).
 
 mod command;
+mod display;
 mod outcome;
 mod plan;
 pub(crate) mod rank;
-mod shown;
 mod sort;
 
 pub(crate) use command::STUDY;

@@ -11,8 +11,8 @@ use standpipe::{GlobalPtr, HeapArray, Node, Signal};
 
 use super::plan::{Plan, Round, WIDTH};
 use super::sort;
-use crate::lines::tell;
-use crate::own;
+use crate::job_config;
+use crate::json_lines::tell;
 
 /// The hidden subcommand that runs a rank.
 pub(crate) const SUBCOMMAND: &str = "isx-rank";
@@ -33,7 +33,7 @@ pub(crate) struct RankArgs {
 /// If the job cannot be joined, a peer is lost, too many keys fall to one process, or nobody listens.
 pub(crate) fn run(args: &RankArgs) -> Result<ExitCode> {
     let plan: Plan = serde_json::from_str(&args.plan).context("the plan")?;
-    let node = Node::open(own::config()?.timeout(PATIENCE)).context("joining the study's job")?;
+    let node = Node::open(job_config::config()?.timeout(PATIENCE)).context("joining the study's job")?;
     let sorter = Sorter::new(node, &plan)?;
     for round in 0..plan.rounds {
         tell(&sorter.round(&plan, round)?)?;

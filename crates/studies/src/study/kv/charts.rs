@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use super::{
-    lines::Tick,
     outcome::{Record, Way, sorted},
+    worker_lines::Tick,
 };
 use crate::report::{
     page::Figure,
@@ -237,7 +237,7 @@ fn percent(share: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::study::kv::lines::{Pull, Sweep};
+    use crate::study::kv::worker_lines::{Pull, Sweep};
 
     fn pull(owner: usize, took_ns: u64) -> Pull {
         Pull { owner, took_ns, processor_ns: 1000, bytes: 1 << 20, computing: took_ns > 2500 }

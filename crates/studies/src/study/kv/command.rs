@@ -21,12 +21,12 @@ use crate::study::subcommand::Subcommand;
 use crate::units::{bytes, counted, grouped};
 use crate::{
     machine,
-    refused::Refused,
+    qemu::{self, VmArgs},
     report::output::{Output, OutputArgs},
     signals,
     table::Layout,
     transport::{Chosen, TransportArgs, look_for},
-    vm::{self, VmArgs},
+    usage_error::UsageError,
 };
 
 /// `standpipe study kv`.
@@ -62,15 +62,15 @@ fn run(args: &StudyArgs) -> Result<ExitCode> {
     if let Some(ended) = args.vm.run(&args.output, args.transport.is_named()) {
         return ended;
     }
-    let plan = args.kv.plan().map_err(Refused::new)?;
+    let plan = args.kv.plan().map_err(UsageError::new)?;
     if args.phases && !(2..WORKERS_MAX as u64).contains(&args.kv.workers) {
         let most = WORKERS_MAX - 1;
         return Err(
-            Refused::new(format_args!("--phases wants 2 to {most} workers: one dies, one joins")).into()
+            UsageError::new(format_args!("--phases wants 2 to {most} workers: one dies, one joins")).into()
         );
     }
     let chosen = args.transport.choose()?;
-    let requests = args.kv.requests().map_err(anyhow::Error::from).map_err(Refused::new)?;
+    let requests = args.kv.requests().map_err(anyhow::Error::from).map_err(UsageError::new)?;
     let (trace, favourite_share) = (Statistics::of(&requests), favourite_share(&requests));
     check_room(&args.kv, plan, trace.distinct_blocks as u64)?;
     tell_of_a_short_trace(&args.kv, trace.requests as u64);
@@ -93,7 +93,7 @@ fn run(args: &StudyArgs) -> Result<ExitCode> {
 }
 
 /// Refuses a cap that is more than this machine has, and blocks of all workers together that are.
-fn check_room(args: &KvArgs, plan: Plan, different_blocks: u64) -> Result<(), Refused> {
+fn check_room(args: &KvArgs, plan: Plan, different_blocks: u64) -> Result<(), UsageError> {
     let cap = plan.cap_bytes as u64;
     let holders = if plan.keep_copies { args.workers } else { 1 };
     let wanted = different_blocks.saturating_mul(plan.block_bytes() as u64).saturating_mul(holders);
@@ -201,5 +201,5 @@ fn report<'a>(
 fn command(args: &StudyArgs, chosen: &Chosen) -> String {
     let phases = args.phases.then(|| "--phases".to_owned());
     let words = [args.kv.to_words(), chosen.words(), Vec::from_iter(phases)].concat();
-    format!("standpipe study kv {}{}", words.join(" "), vm::word())
+    format!("standpipe study kv {}{}", words.join(" "), qemu::word())
 }

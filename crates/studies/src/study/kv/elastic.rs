@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 use standpipe::{ConnectError, Error, GlobalPtr, HeapArray, Node, Rank, host};
 
 use super::job;
-use super::lines::Done;
 use super::worker::Peers;
+use super::worker_lines::Done;
 
 /// What a worker leaves in the folder for the others. The address is a secret: the folder is the user's
 /// alone.

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use block_directory::{Layout, NodeWords, Pieces, Place, Words};
-use standpipe::{Error, GetPiece, GlobalPtr, Mechanism, Node, Operation, Rank, Remote, Stats, Why};
+use standpipe::{Error, GetPiece, GlobalPtr, Mechanism, Node, Operation, PathReason, Rank, Remote, Stats};
 
-use super::{lines::Done, worker::Peers};
+use super::{worker::Peers, worker_lines::Done};
 
 /// One worker's place in the job: its node, and the words of all.
 #[derive(Debug)]
@@ -115,7 +115,7 @@ impl Peers for Job {
 pub(super) fn counts(node: &Node) -> Done {
     let stats = node.stats();
     let mechanisms = Mechanism::ALL.map(|mechanism| (mechanism.name().to_owned(), moved(&stats, mechanism)));
-    let reasons = Why::ALL.map(|why| (why.name().to_owned(), stats.why(why)));
+    let reasons = PathReason::ALL.map(|why| (why.name().to_owned(), stats.why(why)));
     Done { mechanisms: mechanisms.into(), reasons: reasons.into() }
 }
 

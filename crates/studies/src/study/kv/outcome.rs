@@ -7,7 +7,7 @@ use comfy_table::CellAlignment;
 use serde::Serialize;
 use standpipe::Strategy;
 
-use super::lines::{Done, Pull, Sweep, Tick};
+use super::worker_lines::{Done, Pull, Sweep, Tick};
 use crate::machine;
 use crate::table::{Table, plain};
 use crate::transport::Chosen;

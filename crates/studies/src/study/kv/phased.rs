@@ -76,8 +76,8 @@ fn unserved(outcome: &Outcome) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::study::kv::lines::{Pull, Tick};
     use crate::study::kv::outcome::Record;
+    use crate::study::kv::worker_lines::{Pull, Tick};
 
     fn tick(at_ms: u64, took_ns: u64) -> Tick {
         let pull = Pull { owner: 0, took_ns, processor_ns: 1, bytes: 8, computing: false };

@@ -17,12 +17,12 @@ use standpipe::host;
 use super::{
     args::KvArgs,
     elastic::{ANNOUNCED, BEGUN},
-    guest::SUBCOMMAND,
+    elastic_worker::SUBCOMMAND,
     outcome::Record,
     progress::Progress,
 };
 use crate::{
-    lines, scratch,
+    json_lines, scratch,
     signals::{self, Leftover},
     transport::Chosen,
 };
@@ -82,8 +82,8 @@ pub(crate) fn replay(args: &KvArgs, chosen: Chosen, requests: u64) -> Result<Rec
 
 /// When a worker told this, if it is a tick.
 fn tick_ms(line: &str) -> Option<u64> {
-    match lines::decode(line)? {
-        super::lines::Line::Tick(tick) => Some(tick.at_ms),
+    match json_lines::decode(line)? {
+        super::worker_lines::Line::Tick(tick) => Some(tick.at_ms),
         _ => None,
     }
 }

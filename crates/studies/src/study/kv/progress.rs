@@ -4,9 +4,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use indicatif::ProgressBar;
 
-use super::{lines::Line, outcome::Record};
+use super::{outcome::Record, worker_lines::Line};
 use crate::units::{bytes, grouped};
-use crate::{lines, progress, signals};
+use crate::{json_lines, progress, signals};
 
 /// Gathers the workers' lines, from any thread.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl Progress {
         if rank >= gathered.record.ticks.len() {
             return false;
         }
-        match lines::decode(line) {
+        match json_lines::decode(line) {
             Some(Line::Tick(tick)) => {
                 let pulls = tick.pulls.len() as u64;
                 gathered.hits += tick.local_hits + pulls;
@@ -91,16 +91,16 @@ impl Gathered {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::study::kv::lines::{Done, Tick};
+    use crate::study::kv::worker_lines::{Done, Tick};
 
     #[test]
     fn lines_of_the_study_are_kept_and_others_given_back() {
         let progress = Progress::new(2, 10);
         let tick = Tick { at_ms: 1500, requests: 3, local_hits: 1, made: 1, ..Tick::default() };
-        assert!(progress.hear(1, &lines::encode(&Line::Tick(tick))));
-        assert!(progress.hear(1, &lines::encode(&Line::Done(Done::default()))));
+        assert!(progress.hear(1, &json_lines::encode(&Line::Tick(tick))));
+        assert!(progress.hear(1, &json_lines::encode(&Line::Done(Done::default()))));
         assert!(!progress.hear(0, "a stray line"));
-        assert!(!progress.hear(2, &lines::encode(&Line::Done(Done::default()))), "there is no worker 2");
+        assert!(!progress.hear(2, &json_lines::encode(&Line::Done(Done::default()))), "there is no worker 2");
         assert_eq!(progress.gathered().message(), "2 blocks, 50 % held, 0 B pulled");
         let record = progress.finish();
         assert_eq!((record.seconds, record.ticks[1][0].requests), (1.5, 3));

@@ -4,10 +4,10 @@ use std::{collections::BTreeMap, fmt::Write};
 
 use super::{
     charts,
-    lines::Tick,
     outcome::{Outcome, Record, Way},
     phased,
     statistics::{FAVOURITES, Statistics},
+    worker_lines::Tick,
 };
 use crate::report::{
     page::{document, escape, table},
@@ -302,8 +302,8 @@ mod tests {
     use super::*;
     use crate::study::kv::{
         generate::Generator,
-        lines::{Done, Pull, Sweep},
         trace::Request,
+        worker_lines::{Done, Pull, Sweep},
     };
 
     /// A made-up run that looks like a real one.

@@ -8,7 +8,7 @@ use block_directory::{Directory, Pieces, Status, Words, addresses};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-use super::{job::Job, lines::Sweep, pieces::allocate, worker::Peers};
+use super::{job::Job, pieces::allocate, worker::Peers, worker_lines::Sweep};
 use crate::{pattern, processor::burn};
 
 /// Runs the sweep over blocks of about `block_bytes`; all workers must call this, and come out of it

@@ -13,10 +13,10 @@ use rand_chacha::ChaCha8Rng;
 use standpipe::Error;
 
 use super::{
-    lines::{Pull, Tick},
     pieces::allocate,
     plan::Plan,
     trace::Request,
+    worker_lines::{Pull, Tick},
 };
 use crate::{pattern, processor};
 

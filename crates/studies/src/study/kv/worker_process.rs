@@ -12,13 +12,13 @@ use standpipe::Node;
 use super::{
     args::KvArgs,
     job::Job,
-    lines::{Line, Tick},
     statistics::Statistics,
     sweep,
     worker::{Worker, await_others},
+    worker_lines::{Line, Tick},
 };
-use crate::lines::tell;
-use crate::own;
+use crate::job_config;
+use crate::json_lines::tell;
 
 /// The hidden subcommand that runs a worker.
 pub(crate) const SUBCOMMAND: &str = "kv-worker";
@@ -31,7 +31,7 @@ pub(crate) const SUBCOMMAND: &str = "kv-worker";
 pub(crate) fn run(args: &KvArgs) -> Result<ExitCode> {
     let plan = args.plan().map_err(anyhow::Error::msg)?;
     let requests = args.requests()?;
-    let node = Node::open(own::config()?).context("joining the study's job")?;
+    let node = Node::open(job_config::config()?).context("joining the study's job")?;
     let (rank, size) = (node.rank() as usize, node.size() as usize);
     let layout = Layout::new(size, Statistics::of(&requests).distinct_blocks, plan.slots(), plan.layers);
     let job = Job::join(&node, layout)?;

@@ -17,7 +17,7 @@ use standpipe::Strategy;
 
 use super::case::{Answer, Case};
 use super::rank::SUBCOMMAND;
-use crate::lines::{decode, encode};
+use crate::json_lines::{decode, encode};
 use crate::transport::{STRATEGY, TRANSPORT};
 
 /// What all jobs have in common.

@@ -18,8 +18,8 @@ use rand_chacha::ChaCha8Rng;
 use standpipe::{Config, HandlerId, Node, Remote, baseline};
 
 use super::case::{Answer, Case, Owner, Puts};
-use crate::lines::{decode, tell};
-use crate::own;
+use crate::job_config;
+use crate::json_lines::{decode, tell};
 
 /// The hidden subcommand that runs a rank.
 pub(crate) const SUBCOMMAND: &str = "study-rank";
@@ -39,8 +39,8 @@ pub(crate) struct RankArgs {
 /// If the job cannot be joined, an operation fails, or a put did not arrive.
 pub(crate) fn run(args: &RankArgs) -> Result<ExitCode> {
     let heard = Arc::new(Heard::default());
-    let node =
-        Node::open(heard.handlers(own::config()?.timeout(PATIENCE))).context("joining the study's job")?;
+    let node = Node::open(heard.handlers(job_config::config()?.timeout(PATIENCE)))
+        .context("joining the study's job")?;
     let provider = node.provider().context("a live study is over a network")?;
     let open = || baseline::Wire::open(&provider, args.written);
     let mut wire = (args.written > 0).then(open).transpose()?;

@@ -3,10 +3,10 @@
 use clap::{ArgGroup, Args};
 use standpipe::Transport;
 
+use crate::qemu::VmArgs;
 use crate::report::output::OutputArgs;
 use crate::transport;
 use crate::units::parse_bytes;
-use crate::vm::VmArgs;
 
 /// Arguments of `standpipe study pindown`.
 #[derive(Debug, Args)]

@@ -10,8 +10,9 @@ use sim::experiments::PinDown;
 use standpipe::{Strategy, Transport, network};
 
 use super::args::PinDownArgs;
+use crate::all_cores::Bar;
 use crate::machine;
-use crate::refused::Refused;
+use crate::qemu;
 use crate::report::show::{MEASURED, Show, row};
 use crate::report::{
     output::Output,
@@ -23,8 +24,7 @@ use crate::study::live::costs::Taker;
 use crate::study::live::job::{Job, Plan};
 use crate::transport::look_for;
 use crate::units::{bytes, grouped};
-use crate::vm;
-use crate::work::Bar;
+use crate::usage_error::UsageError;
 
 /// Runs the study.
 ///
@@ -33,14 +33,15 @@ use crate::work::Bar;
 pub(super) fn run(args: &PinDownArgs, transport: &Transport) -> Result<ExitCode> {
     if *transport == Transport::Shm {
         let why = "--transport shm: shared memory registers nothing, so that there is nothing to pin down";
-        return Err(Refused::new(why).into());
+        return Err(UsageError::new(why).into());
     }
     let experiment = Experiment::of(args, transport);
     let Experiment { len, plan: Plan { budget, .. }, .. } = experiment;
     if budget < len {
-        return Err(
-            Refused::new(format!("--pin {budget}: a put of {len} bytes wants as many registered")).into()
-        );
+        return Err(UsageError::new(format!(
+            "--pin {budget}: a put of {len} bytes wants as many registered"
+        ))
+        .into());
     }
     let output = Output::make(&args.output)?;
     look_for(transport)?;
@@ -236,7 +237,7 @@ fn show(args: &PinDownArgs, experiment: &Experiment, outcome: &Outcome, costs: C
             experiment.plan.budget,
             args.puts,
             if args.small { " --small" } else { "" }
-        ) + vm::word(),
+        ) + qemu::word(),
         costs: Some(costs),
         beside: vec![(MEASURED, file)],
     }

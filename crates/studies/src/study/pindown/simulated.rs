@@ -7,6 +7,7 @@ use serde::Serialize;
 use sim::experiments::{PinDown, PinDownPoint};
 
 use super::args::PinDownArgs;
+use crate::all_cores::{Bar, on_all_cores};
 use crate::report::{
     output::Output,
     page::{Figure, Grid},
@@ -14,7 +15,6 @@ use crate::report::{
     show::{Show, beside, deviation, deviation_percent, row},
 };
 use crate::units::bytes;
-use crate::work::{Bar, on_all_cores};
 
 /// What the paper says, by hits in percent.
 const PAPER: [(f64, f64); 2] = [(0.0, 78.7), (100.0, 108.8)];

@@ -5,35 +5,35 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// Arguments, a file or folder that they name, or settings in the environment cannot be used. Nothing was
-/// run, and the command's exit status is [`STATUS`](Refused::STATUS), as it is for what the command line's
+/// run, and the command's exit status is [`STATUS`](UsageError::STATUS), as it is for what the command line's
 /// own parser refuses.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{0}")]
-pub struct Refused(String);
+pub struct UsageError(String);
 
 /// A line of a file that is wrong may be shown, and of any length.
 const LETTERS_MAX: usize = 500;
 
-impl Refused {
+impl UsageError {
     /// The exit status.
     pub const STATUS: u8 = 2;
 
     /// For the reason that these words give.
-    pub fn new(why: impl Display) -> Refused {
+    pub fn new(why: impl Display) -> UsageError {
         // With all its causes, where it is an error that has some.
         let why = format!("{why:#}");
         let lines = why.lines().map(|line| line.chars().take(LETTERS_MAX).collect());
-        Refused(lines.collect::<Vec<String>>().join("\n"))
+        UsageError(lines.collect::<Vec<String>>().join("\n"))
     }
 
     /// Because a file cannot be made in that folder, or at that path; `doing` says what for, and names it as
     /// the user did. An error of a temporary file names that file, which nobody has heard of: its name is
     /// left out.
     #[must_use]
-    pub(crate) fn file(doing: &str, error: &io::Error) -> Refused {
+    pub(crate) fn file(doing: &str, error: &io::Error) -> UsageError {
         let error = error.to_string();
         let cause = error.split_once(" at path ").map_or(error.as_str(), |(cause, _)| cause);
-        Refused(format!("{doing}: {cause}"))
+        UsageError(format!("{doing}: {cause}"))
     }
 
     /// Where to write a file of this name that is there whole or not at all: what a link leads to, so that
@@ -41,12 +41,12 @@ impl Refused {
     ///
     /// # Errors
     /// If something else than a file is there: a folder, a device, a pipe. Its place is not taken.
-    pub(crate) fn unless_writable(doing: &str, file: &Path) -> Result<PathBuf, Refused> {
+    pub(crate) fn unless_writable(doing: &str, file: &Path) -> Result<PathBuf, UsageError> {
         let Ok(there) = file.canonicalize() else { return Ok(file.to_owned()) };
         match there.metadata() {
-            Ok(found) if found.is_dir() => Err(Refused(format!("{doing}: it is a directory"))),
+            Ok(found) if found.is_dir() => Err(UsageError(format!("{doing}: it is a directory"))),
             Ok(found) if !found.is_file() => {
-                Err(Refused(format!("{doing}: it is no file, but a device or a pipe")))
+                Err(UsageError(format!("{doing}: it is no file, but a device or a pipe")))
             }
             _ => Ok(there),
         }
@@ -55,7 +55,7 @@ impl Refused {
     /// Whether `error` is such a one.
     #[must_use]
     pub fn is(error: &anyhow::Error) -> bool {
-        error.chain().any(<dyn std::error::Error>::is::<Refused>)
+        error.chain().any(<dyn std::error::Error>::is::<UsageError>)
     }
 }
 
@@ -69,19 +69,19 @@ mod tests {
     fn a_temporary_file_is_not_named() {
         let error = tempfile::tempdir_in("/no/such").expect_err("no such folder");
         assert_eq!(
-            Refused::file("writing to here", &error).to_string(),
+            UsageError::file("writing to here", &error).to_string(),
             "writing to here: No such file or directory (os error 2)"
         );
         let error = std::fs::File::open("/no/such").expect_err("no such file");
-        assert!(Refused::file("reading", &error).to_string().starts_with("reading: No such"));
+        assert!(UsageError::file("reading", &error).to_string().starts_with("reading: No such"));
     }
 
     #[test]
     fn it_is_known_under_what_was_said_about_it() {
-        let error = anyhow::Error::from(Refused::new("no")).context("really");
-        assert!(Refused::is(&error) && !Refused::is(&anyhow::anyhow!("no")));
+        let error = anyhow::Error::from(UsageError::new("no")).context("really");
+        assert!(UsageError::is(&error) && !UsageError::is(&anyhow::anyhow!("no")));
         let causes: anyhow::Result<()> = Err(anyhow::anyhow!("inner")).context("outer");
-        assert_eq!(Refused::new(causes.expect_err("made above")).to_string(), "outer: inner");
-        assert_eq!(Refused::new("x".repeat(1 << 20)).to_string().len(), LETTERS_MAX);
+        assert_eq!(UsageError::new(causes.expect_err("made above")).to_string(), "outer: inner");
+        assert_eq!(UsageError::new("x".repeat(1 << 20)).to_string().len(), LETTERS_MAX);
     }
 }

@@ -9,8 +9,8 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::{Context, Result};
 use clap::Args;
 
-use crate::refused::Refused;
 use crate::report::output::{Output, OutputArgs};
+use crate::usage_error::UsageError;
 
 /// Where a study runs.
 #[derive(Debug, Clone, Default, Args)]
@@ -95,13 +95,13 @@ impl VmArgs {
     /// Runs this command line inside the machine, if it is to run there; `named`: it names a transport.
     ///
     /// # Errors
-    /// [`VmError`]; [`Refused`] if the results' directory cannot be had.
+    /// [`VmError`]; [`UsageError`] if the results' directory cannot be had.
     pub(crate) fn run(&self, results: &OutputArgs, named: bool) -> Option<Result<ExitCode>> {
         self.vm.then(|| self.boot(results, named))
     }
 
     fn boot(&self, results: &OutputArgs, named: bool) -> Result<ExitCode> {
-        let program = self.program().map_err(Refused::new)?;
+        let program = self.program().map_err(UsageError::new)?;
         // The machine writes into it.
         let _output = Output::make(results)?;
         let out = results.out.canonicalize().context("the directory for the results")?;

@@ -145,7 +145,7 @@ fn grid(outcome: &Outcome) -> Grid {
 }
 
 fn beside(outcome: &Outcome) -> Option<Grid> {
-    let cells = |other: &super::beside::Beside| match &other.figures {
+    let cells = |other: &super::mpi_references::Beside| match &other.figures {
         Some(figures) => vec![
             other.program.clone(),
             other.way.to_owned(),
@@ -175,7 +175,7 @@ fn beside(outcome: &Outcome) -> Option<Grid> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::beside::{Beside, Figures};
+    use super::super::mpi_references::{Beside, Figures};
     use super::super::plan::{Plan, Turn};
     use super::*;
 

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 
 use super::hpcc;
-use super::other::{Asked, Ran, found};
+use super::other_programs::{Asked, Ran, found};
 use super::rma::Rma;
 use crate::signals;
 

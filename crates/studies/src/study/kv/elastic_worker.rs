@@ -14,12 +14,12 @@ use standpipe::Node;
 use super::{
     args::KvArgs,
     elastic::Elastic,
-    lines::Line,
     statistics::Statistics,
     worker::{Worker, await_others},
+    worker_lines::Line,
 };
-use crate::lines::tell;
-use crate::own;
+use crate::job_config;
+use crate::json_lines::tell;
 
 /// The hidden subcommand that runs such a worker.
 pub(crate) const SUBCOMMAND: &str = "kv-guest";
@@ -45,7 +45,7 @@ pub(crate) struct GuestArgs {
 pub(crate) fn run(args: &GuestArgs) -> Result<ExitCode> {
     let plan = args.kv.plan().map_err(anyhow::Error::msg)?;
     let requests = args.kv.requests()?;
-    let node = Node::open(own::config()?).context("opening a node")?;
+    let node = Node::open(job_config::config()?).context("opening a node")?;
     let blocks = Statistics::of(&requests).distinct_blocks;
     let layout = Layout::new(usize::try_from(args.kv.workers)?, blocks, plan.slots(), plan.layers).and_one();
     let elastic = Elastic::join(&node, args.rank, layout, &args.folder)?;

@@ -2,16 +2,16 @@
 
 use sim::experiments::Shape;
 
-use super::ahead;
+use super::advantage;
 use super::args::FirehoseArgs;
 use super::experiment::{Experiment, Outcome, SHAPES, STRATEGIES};
 use super::outcome::{Point, deviations, words};
 use super::simulated::FigureResult;
+use crate::qemu;
 use crate::report::page::{Figure, Grid};
 use crate::report::plots::{Chart, Mark, Series, short};
 use crate::report::show::{MEASURED, Show, row};
 use crate::units::{bytes, grouped};
-use crate::vm;
 
 /// All that there is to show; `file` is the text of the costs.
 pub(super) fn show(args: &FirehoseArgs, experiment: &Experiment, outcome: &Outcome, file: String) -> Show {
@@ -84,7 +84,7 @@ fn command(args: &FirehoseArgs, experiment: &Experiment) -> String {
         args.puts,
         args.seed,
         if args.small { " --small" } else { "" }
-    ) + vm::word()
+    ) + qemu::word()
 }
 
 fn micros(ns: u64) -> String {
@@ -214,7 +214,7 @@ fn summary(outcome: &Outcome) -> Vec<String> {
         .iter()
         .zip(&outcome.figures)
         .map(|((shape, _), figure)| {
-            let ahead = ahead::words(&figure.firehose_ahead_percent);
+            let ahead = advantage::words(&figure.firehose_ahead_percent);
             format!("{}: firehose, beside rendezvous-no-unpin, is {ahead}.", words(*shape).title)
         })
         .collect();

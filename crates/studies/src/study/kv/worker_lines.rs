@@ -107,7 +107,7 @@ impl Done {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lines::tests::survive;
+    use crate::json_lines::tests::survive;
 
     #[test]
     fn counts_from_before_do_not_count() {
