@@ -21,7 +21,7 @@ use crate::job::bootstrap::{Host, HostError, JobEnv, JobEnvError, JoinError, Mem
 use crate::runtime::bring_up_network;
 use crate::runtime::core::{Engine, NodeCore, Outside, Parts};
 use crate::transport::contract::{Members, NodeTransport as _, Party, Reach};
-use crate::transport::list::{self, Endpoint, NetworkPlan};
+use crate::transport::list::{self, NetworkPlan, OpenEndpoint};
 use crate::transport::ofi::provider::NetworkError;
 use crate::transport::peers::{Own, Peer, Peers};
 use crate::transport::router::Router;
@@ -166,7 +166,7 @@ impl Node {
     fn assemble(
         config: Config,
         seat: Seat,
-        endpoint: Option<(Box<dyn Endpoint>, &[u8])>,
+        endpoint: Option<(OpenEndpoint, &[u8])>,
         watch: &Watch,
     ) -> Result<Node, OpenError> {
         let Seat { peers, heap, nonce, outside } = seat;

@@ -5,7 +5,6 @@ use std::fmt;
 use engine::{Direction, MemId, OpError, Rank, Rights};
 
 use crate::base::debug_is_display::debug_is_display;
-use crate::job::bootstrap::PeerHandlesError;
 
 /// What to do where a heap cannot be made or mapped.
 pub(crate) const HEAP_REMEDY: &str =
@@ -256,14 +255,6 @@ impl Error {
     /// may succeed later.
     pub fn is_timeout(&self) -> bool {
         matches!(self, Error::Timeout { .. } | Error::WaitTimeout { .. } | Error::SignalTimeout { .. })
-    }
-
-    pub(crate) fn connect(peer: Rank, error: &PeerHandlesError) -> Error {
-        match error {
-            PeerHandlesError::Lost { .. } => Error::PeerLost { peer },
-            PeerHandlesError::Timeout { .. } => Error::Timeout { peer },
-            other => Error::Connect { peer, why: other.to_string() },
-        }
     }
 }
 

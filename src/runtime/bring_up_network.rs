@@ -11,7 +11,7 @@ use crate::base::lock::lock;
 use crate::job::bootstrap::Listen;
 use crate::runtime::core::NodeCore;
 use crate::transport::contract::{Members, NodeTransport as _, Outsider, Party, Setup};
-use crate::transport::list::{Endpoint, NetworkPlan, open_to_all};
+use crate::transport::list::{NetworkPlan, OpenEndpoint, open_to_all};
 use crate::transport::net_wakeup::NetWakeup;
 use crate::transport::ofi::provider::NetworkError;
 use crate::transport::peers::Card;
@@ -25,7 +25,7 @@ const PROVIDER_NAME_MAX: usize = 40;
 pub(crate) fn set_up(
     core: &NodeCore,
     plan: &NetworkPlan,
-    endpoint: Box<dyn Endpoint>,
+    endpoint: OpenEndpoint,
     members: Members,
 ) -> std::io::Result<()> {
     // What the network is told of must stay where it is.

@@ -24,13 +24,13 @@ use engine::{Delivery, Inbox, Lane, Nanos, OpId, Rank};
 use vm::{Bell, BiasedGuard, BiasedLock, Words};
 
 use self::detached_buffers::DetachedBuffers;
-use crate::api::collective::team::ScratchPool;
 use crate::base::error::Error;
 use crate::base::handler_scope::{self, HandlerScope};
 use crate::base::lock::lock;
 use crate::counters::latency::{Recorder, Timed};
 use crate::counters::thread_counters::ThreadCounters;
 use crate::runtime::background_steps::BackgroundSteps;
+use crate::runtime::collective_scratch::ScratchPool;
 use crate::runtime::progress_thread::ProgressThreadSlot;
 use crate::transport::contract::NodeTransport as _;
 use crate::transport::list::{Network, NetworkPlan};

@@ -14,8 +14,7 @@ use engine::{
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::contract::{Members, NodeTransport, Outsider, Rest, Setup};
-use super::list::{Endpoint, Network};
+use super::contract::{Endpoint, Members, NodeTransport, Outsider, Rest, Setup};
 use super::mr_invalidation::{CachesRegistrations, ChangeSource};
 use super::shm::OwnMemory;
 use super::shm::transport::atomic_at;
@@ -92,6 +91,8 @@ pub(crate) fn open() -> OpenEndpoint {
 }
 
 impl Endpoint for OpenEndpoint {
+    type Network = ChannelsNetwork;
+
     fn address(&self) -> &[u8] {
         &self.address
     }
@@ -100,9 +101,9 @@ impl Endpoint for OpenEndpoint {
         "channels"
     }
 
-    fn into_network(self: Box<Self>, setup: Setup) -> (Network, Option<Settings>) {
+    fn into_network(self, setup: Setup) -> (ChannelsNetwork, Option<Settings>) {
         let network = ChannelsNetwork {
-            endpoint: *self,
+            endpoint: self,
             own: setup.memory,
             members: setup.members,
             links: BTreeMap::new(),
@@ -110,7 +111,7 @@ impl Endpoint for OpenEndpoint {
             lost: Vec::new(),
             signalled: false,
         };
-        (Network::Channels(network), None)
+        (network, None)
     }
 }
 

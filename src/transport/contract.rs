@@ -9,7 +9,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::registration::Strategy;
+use engine::registration::{Settings, Strategy};
 use engine::{Counters, OpError, Rank};
 
 use super::mr_invalidation::CachesRegistrations;
@@ -82,6 +82,21 @@ pub(crate) enum Rest {
     Nap,
     /// Poll again.
     Poll,
+}
+
+/// An endpoint in a network: it has an address, and no node so far.
+pub(crate) trait Endpoint {
+    /// What becomes of it.
+    type Network: NodeTransport;
+
+    /// What peers reach it by.
+    fn address(&self) -> &[u8];
+
+    /// As [`NodeTransport::provider`].
+    fn provider(&self) -> &str;
+
+    /// Makes a node's network of it. With what the engine is to register, if it is to register anything.
+    fn into_network(self, setup: Setup) -> (Self::Network, Option<Settings>);
 }
 
 /// What a network is told of its node.

@@ -16,8 +16,9 @@ use engine::{
 
 #[cfg(all(test, debug_assertions))]
 use super::channels::ChannelsNetwork;
-use super::contract::{NodeTransport, Outsider, Reach, Rest, Setup};
+use super::contract::{Endpoint, NodeTransport, Outsider, Reach, Rest, Setup};
 use super::mr_invalidation::{CachesRegistrations, ChangeSource};
+use super::ofi::endpoint::NetEndpoint;
 use super::ofi::provider::{self, NetworkError};
 use super::ofi::transport::OfiTransport;
 use crate::job::bootstrap::Listen;
@@ -70,22 +71,24 @@ impl fmt::Display for Transport {
 
 /// Opens an endpoint of the network that a node of this transport has: peers of other hosts are reached by
 /// libfabric where shared memory is asked for.
-pub(crate) fn open(transport: &Transport, reach: Reach) -> Result<Box<dyn Endpoint>, NetworkError> {
+pub(crate) fn open(transport: &Transport, reach: Reach) -> Result<OpenEndpoint, NetworkError> {
     match transport {
-        Transport::Shm => Ok(Box::new(provider::open(None, reach)?)),
-        Transport::Ofi { provider } => Ok(Box::new(provider::open(provider.as_deref(), reach)?)),
+        Transport::Shm => Ok(OpenEndpoint::Ofi(provider::open(None, reach)?)),
+        Transport::Ofi { provider } => Ok(OpenEndpoint::Ofi(provider::open(provider.as_deref(), reach)?)),
         #[cfg(all(test, debug_assertions))]
-        Transport::Channels => Ok(Box::new(super::channels::open())),
+        Transport::Channels => Ok(OpenEndpoint::Channels(super::channels::open())),
     }
 }
 
 /// The same for a node that nobody launched, whose peers may be anywhere.
-pub(crate) fn open_to_all(transport: &Transport, listen: Listen) -> Result<Box<dyn Endpoint>, NetworkError> {
+pub(crate) fn open_to_all(transport: &Transport, listen: Listen) -> Result<OpenEndpoint, NetworkError> {
     match transport {
-        Transport::Shm => Ok(Box::new(provider::open_to_all(None, listen)?)),
-        Transport::Ofi { provider } => Ok(Box::new(provider::open_to_all(provider.as_deref(), listen)?)),
+        Transport::Shm => Ok(OpenEndpoint::Ofi(provider::open_to_all(None, listen)?)),
+        Transport::Ofi { provider } => {
+            Ok(OpenEndpoint::Ofi(provider::open_to_all(provider.as_deref(), listen)?))
+        }
         #[cfg(all(test, debug_assertions))]
-        Transport::Channels => Ok(Box::new(super::channels::open())),
+        Transport::Channels => Ok(OpenEndpoint::Channels(super::channels::open())),
     }
 }
 
@@ -103,16 +106,46 @@ pub(crate) struct NetworkPlan {
     pub(crate) listen: Listen,
 }
 
-/// An endpoint in a network: it has an address, and no node so far.
-pub(crate) trait Endpoint {
-    /// What peers reach it by.
-    fn address(&self) -> &[u8];
+/// An endpoint in any network.
+pub(crate) enum OpenEndpoint {
+    Ofi(NetEndpoint),
+    #[cfg(all(test, debug_assertions))]
+    Channels(super::channels::OpenEndpoint),
+}
 
-    /// As [`NodeTransport::provider`].
-    fn provider(&self) -> &str;
+impl OpenEndpoint {
+    /// As [`Endpoint::address`].
+    pub(crate) fn address(&self) -> &[u8] {
+        match self {
+            OpenEndpoint::Ofi(endpoint) => Endpoint::address(endpoint),
+            #[cfg(all(test, debug_assertions))]
+            OpenEndpoint::Channels(endpoint) => endpoint.address(),
+        }
+    }
 
-    /// Makes a node's network of it. With what the engine is to register, if it is to register anything.
-    fn into_network(self: Box<Self>, setup: Setup) -> (Network, Option<Settings>);
+    /// As [`Endpoint::provider`].
+    pub(crate) fn provider(&self) -> &str {
+        match self {
+            OpenEndpoint::Ofi(endpoint) => endpoint.provider(),
+            #[cfg(all(test, debug_assertions))]
+            OpenEndpoint::Channels(endpoint) => endpoint.provider(),
+        }
+    }
+
+    /// As [`Endpoint::into_network`].
+    pub(crate) fn into_network(self, setup: Setup) -> (Network, Option<Settings>) {
+        match self {
+            OpenEndpoint::Ofi(endpoint) => {
+                let (network, settings) = endpoint.into_network(setup);
+                (Network::Ofi(network), settings)
+            }
+            #[cfg(all(test, debug_assertions))]
+            OpenEndpoint::Channels(endpoint) => {
+                let (network, settings) = endpoint.into_network(setup);
+                (Network::Channels(network), settings)
+            }
+        }
+    }
 }
 
 /// Any network.

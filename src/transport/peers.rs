@@ -20,7 +20,7 @@ use super::shm::reach::{Attach, Reach};
 use crate::base::error::{Error, HEAP_REMEDY};
 use crate::base::handler_scope::may_wait;
 use crate::base::lock::lock;
-use crate::job::bootstrap::{Membership, PeerHandles, PeerListener};
+use crate::job::bootstrap::{Membership, PeerHandles, PeerHandlesError, PeerListener};
 
 /// No process has room for more peers.
 pub(crate) const PLACES_MAX: u32 = 1 << 16;
@@ -141,6 +141,15 @@ pub(crate) struct Peers {
     end: Mutex<Option<Held>>,
     /// Of the process whose node it is: children made by `fork` have others.
     generation: u32,
+}
+
+/// The error of a peer whose segments cannot be had.
+fn unreached(peer: Rank, error: &PeerHandlesError) -> Error {
+    match error {
+        PeerHandlesError::Lost { .. } => Error::PeerLost { peer },
+        PeerHandlesError::Timeout { .. } => Error::Timeout { peer },
+        other => Error::Connect { peer, why: other.to_string() },
+    }
 }
 
 impl Peers {
@@ -304,7 +313,7 @@ impl Peers {
             }
             None => {
                 let handles = membership.connect(rank, deadline);
-                let handles = handles.map_err(|error| Error::connect(rank, &error))?;
+                let handles = handles.map_err(|error| unreached(rank, &error))?;
                 let terms =
                     Terms { rank, size: self.own.size, places: self.own.places, place: self.own.rank };
                 match self.own.network {

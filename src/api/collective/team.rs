@@ -5,7 +5,6 @@ mod buffers;
 mod fold;
 mod nonblocking;
 mod run;
-mod scratch;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -19,7 +18,6 @@ use crate::api::node::Node;
 use crate::base::error::Error;
 
 pub use nonblocking::TeamEvent;
-pub(crate) use scratch::ScratchPool;
 
 /// Some processes of a job, in an order: they have collectives, which all of them call.
 ///

@@ -13,11 +13,12 @@ use super::liveness_probe::listens_at;
 use super::token::Token;
 use super::transport::OfiTransport;
 use super::{provider, provider_env};
-use crate::transport::contract::{NodeTransport, Outsider, Party, Rest, Setup};
-use crate::transport::list::{Endpoint, Network};
+use crate::transport::contract::{Endpoint, NodeTransport, Outsider, Party, Rest, Setup};
 use crate::transport::mr_invalidation::{CachesRegistrations, ChangeSource};
 
 impl Endpoint for NetEndpoint {
+    type Network = OfiTransport;
+
     fn address(&self) -> &[u8] {
         NetEndpoint::address(self)
     }
@@ -26,7 +27,7 @@ impl Endpoint for NetEndpoint {
         &self.description().provider
     }
 
-    fn into_network(self: Box<Self>, setup: Setup) -> (Network, Option<Settings>) {
+    fn into_network(self, setup: Setup) -> (OfiTransport, Option<Settings>) {
         let Setup { members, memory, heap, silence, strategy, pin_bytes } = setup;
         let mistakes = provider_env::may_mistake_memory(self.description());
         let strategy = match strategy {
@@ -36,14 +37,14 @@ impl Endpoint for NetEndpoint {
         };
         let settings = provider::registration(strategy, pin_bytes);
         // Whose silence has no limit may be refused for as long, too.
-        let mut ofi = OfiTransport::new(*self, members, memory, Duration::MAX);
+        let mut ofi = OfiTransport::new(self, members, memory, Duration::MAX);
         ofi.silence = silence;
         if settings.is_some() {
             ofi.memory = if mistakes { ChangeSource::Unavailable } else { ChangeSource::watched() };
             let piecewise = !ofi.shares_heaps && !mistakes;
             ofi.heap = piecewise.then(|| Arc::clone(&heap));
         }
-        (Network::Ofi(ofi), settings)
+        (ofi, settings)
     }
 }
 

@@ -17,7 +17,6 @@ use super::blocking::{FROM, bytes_of, elements, expect_len, own_elements};
 use super::buffers::Buffers;
 use super::fold::do_step;
 use super::run::said;
-use super::scratch::Scratch;
 use crate::api::collective::reduction::{Combine, Element, Reduction};
 use crate::api::ops::event::Event;
 use crate::base::error::Error;
@@ -25,6 +24,7 @@ use crate::base::handler_scope::HandlerScope;
 use crate::base::lock::lock;
 use crate::counters::latency::Timed;
 use crate::runtime::background_steps::LocalSteps;
+use crate::runtime::collective_scratch::Scratch;
 use crate::runtime::core::NodeCore;
 
 /// How values are combined, by whoever makes progress.

@@ -11,11 +11,11 @@ use engine::node::{Kept, Memories, SmallPolled, Start, TeamId};
 use super::Team;
 use super::buffers::{Buffers, Operands};
 use super::fold::do_step;
-use super::scratch::Scratch;
 use crate::api::collective::reduction::Combine;
 use crate::base::error::Error;
 use crate::base::lock::lock;
 use crate::counters::latency::Timed;
+use crate::runtime::collective_scratch::Scratch;
 use crate::runtime::core::{Engine, NodeCore};
 use crate::runtime::wait_policy::WaitPolicy;
 

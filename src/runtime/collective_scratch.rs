@@ -36,7 +36,7 @@ impl ScratchPool {
     }
 
     /// A stage of so many bytes. `None`: that is more than one may have, or than there is room for.
-    pub(super) fn take(self: &Arc<Self>, len: u64) -> Option<Scratch> {
+    pub(crate) fn take(self: &Arc<Self>, len: u64) -> Option<Scratch> {
         if len > STAGE_MAX {
             return None;
         }
@@ -75,7 +75,7 @@ impl FreeBlocks {
 }
 
 /// A block of the heap for one collective.
-pub(super) struct Scratch {
+pub(crate) struct Scratch {
     /// `None` once it is dropped.
     block: Option<Block>,
     len: u64,
@@ -84,7 +84,7 @@ pub(super) struct Scratch {
 
 impl Scratch {
     /// As many values as it has room for.
-    pub(super) fn values<T: Pod>(&mut self) -> &mut [T] {
+    pub(crate) fn values<T: Pod>(&mut self) -> &mut [T] {
         let block = self.block.as_mut().expect("it has one while it lives");
         own::values(block, self.len as usize / size_of::<T>())
     }
