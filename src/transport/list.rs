@@ -107,6 +107,10 @@ pub(crate) struct NetworkPlan {
 }
 
 /// An endpoint in any network.
+#[cfg_attr(
+    all(test, debug_assertions),
+    expect(clippy::large_enum_variant, reason = "it is there while a node opens")
+)]
 pub(crate) enum OpenEndpoint {
     Ofi(NetEndpoint),
     #[cfg(all(test, debug_assertions))]
