@@ -8,6 +8,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use snow::{HandshakeState, TransportState};
+use vm::forks::Alone;
 
 use super::addresses::{no_port_left, source_towards};
 use super::secret::Secret;
@@ -45,20 +46,22 @@ pub(super) fn reach(address: &SocketAddr, deadline: Instant) -> io::Result<TcpSt
     }
 }
 
-/// A connection that only the two ends can read and write.
+/// A connection that only the two ends can read and write. Children that are forked meanwhile do not share
+/// it: its end is to tell of its process's.
 pub(super) struct Channel {
-    stream: TcpStream,
+    stream: Alone<TcpStream>,
     noise: TransportState,
 }
 
 impl Channel {
     /// The end that has connected.
     pub(super) fn begin(
-        mut stream: TcpStream,
+        stream: TcpStream,
         secret: &Secret,
         prologue: &[u8],
         deadline: Instant,
     ) -> io::Result<Channel> {
+        let mut stream = Alone::new(stream);
         let mut noise = handshake(secret, prologue, true)?;
         shake(&mut stream, &mut noise, true, deadline)?;
         shake(&mut stream, &mut noise, false, deadline)?;
@@ -67,11 +70,12 @@ impl Channel {
 
     /// The end that was connected to.
     pub(super) fn accept(
-        mut stream: TcpStream,
+        stream: TcpStream,
         secret: &Secret,
         prologue: &[u8],
         deadline: Instant,
     ) -> io::Result<Channel> {
+        let mut stream = Alone::new(stream);
         stream.set_nonblocking(false)?;
         let mut noise = handshake(secret, prologue, false)?;
         shake(&mut stream, &mut noise, false, deadline)?;
@@ -118,7 +122,7 @@ impl Channel {
     }
 
     /// The bare connection, when all has been said.
-    pub(super) fn into_stream(self) -> TcpStream {
+    pub(super) fn into_stream(self) -> Alone<TcpStream> {
         self.stream
     }
 }
@@ -211,6 +215,36 @@ mod tests {
     use std::thread::{sleep, spawn};
 
     use super::*;
+
+    /// From its beginning: a program may fork as soon as it has heard of the other end.
+    #[test]
+    fn children_do_not_share_it() {
+        let soon = || Instant::now() + Duration::from_secs(20);
+        let secret = Secret::random().expect("random");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let stream = TcpStream::connect(listener.local_addr().expect("it is bound")).expect("it listens");
+        let theirs = secret.clone();
+        let begins =
+            spawn(move || Channel::begin(stream, &theirs, b"test", soon()).expect("the secret is right"));
+        let (stream, _) = listener.accept().expect("it has come");
+        let channel = Channel::accept(stream, &secret, b"test", soon()).expect("the secret is right");
+        // SAFETY: the child does nothing but wait for its end.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            loop {
+                // SAFETY: it takes no argument, and waits for a signal.
+                unsafe { libc::pause() };
+            }
+        }
+        drop(channel);
+        let heard = begins.join().expect("no panic").hear(10, soon());
+        // SAFETY: the child was made above, and is waited for nowhere else.
+        unsafe {
+            libc::kill(child, libc::SIGKILL);
+            libc::waitpid(child, std::ptr::null_mut(), 0);
+        }
+        assert_eq!(heard.expect_err("it has ended").kind(), ErrorKind::UnexpectedEof);
+    }
 
     #[test]
     fn who_takes_a_byte_at_a_time_holds_nobody_up() {

@@ -170,7 +170,7 @@ impl ListenerState {
     }
 
     /// A connection by which nothing more is said, and whose end is noticed.
-    fn watched(&self, stream: TcpStream) -> io::Result<Alone<TcpStream>> {
+    fn watched(&self, stream: Alone<TcpStream>) -> io::Result<Alone<TcpStream>> {
         stream.set_nonblocking(true)?;
         if let Some(silence) = self.config.silence {
             let silence = silence.min(SILENCE_MAX);
@@ -183,7 +183,7 @@ impl ListenerState {
                 u32::try_from(silence.max(PROBE_AFTER_MIN).as_millis()).expect("a day and a half at most");
             sockopt::set_tcp_user_timeout(&stream, whole)?;
         }
-        Ok(Alone::new(stream))
+        Ok(stream)
     }
 }
 
