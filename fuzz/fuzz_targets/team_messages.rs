@@ -6,8 +6,8 @@ use engine::collective::{Collective, Elements};
 use engine::node::{Kept, Memories, Polled, SmallPolled, Start, TeamId};
 use engine::wire::{Kind, Message};
 use engine::{
-    Direction, Event, Header, Inbox, Lane, MemId, Node, OpError, OpId, Piece, Place, Rank, SendError, Submit,
-    Transport, PathReason,
+    Direction, Event, Header, Inbox, Lane, MemId, Node, OpError, OpId, PathReason, Piece, Place, Rank,
+    SendError, Submit, Transport,
 };
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;

@@ -29,7 +29,7 @@ pub enum Completion {
     Failed {
         /// What the caller gave when posting, and what it was; `None` for inline operations.
         operation: Option<(u64, Op)>,
-        /// PathReason.
+        /// Why.
         failure: Failure,
     },
 }

@@ -21,7 +21,7 @@ use crate::ffi::{Info, Proc, RANK_WILDCARD, Status, Value};
 pub use crate::library::LoadError;
 use crate::library::{Library, library};
 
-/// PathReason PMIx did not do what it was asked to.
+/// Why PMIx did not do what it was asked to.
 #[derive(Debug, thiserror::Error)]
 pub enum PmixError {
     /// There is no library, or none that can be used.

@@ -149,6 +149,7 @@ impl World {
         if !self.is_as_met(rank, peer) {
             return Submit::Failed(OpError::PeerLost { peer });
         }
+        self.spend(rank, self.costs.send_overhead_ns);
         let Some(old) = self.process(peer).apply(word, atomic) else {
             return Submit::Failed(OpError::Fault { peer, mem: word.mem, addr: word.offset, len: 8 });
         };

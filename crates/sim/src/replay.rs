@@ -97,7 +97,7 @@ pub enum ReplayError {
     Failed {
         /// Whose.
         rank: Rank,
-        /// PathReason.
+        /// Why.
         error: OpError,
     },
     /// Nothing happens any more, and this rank has not come to its end: it waits for a signal that nobody

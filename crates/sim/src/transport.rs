@@ -15,9 +15,9 @@ use crate::world::World;
 /// What a card reaches without a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reach {
-    /// Nothing: puts and gets go by message, and there are no atomics.
+    /// Nothing: puts and gets go by message, or by key, and there are no atomics.
     Nothing,
-    /// Words, by atomics: puts and gets go by message.
+    /// Words, by atomics: puts and gets go by message, or by key.
     Words,
     /// All of a peer's memory, by the initiator's processor and at once, as where peers share a host.
     AtOnce,

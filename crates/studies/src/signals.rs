@@ -167,7 +167,7 @@ impl Attended {
         let scratch = scratch::folder().ok();
         if let Some(scratch) = &scratch {
             Leftover::Folder(scratch.path().to_owned()).note();
-            // UsageError where it has been done before, and it is done once.
+            // Refused where it has been done before, and it is done once.
             let _ = tempfile::env::override_temp_dir(scratch.path());
         }
         Attended { scratch }

@@ -105,6 +105,14 @@ impl<F: AsFd> Alone<F> {
     }
 }
 
+impl<F: AsFd> Alone<F> {
+    /// The same descriptor as something else: a socket as a stream, say.
+    pub fn map<G: AsFd>(self, change: impl FnOnce(F) -> G) -> Alone<G> {
+        let Alone { _place, fd } = self;
+        Alone { _place, fd: change(fd) }
+    }
+}
+
 impl<F: AsFd> Deref for Alone<F> {
     type Target = F;
 

@@ -5,12 +5,17 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt};
 use snow::{HandshakeState, TransportState};
 use vm::forks::Alone;
 
 use super::addresses::{no_port_left, source_towards};
+use super::poll::poll_until;
 use super::secret::Secret;
 
 const NOISE: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
@@ -26,11 +31,10 @@ pub(super) const HANDSHAKE_WITHIN: Duration = Duration::from_secs(5);
 const PORT_AGAIN: Duration = Duration::from_millis(50);
 
 /// Connects to an address in time. Where all local ports are taken, one may become free.
-pub(super) fn reach(address: &SocketAddr, deadline: Instant) -> io::Result<TcpStream> {
+pub(super) fn reach(address: &SocketAddr, deadline: Instant) -> io::Result<Alone<TcpStream>> {
     let until = deadline.min(Instant::now() + HANDSHAKE_WITHIN);
     loop {
-        let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-        match TcpStream::connect_timeout(address, left) {
+        match connect_by(address, until) {
             Err(error) if error.kind() == ErrorKind::AddrNotAvailable => {
                 // Else it is an address that this host has not.
                 if source_towards(address.ip()).is_none() {
@@ -46,6 +50,28 @@ pub(super) fn reach(address: &SocketAddr, deadline: Instant) -> io::Result<TcpSt
     }
 }
 
+/// Connects by a socket that no child shares that is forked meanwhile.
+fn connect_by(address: &SocketAddr, until: Instant) -> io::Result<Alone<TcpStream>> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = Alone::new(socket_with(family, SocketType::STREAM, flags, None)?);
+    match connect(socket.as_fd(), address) {
+        Ok(()) => {}
+        Err(Errno::INPROGRESS) => {
+            let until = until.max(Instant::now() + Duration::from_millis(1));
+            if poll_until(&mut [PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::OUT)], Some(until))? == 0
+            {
+                return Err(io::Error::new(ErrorKind::TimedOut, "connection timed out"));
+            }
+            sockopt::socket_error(socket.as_fd())??;
+        }
+        Err(error) => return Err(error.into()),
+    }
+    let stream = socket.map(TcpStream::from);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
+}
+
 /// A connection that only the two ends can read and write. Children that are forked meanwhile do not share
 /// it: its end is to tell of its process's.
 pub(super) struct Channel {
@@ -56,12 +82,11 @@ pub(super) struct Channel {
 impl Channel {
     /// The end that has connected.
     pub(super) fn begin(
-        stream: TcpStream,
+        mut stream: Alone<TcpStream>,
         secret: &Secret,
         prologue: &[u8],
         deadline: Instant,
     ) -> io::Result<Channel> {
-        let mut stream = Alone::new(stream);
         let mut noise = handshake(secret, prologue, true)?;
         shake(&mut stream, &mut noise, true, deadline)?;
         shake(&mut stream, &mut noise, false, deadline)?;
@@ -70,12 +95,11 @@ impl Channel {
 
     /// The end that was connected to.
     pub(super) fn accept(
-        stream: TcpStream,
+        mut stream: Alone<TcpStream>,
         secret: &Secret,
         prologue: &[u8],
         deadline: Instant,
     ) -> io::Result<Channel> {
-        let mut stream = Alone::new(stream);
         stream.set_nonblocking(false)?;
         let mut noise = handshake(secret, prologue, false)?;
         shake(&mut stream, &mut noise, false, deadline)?;
@@ -224,9 +248,10 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let stream = TcpStream::connect(listener.local_addr().expect("it is bound")).expect("it listens");
         let theirs = secret.clone();
-        let begins =
-            spawn(move || Channel::begin(stream, &theirs, b"test", soon()).expect("the secret is right"));
-        let (stream, _) = listener.accept().expect("it has come");
+        let begins = spawn(move || {
+            Channel::begin(Alone::new(stream), &theirs, b"test", soon()).expect("the secret is right")
+        });
+        let stream = Alone::new(listener.accept().expect("it has come").0);
         let channel = Channel::accept(stream, &secret, b"test", soon()).expect("the secret is right");
         // SAFETY: the child does nothing but wait for its end.
         let child = unsafe { libc::fork() };
@@ -237,13 +262,14 @@ mod tests {
             }
         }
         drop(channel);
-        let heard = begins.join().expect("no panic").hear(10, soon());
+        let heard = begins.join().map(|mut theirs| theirs.hear(10, soon()));
         // SAFETY: the child was made above, and is waited for nowhere else.
         unsafe {
             libc::kill(child, libc::SIGKILL);
             libc::waitpid(child, std::ptr::null_mut(), 0);
         }
-        assert_eq!(heard.expect_err("it has ended").kind(), ErrorKind::UnexpectedEof);
+        let heard = heard.expect("no panic").expect_err("it has ended");
+        assert_eq!(heard.kind(), ErrorKind::UnexpectedEof);
     }
 
     #[test]

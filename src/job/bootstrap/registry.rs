@@ -12,13 +12,16 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use vm::forks::Alone;
 
 use super::address::{Address, AddressError, check_address, is_of_same_node};
 use super::addresses::{listen_everywhere, listen_for};
 use super::channel::HANDSHAKE_WITHIN;
 use super::secret::Secret;
 use super::staggered::Failed;
-use super::tcp_server::{self, AGAIN, Answer, Ask, Server, Unreached, Visitor, answer, reach_server};
+use super::tcp_server::{
+    self, AGAIN, Answer, Ask, Server, TakeInError, Unreached, Visitor, answer, reach_server,
+};
 use crate::base::debug_is_display::debug_is_display;
 use crate::base::environment::variable;
 
@@ -245,7 +248,7 @@ impl Rendezvous {
         asked().map_err(|source| self.failed(source))
     }
 
-    fn reach(&self, deadline: Instant) -> io::Result<TcpStream> {
+    fn reach(&self, deadline: Instant) -> io::Result<Alone<TcpStream>> {
         reach_server(&self.at, deadline).map_err(|unreached| match unreached {
             Unreached::Unresolved(error) => error,
             Unreached::Unanswered(_, failed) => Failed::into_error(failed),
@@ -407,9 +410,8 @@ impl Registry {
             };
             match self.server.take_in(None, receive) {
                 Ok(()) => {}
-                Err(error) if error.kind() == ErrorKind::InvalidInput => return error,
-                // There is no thread for it, and its connection has ended.
-                Err(_) => std::thread::sleep(AGAIN),
+                Err(TakeInError::Listener(error)) => return error,
+                Err(TakeInError::NoThread(_)) => std::thread::sleep(AGAIN),
             }
         }
     }

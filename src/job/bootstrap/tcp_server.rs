@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use vm::forks::Alone;
 
 use super::channel::{Channel, HANDSHAKE_WITHIN, reach};
 use super::exchange::blocking_call::once;
@@ -105,6 +106,15 @@ pub(super) struct Server {
     visitors: Arc<AtomicUsize>,
 }
 
+/// Why nobody was taken in.
+#[derive(Debug)]
+pub(super) enum TakeInError {
+    /// There is no thread for the visitor, whose connection has ended.
+    NoThread(io::Error),
+    /// The listening socket has failed for good.
+    Listener(io::Error),
+}
+
 /// One who has come.
 pub(super) struct Visitor {
     pub(super) from: SocketAddr,
@@ -130,27 +140,28 @@ impl Server {
     /// without one. `receive` is called on a thread of the visitor's own.
     ///
     /// # Errors
-    /// There is no thread for the visitor, whose connection ends; or the listening socket has failed for
-    /// good ([`ErrorKind::InvalidInput`]).
+    /// [`TakeInError`].
     pub(super) fn take_in(
         &self,
         until: Option<Instant>,
         receive: impl FnOnce(Visitor) + Send + 'static,
-    ) -> io::Result<()> {
+    ) -> Result<(), TakeInError> {
         let again = Instant::now() + AGAIN;
         let pause = || sleep_until(until.map_or(again, |until| until.min(again)));
         if self.visitors.load(Ordering::SeqCst) >= self.visitors_max {
             pause();
             return Ok(());
         }
-        if poll_until(&mut [PollFd::new(&self.listener, PollFlags::IN)], until)? == 0 {
-            return Ok(());
-        }
-        match self.listener.accept() {
-            Ok((stream, from)) => self.hear(stream, from, receive),
-            Err(error) if error.kind() == ErrorKind::InvalidInput => Err(error),
+        let knocked = match poll_until(&mut [PollFd::new(&self.listener, PollFlags::IN)], until) {
+            Ok(0) => return Ok(()),
+            Ok(_) => self.listener.accept(),
+            Err(error) => Err(error.into()),
+        };
+        match knocked {
+            Ok((stream, from)) => self.hear(Alone::new(stream), from, receive).map_err(TakeInError::NoThread),
+            Err(error) if error.kind() == ErrorKind::InvalidInput => Err(TakeInError::Listener(error)),
             Err(_) => {
-                // For want of descriptors, say, which does not pass by asking again at once.
+                // For want of memory or descriptors, say, which does not pass by asking again at once.
                 pause();
                 Ok(())
             }
@@ -159,7 +170,7 @@ impl Server {
 
     fn hear(
         &self,
-        stream: TcpStream,
+        stream: Alone<TcpStream>,
         from: SocketAddr,
         receive: impl FnOnce(Visitor) + Send + 'static,
     ) -> io::Result<()> {
@@ -213,7 +224,7 @@ pub(super) enum Unreached {
 }
 
 /// Connects to whoever listens at a host and port, again and again if nobody does so far.
-pub(super) fn reach_server<At>(at: &At, deadline: Instant) -> Result<TcpStream, Unreached>
+pub(super) fn reach_server<At>(at: &At, deadline: Instant) -> Result<Alone<TcpStream>, Unreached>
 where
     At: ToSocketAddrs + Clone + Send + 'static,
 {
@@ -242,7 +253,7 @@ where
     found.unwrap_or_else(|unanswered| Err(unanswered.into()))
 }
 
-fn knock(address: &SocketAddr, until: Instant) -> io::Result<TcpStream> {
+fn knock(address: &SocketAddr, until: Instant) -> io::Result<Alone<TcpStream>> {
     match reach(address, until)? {
         stream if meets_itself(&stream) => Err(ErrorKind::ConnectionRefused.into()),
         stream => Ok(stream),
@@ -255,7 +266,7 @@ fn meets_itself(stream: &TcpStream) -> bool {
 }
 
 /// Shows the secret to a server that was reached.
-pub(super) fn begin(stream: TcpStream, secret: &Secret, deadline: Instant) -> io::Result<Channel> {
+pub(super) fn begin(stream: Alone<TcpStream>, secret: &Secret, deadline: Instant) -> io::Result<Channel> {
     Channel::begin(stream, secret, PROLOGUE, deadline)
 }
 

@@ -99,7 +99,7 @@ pub enum Because {
 /// Firehoses are given back to their owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Release {
-    /// PathReason.
+    /// Why.
     pub because: Because,
     count: usize,
     /// Those beyond `count` are 0.

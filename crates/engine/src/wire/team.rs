@@ -100,7 +100,7 @@ pub struct Pace {
 pub struct TeamBroken {
     /// From that number on.
     pub from: u64,
-    /// PathReason. `None`: for no reason that is known.
+    /// Why. `None`: for no reason that is known.
     pub why: Option<BreakReason>,
     /// Whose fault it is, as the first of two ranks. Where two members differ, both, and what they called.
     pub of: Difference,

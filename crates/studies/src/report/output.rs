@@ -103,7 +103,7 @@ impl<'a> Output<'a> {
 impl Drop for Output<'_> {
     fn drop(&mut self) {
         for folder in &self.made {
-            // UsageError where there is a file in it, which is as it should be.
+            // Refused where there is a file in it, which is as it should be.
             let _ = fs::remove_dir(folder);
         }
     }

@@ -161,7 +161,9 @@ pub enum ExchangeError {
         at: String,
     },
     /// Whoever is at rank 0's port has not the job's secret, or is no process of the job.
-    #[error("{with} does not have this job's secret, or is not of this job: {why}")]
+    #[error(
+        "{with} does not have this job's secret, is not of this job, or is of another version of Standpipe: {why}"
+    )]
     Stranger {
         /// Where it is.
         with: String,

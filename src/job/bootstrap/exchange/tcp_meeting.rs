@@ -14,13 +14,15 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, SendError, channel};
 use std::time::Instant;
 
+use vm::forks::Alone;
+
 use super::common::{Exchange, ExchangeError, Lookup, place, variable};
 use super::marks::Marks;
 use crate::job::bootstrap::addresses::{canonical, listen_everywhere, listen_for, remark_of_loopback};
 use crate::job::bootstrap::channel::Channel;
 use crate::job::bootstrap::secret::Secret;
 use crate::job::bootstrap::tcp_server::{
-    self, AGAIN, Answer, Ask, Card, Server, Unreached, Visitor, answer, reach_server, resolve,
+    self, AGAIN, Answer, Ask, Card, Server, TakeInError, Unreached, Visitor, answer, reach_server, resolve,
 };
 
 /// What the launcher leaves in the environment.
@@ -188,7 +190,10 @@ fn gather(server: &Server, own: &Card, deadline: Instant) -> Result<Vec<Channel>
             drop(place);
         };
         let taken_in = server.take_in(Some(deadline.min(Instant::now() + AGAIN)), receive);
-        taken_in.map_err(|source| failed("taking in those who come to the meeting", source))?;
+        taken_in.map_err(|error| match error {
+            TakeInError::NoThread(source) => failed("a thread to hear a guest at the meeting", source),
+            TakeInError::Listener(source) => failed("the listening socket", source),
+        })?;
         if Instant::now() >= deadline {
             let missing: Vec<usize> = places
                 .iter()
@@ -335,7 +340,12 @@ fn is_of_ports(error: &io::Error) -> bool {
 }
 
 /// A connection to whoever listens at rank 0's port, once somebody does.
-fn reach_zero(host: &str, port: u16, with: &str, deadline: Instant) -> Result<TcpStream, ExchangeError> {
+fn reach_zero(
+    host: &str,
+    port: u16,
+    with: &str,
+    deadline: Instant,
+) -> Result<Alone<TcpStream>, ExchangeError> {
     reach_server(&(host.to_owned(), port), deadline).map_err(|unreached| match unreached {
         Unreached::Unresolved(source) => failed(with, source),
         Unreached::Unanswered(found, why) => {

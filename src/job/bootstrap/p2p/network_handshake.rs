@@ -258,7 +258,7 @@ fn has_hung_up(error: &io::Error) -> bool {
 }
 
 /// Hears a peer that has come over the network, and makes it a peer, or says why not.
-pub(super) fn welcome(shared: &ListenerState, stream: TcpStream) -> io::Result<()> {
+pub(super) fn welcome(shared: &ListenerState, stream: Alone<TcpStream>) -> io::Result<()> {
     let deadline = Instant::now() + HANDSHAKE_WITHIN;
     stream.set_nodelay(true)?;
     let mut channel = Channel::accept(stream, &shared.secret, PROLOGUE, deadline)?;

@@ -5,6 +5,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
+use vm::forks::Alone;
+
 use super::network_handshake::{Answer, Hello, PROLOGUE, WORDS_MAX, read, written};
 use super::state::Admit;
 use super::tcp_acceptor::UNAUTHENTICATED_MAX;
@@ -208,7 +210,8 @@ fn noise_at_the_network_door_harms_nobody() {
 /// Past the handshake, by the secret that this listener's address names.
 fn enter(peer_listener: &PeerListener) -> Channel {
     let stream = TcpStream::connect(way(peer_listener)).expect("the listener is open");
-    Channel::begin(stream, &told(peer_listener).secret, PROLOGUE, soon()).expect("the secret is right")
+    Channel::begin(Alone::new(stream), &told(peer_listener).secret, PROLOGUE, soon())
+        .expect("the secret is right")
 }
 
 /// What a node of this name and secret says first.

@@ -1,4 +1,4 @@
-//! Where those dial_any who come over the network: few at a time, and not for long.
+//! Takes in those who come over the network: few at a time, and not for long.
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -106,7 +106,7 @@ impl TcpAcceptor {
     pub(super) fn accept(&mut self, shared: &Arc<ListenerState>) {
         let Some(listener) = &self.listener else { return };
         match listener.accept() {
-            Ok((stream, from)) => self.receive(shared, stream, from),
+            Ok((stream, from)) => self.receive(shared, Alone::new(stream), from),
             Err(error) => match error.kind() {
                 ErrorKind::WouldBlock | ErrorKind::Interrupted | ErrorKind::ConnectionAborted => {}
                 _ => self.pause(&error),
@@ -114,7 +114,7 @@ impl TcpAcceptor {
         }
     }
 
-    fn receive(&mut self, shared: &Arc<ListenerState>, stream: TcpStream, from: SocketAddr) {
+    fn receive(&mut self, shared: &Arc<ListenerState>, stream: Alone<TcpStream>, from: SocketAddr) {
         let inside = HandshakeSlot::new(&self.inside, Arc::clone(shared));
         let work = move || {
             if let Err(error) = welcome(&inside.shared, stream) {

@@ -69,7 +69,8 @@ fn strangers_learn_and_leave_nothing() {
     for words in [&b"noise"[..], &leave("", good.as_bytes()), &leave("server", b"no address")] {
         let stream = TcpStream::connect(at).expect("it listens");
         let soon = || Instant::now() + LIMIT;
-        let mut channel = tcp_server::begin(stream, &secret, soon()).expect("the secret is right");
+        let mut channel =
+            tcp_server::begin(Alone::new(stream), &secret, soon()).expect("the secret is right");
         channel.say(words, soon()).expect("said");
         assert!(channel.hear(tcp_server::WORDS_MAX, soon()).is_err());
     }

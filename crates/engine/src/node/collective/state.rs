@@ -102,9 +102,9 @@ pub(in crate::node) struct Team {
 #[derive(Clone, Copy)]
 pub(in crate::node) struct Broken {
     pub(in crate::node) from: u64,
-    /// PathReason, as their callers get to know it.
+    /// Why, as their callers get to know it.
     pub(in crate::node) error: OpError,
-    /// PathReason, as the other members do, and whose reason it is.
+    /// Why, as the other members do, and whose reason it is.
     pub(in crate::node) told: (BreakReason, Rank),
     /// What two members called, where that is why.
     pub(in crate::node) difference: Option<Difference>,
