@@ -55,7 +55,7 @@ const LIMITS: &str = "--nocapture providers_that_pin no_more_is_pinned";
 /// process.
 const SHORT: [Step; 7] = [
     step("two_processes", "", 30),
-    step("loopback", "pieces_are messages_arrive atomics_are", 40),
+    step("loopback", "pieces_are messages_arrive", 40),
     Step {
         program: "standpipe",
         args: "--exact transport::ofi::tests::suite::the_suite_holds_by_message \
