@@ -14,6 +14,9 @@ const ROUNDS_A_PLACE: u32 = 30;
 /// Names rows to hold instead of all: those whose names begin so.
 pub(crate) const ONLY: &str = "STANDPIPE_CHANGE_ROWS";
 
+/// Said where that names rows of other tests alone.
+pub(crate) const NONE: &str = "no row of this test begins so";
+
 /// Two engines whose memory is this process's.
 pub(crate) trait Ends {
     /// The far one tells the near one that it may begin, as whoever changes memory must; then that puts or
@@ -66,6 +69,10 @@ pub(crate) fn holds(ends: &mut impl Ends, rounds: u32, row: &Row) -> Option<u32>
 pub(crate) fn all_hold<E: Ends>(over: &str, mut make: impl FnMut() -> E) {
     let only = std::env::var(ONLY).unwrap_or_default();
     let wanted = |row: &&Row| row.name.starts_with(&only) && (row.name != BREAK || only == BREAK);
+    if !ROWS.iter().any(|row| wanted(&row)) {
+        // The pairs are rows of another test.
+        eprintln!("{NONE}: {only}");
+    }
     for row in ROWS.iter().filter(wanted) {
         let (mut ends, rounds) = (make(), rounds_of(row));
         let Some(places) = holds(&mut ends, rounds, row) else {
