@@ -1,9 +1,12 @@
 //! The suite over registered memory: every strategy, ample budgets and hardly any.
 
+mod polled;
+
 use engine::registration::{Keep, Order, Quota, Settings, Strategy};
 use engine::span::BucketSize;
-use engine::{Counters, Nanos, Node, Place, Rank};
-use sim::{Access, Cluster, Costs, Faults, Plan, Reach, SimTransport, Step};
+use sim::{Cluster, Costs, Plan, Reach};
+
+use polled::{Polled, faults_of};
 
 /// Buckets of a page, so many for peers and for victims.
 fn firehose(peers: u64, victims: u64) -> Settings {
@@ -21,114 +24,28 @@ fn firehose(peers: u64, victims: u64) -> Settings {
     }
 }
 
-/// A simulated cluster whose nodes register, polled by the suite and looked at as a whole every now and then.
-struct Registering {
-    cluster: Cluster,
-    seed: u64,
-    steps: u64,
+/// A simulated cluster whose nodes register.
+fn registering(size: u32, settings: Settings, costs: Costs, faults: &str, seed: u64) -> Polled {
+    let (reach, registration, faults) = (Reach::Heap, Some(settings), faults_of(faults));
+    Polled::of(Plan { reach, registration, faults, seed, ..Plan::new(size, costs) }, check)
 }
 
-impl Registering {
-    fn new(size: u32, settings: Settings, costs: Costs, faults: &str, seed: u64) -> Registering {
-        let plan = Plan {
-            handlers: conformance::cluster::HANDLERS,
-            reach: Reach::Heap,
-            registration: Some(settings),
-            faults: faults.parse::<Faults>().expect("the faults below are faults"),
-            seed,
-            ..Plan::new(size, costs)
-        };
-        Registering { cluster: Cluster::new(plan), seed, steps: 0 }
+/// No table's books differ from its card's, and no card has met memory that it must not.
+fn check(cluster: &mut Cluster) {
+    for rank in 0..cluster.size() {
+        cluster.node(rank).audit().unwrap_or_else(|what| panic!("rank {rank}: {what}"));
+        let pinned = cluster.node(rank).registration_counters().table.pinned;
+        assert_eq!(pinned, cluster.pinned(rank), "rank {rank}: the table's books and the card's");
     }
-
-    fn check(&mut self) {
-        for rank in 0..self.cluster.size() {
-            self.cluster.node(rank).audit().unwrap_or_else(|what| panic!("rank {rank}: {what}"));
-            let pinned = self.cluster.node(rank).registration_counters().table.pinned;
-            assert_eq!(pinned, self.cluster.pinned(rank), "rank {rank}: the table's books and the card's");
-        }
-        let violations = self.cluster.take_violations();
-        assert!(violations.is_empty(), "{violations:?}");
-    }
-}
-
-impl Drop for Registering {
-    fn drop(&mut self) {
-        if !std::thread::panicking() {
-            self.check();
-        }
-    }
-}
-
-impl conformance::Cluster for Registering {
-    type Transport = SimTransport;
-
-    fn size(&self) -> u32 {
-        self.cluster.size()
-    }
-
-    fn node(&mut self, rank: Rank) -> &mut Node<SimTransport> {
-        self.cluster.node(rank)
-    }
-
-    fn private(&mut self, rank: Rank, len: usize) -> Place {
-        self.cluster.map(rank, len as u64, Access::Full)
-    }
-
-    fn heap(&mut self, rank: Rank, len: usize) -> Place {
-        self.cluster.heap(rank, len as u64)
-    }
-
-    fn inaccessible(&mut self, rank: Rank) -> Option<Place> {
-        Some(self.cluster.map(rank, 4096, Access::None))
-    }
-
-    fn read_only(&mut self, rank: Rank) -> Option<Place> {
-        Some(self.cluster.map(rank, 4096, Access::Read))
-    }
-
-    fn peek(&mut self, rank: Rank, from: Place, into: &mut [u8]) {
-        self.cluster.peek(rank, from, into).expect("the suite reads what it allocated");
-    }
-
-    fn poke(&mut self, rank: Rank, to: Place, from: &[u8]) {
-        self.cluster.poke(rank, to, from).expect("the suite writes what it allocated");
-    }
-
-    fn step(&mut self) {
-        for _ in 0..=self.seed % 5 {
-            match self.cluster.pass() {
-                Some(Step::Network | Step::Lost { .. }) | None => {}
-                Some(other) => panic!("{other:?} without such a fault"),
-            }
-        }
-        self.steps += 1;
-        if self.steps.is_multiple_of(100) {
-            self.check();
-        }
-    }
-
-    fn kill(&mut self, rank: Rank) {
-        self.cluster.kill(rank);
-    }
-
-    fn now(&self) -> Nanos {
-        self.cluster.now()
-    }
-
-    fn counters(&mut self, rank: Rank) -> Counters {
-        let node = self.cluster.node(rank);
-        let mut counters = node.counters().clone();
-        counters.merge(node.transport().counters());
-        counters
-    }
+    let violations = cluster.take_violations();
+    assert!(violations.is_empty(), "{violations:?}");
 }
 
 macro_rules! settings {
     ($($name:ident: $settings:expr, $costs:expr, $faults:expr, $seed:expr;)*) => {$(
         mod $name {
             use super::*;
-            conformance::conformance_tests!(|size| Registering::new(size, $settings, $costs, $faults, $seed));
+            conformance::conformance_tests!(|size| registering(size, $settings, $costs, $faults, $seed));
         }
     )*};
 }

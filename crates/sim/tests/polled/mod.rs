@@ -7,15 +7,32 @@ use sim::{Access, Cluster, Costs, Faults, Plan, Reach, SimTransport, Step};
 pub(crate) struct Polled {
     cluster: Cluster,
     seed: u64,
+    steps: u64,
+    /// Looks at the cluster as a whole, every hundred steps and at the end.
+    check: fn(&mut Cluster),
 }
 
 impl Polled {
+    #[allow(dead_code, reason = "each test program uses one of the two")]
     pub(crate) fn new(size: u32, costs: Costs, reach: Reach, faults: &str, seed: u64) -> Polled {
-        let faults: Faults = faults.parse().expect("the faults below are faults");
-        let handlers = conformance::cluster::HANDLERS;
-        Polled {
-            cluster: Cluster::new(Plan { handlers, reach, faults, seed, ..Plan::new(size, costs) }),
-            seed,
+        Polled::of(Plan { reach, faults: faults_of(faults), seed, ..Plan::new(size, costs) }, |_| {})
+    }
+
+    /// Of this plan, but for its handlers, which are the suite's.
+    pub(crate) fn of(plan: Plan, check: fn(&mut Cluster)) -> Polled {
+        let (seed, handlers) = (plan.seed, conformance::cluster::HANDLERS);
+        Polled { cluster: Cluster::new(Plan { handlers, ..plan }), seed, steps: 0, check }
+    }
+}
+
+pub(crate) fn faults_of(text: &str) -> Faults {
+    text.parse().expect("the tests name faults that there are")
+}
+
+impl Drop for Polled {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            (self.check)(&mut self.cluster);
         }
     }
 }
@@ -62,6 +79,10 @@ impl conformance::Cluster for Polled {
                 Some(Step::Network | Step::Lost { .. }) | None => {}
                 Some(other) => panic!("{other:?} without such a fault"),
             }
+        }
+        self.steps += 1;
+        if self.steps.is_multiple_of(100) {
+            (self.check)(&mut self.cluster);
         }
     }
 
