@@ -8,10 +8,12 @@
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Once;
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, listen, socket_with, sockopt};
+use vm::forks::Alone;
 
 /// A host tells no more addresses than that.
 pub(super) const TOLD_MAX: usize = 32;
@@ -36,6 +38,19 @@ pub(crate) fn source_towards(there: IpAddr) -> Option<IpAddr> {
     let socket = UdpSocket::bind((any, 0)).ok()?;
     socket.connect((there, ANY_PORT)).ok()?;
     Some(socket.local_addr().ok()?.ip()).filter(|ip| !ip.is_unspecified())
+}
+
+/// Begins to connect by TCP, without waiting: the socket, which children that are forked meanwhile do not
+/// share, and the system's first answer (`INPROGRESS` mostly). Any thread.
+///
+/// # Errors
+/// The system gives no socket.
+pub(crate) fn start_connecting(address: &SocketAddr) -> Result<(Alone<OwnedFd>, Result<(), Errno>), Errno> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = Alone::new(socket_with(family, SocketType::STREAM, flags, None)?);
+    let answer = connect(socket.as_fd(), address);
+    Ok((socket, answer))
 }
 
 /// An address by which the processes of this host reach each other, of loopback if there is one; the error

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt};
+use rustix::net::sockopt;
 use snow::{HandshakeState, TransportState};
 use vm::forks::Alone;
 
-use super::addresses::{no_port_left, source_towards};
+use super::addresses::{no_port_left, source_towards, start_connecting};
 use super::poll::poll_until;
 use super::secret::Secret;
 
@@ -52,10 +52,8 @@ pub(super) fn reach(address: &SocketAddr, deadline: Instant) -> io::Result<Alone
 
 /// Connects by a socket that no child shares that is forked meanwhile.
 fn connect_by(address: &SocketAddr, until: Instant) -> io::Result<Alone<TcpStream>> {
-    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let socket = Alone::new(socket_with(family, SocketType::STREAM, flags, None)?);
-    match connect(socket.as_fd(), address) {
+    let (socket, answer) = start_connecting(address)?;
+    match answer {
         Ok(()) => {}
         Err(Errno::INPROGRESS) => {
             let until = until.max(Instant::now() + Duration::from_millis(1));

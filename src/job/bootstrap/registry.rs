@@ -395,14 +395,14 @@ impl Registry {
         loop {
             let (state, tell) = (Arc::clone(&self.state), Arc::clone(&tell));
             let receive = move |visitor: Visitor| {
-                let Visitor { from, asks, place } = visitor;
+                let Visitor { from, asks, slot } = visitor;
                 let visit = asks.and_then(|(ask, mut channel)| {
                     let (said, visit) = state.hear(ask, from)?;
                     answer(&mut channel, &said)?;
                     Ok(visit)
                 });
                 // Others may come, however long the telling takes.
-                drop(place);
+                drop(slot);
                 let stranger = |error: io::Error| Some(Visit::Stranger { from, why: error.to_string() });
                 if let Some(visit) = visit.unwrap_or_else(stranger) {
                     tell(&visit);
@@ -424,7 +424,7 @@ fn soon(time: Duration) -> Instant {
 }
 
 impl RegistryState {
-    /// What to say to one question, and what has happened by it.
+    /// Answers one question, and tells which event that was.
     fn hear(&self, asked: Ask, from: SocketAddr) -> io::Result<(Answer, Option<Visit>)> {
         Ok(match asked {
             Ask::Leave { name, address } => {

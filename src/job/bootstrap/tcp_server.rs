@@ -32,7 +32,7 @@ pub(super) const WORDS_MAX: usize = 8 << 10;
 /// Between two attempts to reach a server, or to take somebody in when there is no room.
 pub(super) const AGAIN: Duration = Duration::from_millis(50);
 
-/// What a visitor wants.
+/// A visitor's question.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Ask {
     /// Of a registry: to keep an address under a name.
@@ -54,7 +54,7 @@ pub(super) struct Card {
     pub(super) marks: Marks,
 }
 
-/// What a visitor is told.
+/// The answer to a visitor.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Answer {
     Left,
@@ -118,10 +118,10 @@ pub(super) enum TakeInError {
 /// One who has come.
 pub(super) struct Visitor {
     pub(super) from: SocketAddr,
-    /// What it asks, and the connection to answer by; or why it is sent away.
+    /// Its question, and the connection to answer by; or the reason to send it away.
     pub(super) asks: io::Result<(Ask, Channel)>,
     /// As long as this lives, it counts as one who is there.
-    pub(super) place: Place,
+    pub(super) slot: VisitorSlot,
 }
 
 impl Server {
@@ -174,13 +174,13 @@ impl Server {
         from: SocketAddr,
         receive: impl FnOnce(Visitor) + Send + 'static,
     ) -> io::Result<()> {
-        let (place, secret) = (Place::new(&self.visitors), self.secret.clone());
+        let (slot, secret) = (VisitorSlot::new(&self.visitors), self.secret.clone());
         let work = move || {
             let asks = Channel::accept(stream, &secret, PROLOGUE, soon()).and_then(|mut channel| {
                 let ask = read(&channel.hear(WORDS_MAX, soon())?)?;
                 Ok((ask, channel))
             });
-            receive(Visitor { from, asks, place });
+            receive(Visitor { from, asks, slot });
         };
         std::thread::Builder::new().name("standpipe-guest".into()).spawn(work).map(drop)
     }
@@ -195,16 +195,16 @@ fn sleep_until(moment: Instant) {
 }
 
 /// A visitor that is there, counted while this lives.
-pub(super) struct Place(Arc<AtomicUsize>);
+pub(super) struct VisitorSlot(Arc<AtomicUsize>);
 
-impl Place {
-    fn new(visitors: &Arc<AtomicUsize>) -> Place {
+impl VisitorSlot {
+    fn new(visitors: &Arc<AtomicUsize>) -> VisitorSlot {
         visitors.fetch_add(1, Ordering::SeqCst);
-        Place(Arc::clone(visitors))
+        VisitorSlot(Arc::clone(visitors))
     }
 }
 
-impl Drop for Place {
+impl Drop for VisitorSlot {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }

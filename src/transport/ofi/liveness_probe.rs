@@ -5,12 +5,15 @@
 //! refuses nobody.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt};
+use rustix::net::{AddressFamily, sockopt};
+use vm::forks::Alone;
+
+use crate::job::bootstrap::addresses::start_connecting;
 
 /// How long it takes from one try to the next, at least: twice as long each time that somebody listens, up to
 /// the other.
@@ -23,7 +26,7 @@ const TRY: Duration = Duration::from_secs(1);
 /// Tries to connect to a peer, one after the other.
 pub(super) struct LivenessProbe {
     at: Option<SocketAddr>,
-    under_way: Option<OwnedFd>,
+    under_way: Option<Alone<OwnedFd>>,
     begun: Instant,
     pause: Duration,
     refused: bool,
@@ -46,7 +49,7 @@ impl LivenessProbe {
             }
         } else if now.duration_since(self.begun) >= self.pause {
             self.begun = now;
-            match begin(at) {
+            match start_connecting(&at) {
                 Ok((socket, Err(Errno::INPROGRESS))) => self.under_way = Some(socket),
                 Ok((_, answer)) => self.note(answer),
                 Err(errno) => tracing::debug!(%errno, "no socket to find out by whether a peer is there"),
@@ -63,20 +66,12 @@ impl LivenessProbe {
     }
 }
 
-fn begin(at: SocketAddr) -> Result<(OwnedFd, Result<(), Errno>), Errno> {
-    let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let socket = socket_with(family, SocketType::STREAM, flags, None)?;
-    let answer = connect(&socket, &at);
-    Ok((socket, answer))
-}
-
 /// How a try has ended, if it has.
-fn answer(socket: &OwnedFd) -> Option<Result<(), Errno>> {
+fn answer(socket: &Alone<OwnedFd>) -> Option<Result<(), Errno>> {
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-    match poll(&mut [PollFd::new(socket, PollFlags::OUT)], Some(&at_once)) {
+    match poll(&mut [PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::OUT)], Some(&at_once)) {
         Ok(0) | Err(Errno::INTR) => None,
-        Ok(_) => Some(sockopt::socket_error(socket).unwrap_or_else(Err)),
+        Ok(_) => Some(sockopt::socket_error(socket.as_fd()).unwrap_or_else(Err)),
         Err(errno) => Some(Err(errno)),
     }
 }

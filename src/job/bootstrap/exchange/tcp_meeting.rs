@@ -181,13 +181,13 @@ fn gather(server: &Server, own: &Card, deadline: Instant) -> Result<Vec<Channel>
     while places.iter().any(Option::is_none) {
         seat(&welcomed, &mut places);
         let (visitors, own) = (visitors.clone(), own.clone());
-        let receive = move |Visitor { from, asks, place }: Visitor| {
+        let receive = move |Visitor { from, asks, slot }: Visitor| {
             let welcomed = asks.and_then(|(ask, channel)| welcome(ask, channel, &own));
             // Nobody listens any more once all have come.
             if let Err(SendError((_, Ok((_, mut late))))) = visitors.send((from, welcomed)) {
                 let _ = answer(&mut late, &Answer::Late);
             }
-            drop(place);
+            drop(slot);
         };
         let taken_in = server.take_in(Some(deadline.min(Instant::now() + AGAIN)), receive);
         taken_in.map_err(|error| match error {
@@ -214,7 +214,7 @@ fn ranks(missing: &[usize]) -> String {
     format!("rank {}{more}", named.join(", "))
 }
 
-/// Whence one has come, and its rank and connection; or why it has none.
+/// A visitor's address, and its rank and connection; or the reason to send it away.
 type Welcomed = (SocketAddr, io::Result<(u32, Channel)>);
 
 /// Gives places to those who have shown the secret, and tells them so, or why they have none.
@@ -350,7 +350,7 @@ fn reach_zero(
         Unreached::Unresolved(source) => failed(with, source),
         Unreached::Unanswered(found, why) => {
             let with = format!("{with}{}", remark_of_loopback(&found));
-            // What this host itself has not is told; rank 0 may only be late.
+            // This host lacks a port, which is an error; rank 0 may only be late.
             match why.0.into_iter().find(|(_, error)| is_of_ports(error)) {
                 Some((_, source)) => failed(&with, source),
                 None => ExchangeError::Timeout { waited_for: with },
