@@ -242,8 +242,8 @@ impl Node {
     /// process that is started again has another address, and gets another number.
     ///
     /// A node of this host and this network and process namespace is reached by shared memory, unless the
-    /// configuration of either says [`Transport::Ofi`]; others over the network, which
-    /// is opened for the first of them.
+    /// configuration of either says [`Transport::Ofi`]; others over the network, which is opened for the
+    /// first of them.
     ///
     /// The other need make no call meanwhile. Waits until it has answered, or as long as [`Node::within`] or
     /// the node's timeout says, 60 s where there is none; but it waits as long as libfabric takes to open,

@@ -450,9 +450,9 @@ impl NodeCore {
         self.engine().retell_barrier();
         let all_sent = self.wait_for_room(Some(FLUSH_WITHIN), flushed);
         // Nobody else tells those of other hosts.
-        for rank in self.peers.all_elsewhere() {
-            self.engine().transport().take_leave(rank);
-        }
+        let mut engine = self.engine();
+        self.peers.all_elsewhere().into_iter().for_each(|rank| engine.transport().take_leave(rank));
+        drop(engine);
         if all_sent.and_then(|()| self.wait_for_room(Some(FLUSH_WITHIN), flushed)).is_none() {
             tracing::warn!("the network has not taken all that was sent");
         }

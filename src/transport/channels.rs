@@ -33,13 +33,13 @@ struct Endpoints {
     opened: u64,
 }
 
-/// What has come for an endpoint, and what wakes its node.
+/// An endpoint's letters, and the bell that wakes its node.
 struct Mailbox {
     letters: Mutex<VecDeque<Letter>>,
     bell: OwnedFd,
 }
 
-/// What one endpoint sends to another.
+/// One endpoint's words to another.
 struct Letter {
     /// What the receiver calls the sender.
     from: Rank,
@@ -234,7 +234,7 @@ impl Transport for ChannelsNetwork {
                         self.left.insert(from);
                     }
                     self.lose(from);
-                    // Who polls asks next who is lost.
+                    // The caller asks next for lost peers.
                     return None;
                 }
             }
@@ -297,7 +297,7 @@ impl NodeTransport for ChannelsNetwork {
     fn spin_for_message(&mut self, _: u32) {}
 
     fn prepare_sleep(&mut self) -> Rest {
-        // What wakes from now on is heard from now on.
+        // The next letter rings again.
         let _ = rustix::io::read(&self.endpoint.mailbox.bell, &mut [0; 8]);
         let is_empty = lock(&self.endpoint.mailbox.letters).is_empty() && self.lost.is_empty();
         if is_empty { Rest::Sleep } else { Rest::Poll }

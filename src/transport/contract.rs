@@ -1,4 +1,4 @@
-//! What a node asks of a way to its peers, besides what the engine asks of each ([`engine::Transport`]).
+//! A node's contract with each way to its peers, beside the engine's ([`engine::Transport`]).
 //!
 //! [Shared memory](super::shm), each network and the [router](super::router) between them have all of it.
 //! Nothing here has a default: a router that passes a call on to nobody, or a network that leaves one out,
@@ -16,10 +16,9 @@ use super::mr_invalidation::CachesRegistrations;
 use super::shm::OwnMemory;
 use super::shm::heap_pages::HeapState;
 
-/// A way to peers, for a node.
+/// A way to peers, for a node. One thread at a time calls it, with the engine held; nothing here waits.
 pub(crate) trait NodeTransport: CachesRegistrations {
-    /// What the network calls what it goes by, which is the same at both ends of it; `None`: there is no
-    /// network.
+    /// The name of the network's provider, the same at both ends. `None`: there is no network.
     fn provider(&self) -> Option<&str>;
 
     /// A descriptor that becomes readable when something comes by the network: an epoll instance that says 0
@@ -73,7 +72,7 @@ pub(crate) trait NodeTransport: CachesRegistrations {
     fn watch(&mut self, peer: Rank);
 }
 
-/// What a thread may do that has nothing to do.
+/// The choices of an idle thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rest {
     /// Sleep: whatever comes wakes it.
@@ -86,10 +85,10 @@ pub(crate) enum Rest {
 
 /// An endpoint in a network: it has an address, and no node so far.
 pub(crate) trait Endpoint {
-    /// What becomes of it.
+    /// The network that it becomes.
     type Network: NodeTransport;
 
-    /// What peers reach it by.
+    /// Its address, for peers.
     fn address(&self) -> &[u8];
 
     /// As [`NodeTransport::provider`].
@@ -99,7 +98,7 @@ pub(crate) trait Endpoint {
     fn into_network(self, setup: Setup) -> (Self::Network, Option<Settings>);
 }
 
-/// What a network is told of its node.
+/// A node's facts for its network.
 pub(crate) struct Setup {
     pub(crate) members: Members,
     /// This process's memory.
@@ -120,8 +119,8 @@ pub(crate) struct Party {
     pub(crate) incarnation: u32,
 }
 
-/// Finds the address of a peer's endpoint: asked at the first word with it, from it
-/// or to it, with the engine held; a handler that answers must not be the first to ask.
+/// Finds the address of a peer's endpoint. A network asks at the first word with the peer, from it or to it,
+/// with the engine held: a handler that answers must not be the first to ask.
 pub(crate) type Find = Box<dyn Fn(Rank) -> Result<Box<[u8]>, OpError> + Send>;
 
 /// How long a peer may be silent before it is lost; `None`: as long as it likes. Asked when it is first

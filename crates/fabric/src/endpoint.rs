@@ -86,7 +86,7 @@ impl Endpoint {
         })
     }
 
-    /// What the provider can do and needs.
+    /// The provider's abilities and needs.
     pub fn description(&self) -> &Description {
         &self.description
     }

@@ -64,7 +64,7 @@ pub struct RegionId {
 pub struct Region {
     /// To close it by.
     pub id: RegionId,
-    /// What a peer needs to reach the memory, besides an address.
+    /// The key by which a peer reaches the memory, besides its address.
     pub key: u64,
     /// For posts that use the memory on this side.
     pub desc: Desc,

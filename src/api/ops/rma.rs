@@ -61,7 +61,7 @@ impl Node {
             self.core.thread_counters.add(FastOp::put_mapped(size), size);
             return Ok(());
         }
-        self.place_apart(to.into(), Lent::source(bytemuck::bytes_of(&value)))
+        self.place_out_of_line(to.into(), Lent::source(bytemuck::bytes_of(&value)))
     }
 
     /// Loads a value from a peer's heap.
@@ -80,7 +80,7 @@ impl Node {
             return Ok(value);
         }
         let mut value = T::zeroed();
-        self.place_apart(from.into(), Lent::target(bytemuck::bytes_of_mut(&mut value)))?;
+        self.place_out_of_line(from.into(), Lent::target(bytemuck::bytes_of_mut(&mut value)))?;
         Ok(value)
     }
 
@@ -238,10 +238,9 @@ impl Node {
         Ok(())
     }
 
-    /// As [`Node::place`], for callers whose fast path is inlined into the program, which the rest is not to
-    /// grow.
+    /// As [`Node::place`], for callers whose fast path is inlined into the program.
     #[inline(never)]
-    fn place_apart(&self, remote: Remote, local: Lent<'_>) -> Result<(), Error> {
+    fn place_out_of_line(&self, remote: Remote, local: Lent<'_>) -> Result<(), Error> {
         self.place(remote, local)
     }
 

@@ -1,4 +1,4 @@
-//! What the node asks of the transport, besides what the engine does.
+//! The node's contract ([`NodeTransport`]), kept by libfabric.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -89,8 +89,7 @@ impl NodeTransport for OfiTransport {
         self.links.get(peer).is_some()
     }
 
-    /// What comes here comes by no cache line that another core would keep, and is found later for each
-    /// moment that is waited.
+    /// A network's message comes by no cache line, so each moment of waiting finds it later.
     #[inline(always)]
     fn spin_for_message(&mut self, _: u32) {}
 

@@ -268,8 +268,7 @@ fn refuse_raw_keys(description: &Description) -> Result<(), NetworkError> {
     refuse_raw(&description.provider, description.mr_mode, description.key_bytes)
 }
 
-/// Whoever is to use a raw key needs all of it, and messages have 64 bits for a key. No provider that was at
-/// hand has any.
+/// A peer needs all of a raw key, and messages have 64 bits for one. No provider that was at hand has any.
 fn refuse_raw(provider: &str, mr_mode: MrMode, key_bytes: usize) -> Result<(), NetworkError> {
     if mr_mode.raw {
         return Err(NetworkError::RawKeys { provider: provider.to_owned(), key_bytes });

@@ -147,7 +147,7 @@ impl Transport for OfiTransport {
     }
 
     fn doubt(&mut self, peer: Rank) {
-        // Who has a link to it finds out; who has not has nothing to say against it.
+        // With a link this process finds out; without one it takes that word.
         if self.links.has(peer) {
             self.find_out(peer);
         } else {

@@ -1,5 +1,5 @@
-//! What the node asks of the transport, besides what the engine does: of the peers' state the launcher tells,
-//! or their doorbells.
+//! The node's contract ([`NodeTransport`]), kept by shared memory: the launcher tells of lost peers, and the
+//! doorbell wakes.
 
 use std::os::fd::BorrowedFd;
 
@@ -20,7 +20,7 @@ impl NodeTransport for ShmTransport {
         None
     }
 
-    /// Who sleeps does so on the doorbell.
+    /// A thread sleeps on the doorbell.
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
