@@ -62,7 +62,7 @@ impl Pump {
         let stop = Arc::new(Stop { waker: Waker::new()?, asked: AtomicBool::new(false) });
         let seen = Arc::clone(&stop);
         let pumping = move || pump(pipes.into_iter().map(Reader::new).collect(), Sink::new(output), &seen);
-        let thread = std::thread::Builder::new().name("standpipe-output".into()).spawn(pumping)?;
+        let thread = vm::threads::spawn("standpipe-output", pumping)?;
         Ok(Self { thread, stop })
     }
 

@@ -25,10 +25,10 @@ pub fn try_segment() -> Result<(), SegmentError> {
     Segment::create("standpipe-doctor", 1 << 16).map(drop)
 }
 
-/// Calls `start`, which starts a thread, so that no handler of a signal ever runs on that thread. Signals
-/// that the calling thread is sent meanwhile wait.
+/// Calls `start`, which starts a thread: that takes no signal but its own faults. Signals that the calling
+/// thread is sent meanwhile wait.
 pub fn without_signals<T>(start: impl FnOnce() -> T) -> T {
-    vm::without_signals(start)
+    vm::threads::without_signals(start)
 }
 
 /// What the control group of this process, as a container has one, allows all of its processes together;

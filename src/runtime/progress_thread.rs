@@ -32,7 +32,6 @@ impl ProgressThreadSlot {
     pub(crate) fn start(&self, name: &str, work: impl Fn() + Send + 'static) -> io::Result<()> {
         let mut state = lock(&self.state);
         if matches!(*state, State::Allowed) {
-            let thread = std::thread::Builder::new().name(name.to_owned());
             // A handler's panic ends the call that made progress. This one is nobody's, and peers depend on
             // the next.
             let work = move || {
@@ -40,7 +39,7 @@ impl ProgressThreadSlot {
                     tracing::error!("a handler panicked on the progress thread");
                 }
             };
-            *state = State::Runs(thread.spawn(work)?);
+            *state = State::Runs(vm::threads::spawn(name, work)?);
         }
         Ok(())
     }

@@ -21,15 +21,17 @@ const TAKEN: [libc::c_int; 9] = [
     libc::SIGTERM,
 ];
 
-/// Of these, those that somebody sends: they may wait.
-const SENT: [libc::c_int; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
+/// What a thread does to itself: it cannot wait.
+const FAULTS: [libc::c_int; 6] =
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 
 /// Calls something, and puts the handlers back that it has changed. A handler that another thread sets
 /// meanwhile is lost. Debian's PSM takes 0.2 s to be loaded. Signals that this thread is sent meanwhile wait
-/// for the program's own handlers; a signal that another thread takes runs into PSM's.
+/// for the program's own handlers; a signal that another thread takes runs into PSM's. Threads that the call
+/// starts take no signals: none is theirs to take from the program.
 pub(crate) fn kept<T>(call: impl FnOnce() -> T) -> T {
     let before = TAKEN.map(|signal| (signal, current(signal)));
-    let mask = hold_back(&SENT);
+    let mask = hold_back();
     let result = call();
     for (signal, before) in before {
         if let Some(before) = before {
@@ -43,16 +45,16 @@ pub(crate) fn kept<T>(call: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Blocks these signals in this thread; returns what was blocked before.
-fn hold_back(signals: &[libc::c_int]) -> libc::sigset_t {
+/// Blocks all signals but faults in this thread; returns what was blocked before.
+fn hold_back() -> libc::sigset_t {
     let (mut set, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-    // SAFETY: both sets are live locals. `sigemptyset` makes the first whole before anything reads it.
+    // SAFETY: both sets are live locals. `sigfillset` makes the first whole before anything reads it.
     // `pthread_sigmask` writes the second before it is read: with `SIG_BLOCK` and two valid pointers that
     // call cannot fail.
     unsafe {
-        libc::sigemptyset(set.as_mut_ptr());
-        for signal in signals {
-            libc::sigaddset(set.as_mut_ptr(), *signal);
+        libc::sigfillset(set.as_mut_ptr());
+        for signal in &FAULTS {
+            libc::sigdelset(set.as_mut_ptr(), *signal);
         }
         libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), before.as_mut_ptr());
         before.assume_init()

@@ -27,6 +27,7 @@
 //! | [`forks`] | telling children made by `fork` apart, and keeping descriptors from them | yes |
 //! | `change_log` | how those who start something hear of what changed before | no |
 //! | `futex` | the system call under the bell | yes |
+//! | `threads` | threads that take no signals of the program's | yes |
 //! | [`simd`] | loops compiled for wider vectors | yes |
 //! | [`monitor`] | being told when memory is unmapped, moved or removed | yes |
 //! | [`membarrier`] | the fence that lets senders go without one | yes |
@@ -44,6 +45,8 @@ compile_error!("offsets and addresses are 64 bits wide");
 pub mod baseline;
 pub mod bell;
 pub mod biased;
+#[cfg_attr(any(loom, miri), allow(dead_code, unreachable_pub))]
+mod change_log;
 pub mod cma;
 pub mod duplex;
 pub mod fault_safe_copy;
@@ -63,17 +66,13 @@ pub mod ring;
 pub mod robust;
 pub mod segment;
 pub mod shared;
-#[cfg(not(any(loom, miri)))]
-mod signals;
-#[cfg(not(any(loom, miri)))]
-pub use signals::without_signals;
-#[cfg_attr(any(loom, miri), allow(dead_code, unreachable_pub))]
-mod change_log;
 pub mod simd;
 pub mod spawn;
 mod sync;
 #[cfg(all(test, not(miri)))]
 mod test_pages;
+#[cfg(not(any(loom, miri)))]
+pub mod threads;
 
 pub use bell::{Bell, Ticket, Wake, bell_words};
 pub use biased::{BiasedGuard, BiasedLock};

@@ -42,7 +42,7 @@ use shared::Shared;
 use watcher::Watcher;
 
 use crate::change_log::Cursor;
-use crate::signals::without_signals;
+use crate::threads::spawn_small;
 
 pub use crate::change_log::Changed;
 pub use shared::{MonitorCounters, NotAvailable};
@@ -100,8 +100,7 @@ impl Monitor {
     fn start() -> Result<Monitor, NotAvailable> {
         let shared = Arc::new(Shared::open()?);
         let watcher = Watcher::new(Arc::clone(&shared));
-        let builder = std::thread::Builder::new().name("standpipe-monitor".into()).stack_size(STACK_BYTES);
-        let thread = without_signals(|| builder.spawn(move || watcher.run()))?;
+        let thread = spawn_small("standpipe-monitor", STACK_BYTES, move || watcher.run())?;
         Ok(Monitor { shared, thread: Some(thread), process: std::process::id() })
     }
 

@@ -25,7 +25,7 @@ use std::thread::JoinHandle;
 use rustix::thread::gettid;
 
 use crate::shared::{SharedMemory, Words};
-use crate::signals::without_signals;
+use crate::threads::spawn_small;
 
 /// 64-bit words that a held word takes: itself, its entry in the list, and the list's head of three.
 pub const WORDS: usize = 5;
@@ -101,9 +101,7 @@ impl Held {
         let done = Arc::new(AtomicBool::new(false));
         let (tell, told) = sync_channel(1);
         let until = Arc::clone(&done);
-        let builder = std::thread::Builder::new().name("standpipe-end".into()).stack_size(STACK_BYTES);
-        // A program's handlers may want more room than this thread has.
-        let thread = without_signals(|| builder.spawn(move || hold(&words, &until, &tell)))?;
+        let thread = spawn_small("standpipe-end", STACK_BYTES, move || hold(&words, &until, &tell))?;
         let held = Held { done, thread: Some(thread), pid: std::process::id() };
         told.recv().expect("the thread tells before it does anything else")?;
         Ok(held)

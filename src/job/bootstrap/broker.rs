@@ -95,7 +95,7 @@ impl Broker {
         let departed = Arc::new(Departed::default());
         let (wakes, forgets, departs) = (Arc::clone(&waker), Arc::clone(&forgotten), Arc::clone(&departed));
         let service = Service::new(terms, listener, inbox, wakes, forgets, departs);
-        let thread = std::thread::Builder::new().name("standpipe-broker".into()).spawn(|| service.run())?;
+        let thread = vm::threads::spawn("standpipe-broker", || service.run())?;
         Ok(Self { name, secret, size, commands, waker, forgotten, departed, thread: Some(thread) })
     }
 

@@ -118,7 +118,7 @@ fn start<T, F>(
         return run();
     }
     let here = run.clone();
-    if std::thread::Builder::new().name("standpipe-reach".into()).spawn(run).is_err() {
+    if vm::threads::spawn("standpipe-reach", run).is_err() {
         here();
     }
 }

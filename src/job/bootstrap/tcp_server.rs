@@ -182,7 +182,7 @@ impl Server {
             });
             receive(Visitor { from, asks, slot });
         };
-        std::thread::Builder::new().name("standpipe-guest".into()).spawn(work).map(drop)
+        vm::threads::spawn("standpipe-guest", work).map(drop)
     }
 }
 

@@ -107,8 +107,7 @@ impl NodeCore {
             wakers.into_iter().for_each(Waker::wake);
         };
         let theirs = Arc::clone(&wakers);
-        let thread = std::thread::Builder::new().name("standpipe-wake".into());
-        if thread.spawn(move || wake(&theirs)).is_err() {
+        if vm::threads::spawn("standpipe-wake", move || wake(&theirs)).is_err() {
             wake(&wakers);
         }
     }

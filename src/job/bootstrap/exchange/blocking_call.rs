@@ -7,7 +7,6 @@
 use std::io::{self, ErrorKind};
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use crate::base::lock::lock;
@@ -34,8 +33,7 @@ impl From<Unanswered> for io::Error {
 }
 
 fn spawn(work: impl FnOnce() + Send + 'static) -> Result<(), Unanswered> {
-    let thread = Builder::new().name("standpipe-aside".into()).spawn(work);
-    thread.map(drop).map_err(Unanswered::NoThread)
+    vm::threads::spawn("standpipe-aside", work).map(drop).map_err(Unanswered::NoThread)
 }
 
 /// Makes one call, and waits for it until `deadline`.

@@ -73,7 +73,7 @@ impl Shared {
 }
 
 pub(super) fn start(shared: Arc<Shared>, on_notice: OnNotice) -> io::Result<JoinHandle<()>> {
-    std::thread::Builder::new().name("standpipe-watch".into()).spawn(move || {
+    vm::threads::spawn("standpipe-watch", move || {
         // Also when the callback panics, nobody may wait for an answer that does not come.
         let _close = CloseOnDrop(&shared);
         if watch(&shared, &on_notice) == End::BrokerGone {

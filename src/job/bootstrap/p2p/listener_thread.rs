@@ -59,7 +59,7 @@ pub(super) fn start(
 ) -> io::Result<JoinHandle<()>> {
     let (watchers, roster) = (Watchers::default(), alone(&shared)?);
     let keeper = ListenerThread { shared, unauthenticated, tcp_acceptor, watchers, roster };
-    std::thread::Builder::new().name("standpipe-p2p".into()).spawn(move || keeper.run())
+    vm::threads::spawn("standpipe-p2p", move || keeper.run())
 }
 
 /// This process as the only one there is.

@@ -121,7 +121,7 @@ impl TcpAcceptor {
                 tracing::debug!(%from, %error, "who knocked was sent away");
             }
         };
-        if let Err(error) = std::thread::Builder::new().name("standpipe-guest".into()).spawn(work) {
+        if let Err(error) = vm::threads::spawn("standpipe-guest", work) {
             self.pause(&error);
         }
     }
