@@ -7,6 +7,8 @@ pub mod config;
 pub(crate) mod connect;
 pub(crate) mod directory;
 pub(crate) mod exposure;
+#[cfg(test)]
+mod forked_tests;
 pub(crate) mod heap;
 pub(crate) mod node;
 pub(crate) mod open;

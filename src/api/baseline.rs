@@ -3,7 +3,6 @@
 
 mod network;
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
@@ -96,7 +95,7 @@ pub fn attach_get(
 }
 
 /// A peer that shared memory reaches: the limits are those of memory.
-fn peer(node: &Node, rank: engine::Rank) -> Result<&Arc<Near>, Error> {
+fn peer(node: &Node, rank: engine::Rank) -> Result<&Near, Error> {
     let far = OpError::Unsupported { peer: rank, why: PathReason::Network };
     node.core.peers.get(rank, None)?.near().ok_or(far.into())
 }

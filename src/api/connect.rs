@@ -307,6 +307,9 @@ impl Node {
 
     /// The listener, which is opened at the first call.
     fn peer_listener(&self) -> Result<Arc<PeerListener>, ConnectError> {
+        if self.core.is_forked() {
+            return Err(ConnectError::Forked { call: "the node's address" });
+        }
         let peers = &self.core.peers;
         let (size, places) = (peers.own().size, peers.own().places);
         // Held until the listener is open, so that there is one.

@@ -19,25 +19,39 @@ pub struct Heap<'a> {
 
 debug_is_display!(HeapError);
 
-/// The heap has no room for an array.
+/// Why the heap gave no array.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("no room for {wanted} bytes in the heap: {}", match refused {
-    false => format!("{free} of {size} bytes are free; STANDPIPE_HEAP or Config::heap_bytes makes it larger"),
-    true => format!(
-        "{free} of {size} bytes are free, and the system, which promises no memory that it has not (vm.overcommit_memory=2), has none"
-    ),
-})]
-pub struct HeapError {
-    /// Bytes asked for.
-    pub wanted: u64,
-    /// Bytes free, perhaps not in one piece.
-    pub free: u64,
-    /// Bytes that the heap may have; the setting `STANDPIPE_HEAP` changes it.
-    pub size: u64,
-    /// Whether the heap has room, and the system has no memory for it. Where `vm.overcommit_memory` is 2,
-    /// memory is taken when it is allocated: elsewhere it is when it is first touched, and whoever finds none
-    /// then is ended by `SIGBUS`.
-    pub refused: bool,
+#[non_exhaustive]
+pub enum HeapError {
+    /// The heap has no such room. The setting `STANDPIPE_HEAP` makes it larger.
+    #[error(
+        "no room for {wanted} bytes in the heap: {free} of {size} bytes are free; STANDPIPE_HEAP or Config::heap_bytes makes it larger"
+    )]
+    Full {
+        /// Bytes asked for.
+        wanted: u64,
+        /// Bytes free, perhaps not in one piece.
+        free: u64,
+        /// Bytes that the heap may have.
+        size: u64,
+    },
+    /// The heap has room, and the system has no memory for it. Where `vm.overcommit_memory` is 2, memory is
+    /// taken when it is allocated: elsewhere it is when it is first touched, and whoever finds none then is
+    /// ended by `SIGBUS`.
+    #[error(
+        "no room for {wanted} bytes in the heap: {free} of {size} bytes are free, and the system, which promises no memory that it has not (vm.overcommit_memory=2), has none"
+    )]
+    NoMemory {
+        /// Bytes asked for.
+        wanted: u64,
+        /// Bytes free, perhaps not in one piece.
+        free: u64,
+        /// Bytes that the heap may have.
+        size: u64,
+    },
+    /// This process is a child made by `fork`, and the heap its parent's.
+    #[error("allocating: the node is that of the process that this one was forked from; open one of its own")]
+    Forked,
 }
 
 /// The way to the heap.
@@ -52,9 +66,12 @@ impl Heap<'_> {
     /// Allocates an array of `len` values, of unspecified content.
     ///
     /// # Errors
-    /// [`HeapError`] where the heap cannot grow so far.
+    /// See [`HeapError`].
     pub fn alloc<T: Pod>(&self, len: usize) -> Result<HeapArray<T>, HeapError> {
         let core = &self.node.core;
+        if core.is_forked() {
+            return Err(HeapError::Forked);
+        }
         let size = core.heap.len();
         assert!(
             align_of::<T>() as u64 <= ALIGN,
@@ -62,12 +79,11 @@ impl Heap<'_> {
         );
         // More bytes than can be counted are more than any heap has.
         let bytes = (len as u64).saturating_mul(size_of::<T>() as u64);
-        let block = core.heap.alloc(bytes).map_err(|NoRoom { free, refused }| HeapError {
-            wanted: bytes,
-            free,
-            size,
-            refused,
-        })?;
+        let no_room = |NoRoom { free, refused }| match refused {
+            false => HeapError::Full { wanted: bytes, free, size },
+            true => HeapError::NoMemory { wanted: bytes, free, size },
+        };
+        let block = core.heap.alloc(bytes).map_err(no_room)?;
         Ok(HeapArray { block, rank: self.node.rank(), len, holds: PhantomData })
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
 use engine::node::{BARRIER_KEEPER, RegistrationCounters};
-use engine::{Nanos, OpError, OpId, PathReason, Rank};
+use engine::{Counters, Nanos, OpError, OpId, PathReason, Rank};
 
 use crate::base::error::Error;
 use crate::base::lock::lock;
@@ -88,11 +88,15 @@ impl Node {
     /// The provider of libfabric's by which peers are reached over a network: where none is asked for, the
     /// best that could be opened. `None` where there is shared memory only.
     pub fn provider(&self) -> Option<String> {
+        self.core.is_own("the provider").ok()?;
         self.core.engine().transport().provider().map(str::to_owned)
     }
 
     /// Every rank that is known to be gone, in rising order: also each that an error has named as lost.
     pub fn lost_peers(&self) -> Vec<Rank> {
+        if self.core.is_forked() {
+            return Vec::new();
+        }
         self.core.note_losses();
         self.core.peers.lost_ranks()
     }
@@ -149,6 +153,7 @@ impl Node {
     /// The first failure since the last call among operations that nobody waits for; [`Error::Timeout`]
     /// naming a peer that is awaited; [`Error::InHandler`].
     pub fn quiet(&self) -> Result<(), Error> {
+        self.core.is_own("quiet")?;
         // Whoever reads the heap after learning of this, by whatever way, sees the stores before.
         fence(Ordering::SeqCst);
         let settled = |core: &NodeCore| {
@@ -196,6 +201,9 @@ impl Node {
     /// wants it registered, it is now, as far as there is room for what nobody uses. It may be taken back;
     /// nothing is promised, and elsewhere it does nothing.
     pub fn prepare<T>(&self, memory: &[T]) {
+        if self.core.is_forked() {
+            return;
+        }
         let (addr, len) = (memory.as_ptr().expose_provenance(), size_of_val(memory));
         self.core.engine().prepare(addr as u64, len as u64);
     }
@@ -212,6 +220,7 @@ impl Node {
     /// [`Error::WaitTimeout`]; [`Error::InHandler`] where it would have to wait.
     pub fn memory_sync(&self) -> Result<(), Error> {
         let core = &self.core;
+        core.is_own("memory_sync")?;
         let revocations = core.engine().revocations();
         let synced = || core.engine().are_given_back(revocations).then_some(());
         if synced().is_none() {
@@ -243,6 +252,7 @@ impl Node {
     /// # Errors
     /// [`Error::WaitTimeout`], [`Error::InHandler`].
     pub fn wait_until(&self, mut condition: impl FnMut() -> bool) -> Result<(), Error> {
+        self.core.is_own("waiting for a condition")?;
         if condition() {
             return Ok(());
         }
@@ -254,11 +264,16 @@ impl Node {
 
     /// Wakes this node's threads that wait, so that they look again at what they wait for.
     pub fn wake(&self) {
-        self.core.wake();
+        if !self.core.is_forked() {
+            self.core.wake();
+        }
     }
 
     /// What this node has done so far.
     pub fn stats(&self) -> Stats {
+        if self.core.is_forked() {
+            return Stats::new(Counters::default());
+        }
         let mut counters = {
             let mut engine = self.core.engine();
             let mut counters = engine.counters().clone();
@@ -277,6 +292,9 @@ impl Node {
 
     /// What this node has done about registered memory so far; all zero where it registers nothing.
     pub fn registrations(&self) -> RegistrationCounters {
+        if self.core.is_forked() {
+            return RegistrationCounters::default();
+        }
         self.core.engine().registration_counters()
     }
 

@@ -319,7 +319,7 @@ impl Seat {
             attach: config.attach,
             network: endpoint.is_some() && config.transport != Transport::Shm,
         };
-        let peers = Arc::new(Peers::new(own));
+        let peers = Arc::new(Peers::new(own)?);
         hold_end(&peers);
         let mut outside = None;
         if let Some(env) = env {

@@ -6,35 +6,26 @@ use std::cell::Cell;
 use crate::base::error::Error;
 
 thread_local! {
-    static STATE: Cell<State> = const { Cell::new(State::Unknown) };
-}
-
-/// What a thread is at.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
-    /// Nobody has looked yet whether its process was forked, or it was.
-    Unknown,
-    Free,
-    InHandler,
+    /// The [generation](vm::forks::generation) that runs a handler on this thread; 0 where none runs. A child
+    /// that a handler forks is of another one.
+    static IN_HANDLER_OF: Cell<u32> = const { Cell::new(0) };
 }
 
 /// The time that a handler runs on this thread, be it ended by a panic. Holds what the thread was at, as
 /// where a handler drives a second node.
-pub(crate) struct HandlerScope(State);
+pub(crate) struct HandlerScope(u32);
 
 impl HandlerScope {
     #[inline(always)]
     pub(crate) fn enter() -> HandlerScope {
-        HandlerScope(STATE.replace(State::InHandler))
+        HandlerScope(IN_HANDLER_OF.replace(vm::forks::known_generation()))
     }
 }
 
 impl Drop for HandlerScope {
+    #[inline(always)]
     fn drop(&mut self) {
-        // Else the handler has forked, and this is the child.
-        if STATE.get() == State::InHandler {
-            STATE.set(self.0);
-        }
+        IN_HANDLER_OF.set(self.0);
     }
 }
 
@@ -42,21 +33,15 @@ impl Drop for HandlerScope {
 /// it is: that of this [generation](vm::forks::generation).
 #[inline]
 pub(crate) fn may_wait(call: &'static str, generation: u32) -> Result<(), Error> {
-    if STATE.get() == State::Free { Ok(()) } else { look(call, generation) }
+    is_own(call, generation)?;
+    if IN_HANDLER_OF.get() == generation { Err(Error::InHandler { call }) } else { Ok(()) }
 }
 
-#[cold]
-fn look(call: &'static str, generation: u32) -> Result<(), Error> {
-    if STATE.get() == State::InHandler {
-        return Err(Error::InHandler { call });
-    }
-    vm::forks::call_in_children(|| STATE.set(State::Unknown));
-    match vm::forks::generation() {
-        0 => STATE.set(State::Free),
-        own if own == generation => {}
-        _ => return Err(Error::Forked { call }),
-    }
-    Ok(())
+/// Refuses a call to a child of the process whose node it is. To be asked before any lock is taken: who held
+/// it when the child was made is not there to let go.
+#[inline]
+pub(crate) fn is_own(call: &'static str, generation: u32) -> Result<(), Error> {
+    if vm::forks::known_generation() == generation { Ok(()) } else { Err(Error::Forked { call }) }
 }
 
 #[cfg(test)]

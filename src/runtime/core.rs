@@ -125,8 +125,6 @@ pub(crate) struct NodeCore {
     /// What there is to do once something has moved: [`WAKERS`], [`DETACHED`], [`FOLLOWED`], in one word as
     /// [`NodeCore::notices`].
     deferred: AtomicU8,
-    /// The process whose node it is.
-    pid: u32,
     /// Tasks that wait for an event.
     wakers: Mutex<Vec<Waker>>,
     /// Messages taken by all threads, about.
@@ -213,7 +211,6 @@ impl NodeCore {
             notices: AtomicU8::new(0),
             polls_with_notices: AtomicU32::new(0),
             watched: AtomicBool::new(false),
-            pid: std::process::id(),
             deferred: AtomicU8::new(0),
             wakers: Mutex::new(Vec::new()),
             moved: AtomicU32::new(0),
@@ -265,6 +262,12 @@ impl NodeCore {
     #[inline]
     pub(crate) fn may_wait(&self, call: &'static str) -> Result<(), Error> {
         handler_scope::may_wait(call, self.peers.generation())
+    }
+
+    /// Refuses a call to a child made by `fork`; to be asked before any lock is taken.
+    #[inline]
+    pub(crate) fn is_own(&self, call: &'static str) -> Result<(), Error> {
+        handler_scope::is_own(call, self.peers.generation())
     }
 
     /// Polls at most `polls` times, until something moves; runs the handler if an Active Message came.
@@ -407,7 +410,7 @@ impl NodeCore {
     /// Whether this is the copy of a node that a forked child has: none of what it holds is the child's own
     /// to end.
     pub(crate) fn is_forked(&self) -> bool {
-        std::process::id() != self.pid
+        self.is_own("").is_err()
     }
 
     /// Wakes every thread that waits, so that it looks again at what it waits for.

@@ -4,12 +4,14 @@ mod failure_detection;
 mod far;
 mod near;
 
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use engine::{PathReason, Rank};
+use vm::forks::OnceTable;
 use vm::robust::Held;
 use vm::{FenceMode, Segment, SegmentError, SharedMemory};
 
@@ -18,7 +20,7 @@ pub(crate) use self::near::Near;
 use super::shm::control::{Control, ENDPOINT_MAX, Identity};
 use super::shm::reach::{Attach, Reach};
 use crate::base::error::{Error, HEAP_REMEDY};
-use crate::base::handler_scope::may_wait;
+use crate::base::handler_scope::{is_own, may_wait};
 use crate::base::lock::lock;
 use crate::job::bootstrap::{Membership, PeerHandles, PeerHandlesError, PeerListener};
 
@@ -33,7 +35,7 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(60);
 #[derive(Clone, Copy)]
 pub(crate) enum Peer<'a> {
     /// On this host, or this process itself.
-    Near(&'a Arc<Near>),
+    Near(&'a Near),
     /// Reached over the network.
     Far(&'a Far),
 }
@@ -47,7 +49,7 @@ impl<'a> Peer<'a> {
     }
 
     /// The same, if shared memory reaches it.
-    pub(crate) fn near(self) -> Option<&'a Arc<Near>> {
+    pub(crate) fn near(self) -> Option<&'a Near> {
         match self {
             Peer::Near(near) => Some(near),
             Peer::Far(_) => None,
@@ -112,24 +114,30 @@ struct Terms {
     place: u32,
 }
 
-/// By number: the near ones that this process has talked to.
+/// By number: the near ones that this process has talked to. A child made by `fork` finds none.
 #[derive(Clone)]
-pub(crate) struct NearPeers(Arc<[OnceLock<Arc<Near>>]>);
+pub(crate) struct NearPeers(OnceTable<Near>);
 
 impl NearPeers {
     /// The peer, if it is near and has been talked to.
     #[inline(always)]
-    pub(crate) fn get(&self, rank: Rank) -> Option<&Arc<Near>> {
-        self.0.get(rank as usize)?.get()
+    pub(crate) fn get(&self, rank: Rank) -> Option<&Near> {
+        self.0.get(rank as usize)
+    }
+
+    /// The same, for whoever keeps it.
+    pub(crate) fn get_shared(&self, rank: Rank) -> Option<Arc<Near>> {
+        self.0.get_shared(rank as usize)
     }
 }
 
 /// Every process of the job.
 pub(crate) struct Peers {
     own: Own,
+    itself: Arc<Near>,
     near: NearPeers,
     /// By number: the far ones that have been talked to. None of them is among the near ones.
-    far: Box<[OnceLock<Box<Far>>]>,
+    far: OnceTable<Far>,
     lost: Box<[AtomicBool]>,
     /// By rank: those on other hosts. Set once, before anybody is talked to.
     elsewhere: OnceLock<Box<[Option<Card>]>>,
@@ -158,10 +166,13 @@ impl Peers {
         self.generation
     }
 
-    pub(crate) fn new(own: Own) -> Peers {
-        let near = NearPeers((0..own.places).map(|_| OnceLock::new()).collect());
-        let far = (0..own.places).map(|_| OnceLock::new()).collect();
-        let itself = Near {
+    /// A table that knows this process alone.
+    ///
+    /// # Errors
+    /// The kernel's, when it gives no memory.
+    pub(crate) fn new(own: Own) -> io::Result<Peers> {
+        let (near, far) = (OnceTable::new(own.places as usize)?, OnceTable::new(own.places as usize)?);
+        let itself = Arc::new(Near {
             rank: own.rank,
             place: own.rank,
             limit: AtomicU64::new(0),
@@ -173,11 +184,14 @@ impl Peers {
             asked_to_serve: AtomicBool::new(false),
             directory: own.identity.directory,
             in_its_space: [own.identity.allocated, own.identity.heap],
-        };
+        });
+        let entered = near.set(own.rank as usize, Arc::clone(&itself)).is_ok();
+        assert!(entered, "a node has a place for itself");
         let lost = (0..own.places).map(|_| AtomicBool::new(false)).collect();
-        let peers = Peers {
+        Ok(Peers {
             own,
-            near,
+            itself,
+            near: NearPeers(near),
             far,
             lost,
             elsewhere: OnceLock::new(),
@@ -185,9 +199,7 @@ impl Peers {
             peer_listener: Mutex::default(),
             end: Mutex::default(),
             generation: vm::forks::generation(),
-        };
-        let _ = peers.near.0[peers.own.rank as usize].set(Arc::new(itself));
-        peers
+        })
     }
 
     /// Gives the table its way to find peers; in a job of one there is none.
@@ -260,7 +272,7 @@ impl Peers {
 
     /// This process's own entry.
     pub(crate) fn itself(&self) -> &Arc<Near> {
-        self.near.get(self.own.rank).expect("set when the table was made")
+        &self.itself
     }
 
     /// The peer, if it has been talked to.
@@ -274,7 +286,7 @@ impl Peers {
 
     #[inline]
     fn far_known(&self, rank: Rank) -> Option<&Far> {
-        self.far.get(rank as usize)?.get().map(|far| &**far)
+        self.far.get(rank as usize)
     }
 
     /// The near ones that have been talked to, for whoever wants their table at hand.
@@ -292,6 +304,7 @@ impl Peers {
 
     #[cold]
     fn connect(&self, rank: Rank, timeout: Option<Duration>) -> Result<Peer<'_>, Error> {
+        is_own("reaching a peer", self.generation)?;
         // Who is from outside is known from when it has come.
         if rank >= self.own.size {
             return Err(Error::NoSuchPeer { peer: rank, size: self.own.size });
@@ -305,11 +318,11 @@ impl Peers {
         let now = Instant::now();
         let deadline = now.checked_add(timeout.unwrap_or(CONNECT_WITHIN)).unwrap_or(now + CONNECT_WITHIN);
         // Threads that connect at the same time each do it to the end; none waits for another's timeout.
-        let (near, far) = (&self.near.0[rank as usize], &self.far[rank as usize]);
+        let at = rank as usize;
         let peer = match self.elsewhere(rank) {
             Some(card) => {
                 let new = self.far_by_card(rank, card)?;
-                Peer::Far(far.get_or_init(|| Box::new(new)))
+                Peer::Far(self.far.get_or_set(at, Arc::new(new)))
             }
             None => {
                 let handles = membership.connect(rank, deadline);
@@ -319,11 +332,11 @@ impl Peers {
                 match self.own.network {
                     true => {
                         let new = self.far_by_control(rank, handles, terms)?;
-                        Peer::Far(far.get_or_init(|| Box::new(new)))
+                        Peer::Far(self.far.get_or_set(at, Arc::new(new)))
                     }
                     false => {
                         let new = self.introduce(rank, handles, terms)?;
-                        Peer::Near(near.get_or_init(|| Arc::new(new)))
+                        Peer::Near(self.near.0.get_or_set(at, Arc::new(new)))
                     }
                 }
             }
@@ -348,14 +361,14 @@ impl Peers {
         check_place(number, (place, places))?;
         let peer = self.introduce(number, handles, Terms { rank: 0, size: 1, places, place })?;
         tracing::debug!(peer = number, pid = peer.reach.pid, attach = ?peer.reach.attach(), "connected");
-        let entered = self.near.0.get(number as usize).and_then(|slot| slot.set(Arc::new(peer)).ok());
-        entered.ok_or(Error::NoSuchPeer { peer: number, size: self.own.places })
+        let entered = self.near.0.set(number as usize, Arc::new(peer));
+        entered.map(drop).map_err(|_| Error::NoSuchPeer { peer: number, size: self.own.places })
     }
 
     /// Enters a process from outside that the network reaches, by a number that none had before.
     pub(crate) fn admit_far(&self, number: Rank, peer: Far) -> Result<(), Error> {
-        let entered = self.far.get(number as usize).and_then(|slot| slot.set(Box::new(peer)).ok());
-        entered.ok_or(Error::NoSuchPeer { peer: number, size: self.own.places })
+        let entered = self.far.set(number as usize, Arc::new(peer));
+        entered.map(drop).map_err(|_| Error::NoSuchPeer { peer: number, size: self.own.places })
     }
 
     /// Ends the connection with a peer from outside that was found to be gone.

@@ -2,15 +2,29 @@
 //!
 //! None of it is the child's to use: rings and locks know one process, and descriptors that stay open in the
 //! child keep a dead parent's ports taken and its connections up. So each child is told apart by its
-//! [`generation`], and [`Alone`] keeps descriptors from it. Children that the system's library does not make,
-//! as by a raw `clone`, are not noticed.
+//! [`generation`], finds its parent's [tables](OnceTable) empty, and [`Alone`] keeps descriptors from it. The
+//! kernel itself sees to the first two. The system's library sees to the third, so that a child of a raw
+//! `clone` shares descriptors.
+
+mod once_table;
 
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
-/// Forks that lie between this process and the program's start.
-static GENERATION: AtomicU32 = AtomicU32::new(0);
+pub use once_table::OnceTable;
+
+/// What the kernel wipes in each child, also of a raw `clone`: alone on its page, whatever the pages' size.
+#[repr(C, align(65536))]
+struct Wiped {
+    /// The generation of this process; 0 before it is asked for.
+    generation: AtomicU32,
+}
+
+static WIPED: Wiped = Wiped { generation: AtomicU32::new(0) };
+
+/// The last generation that was given in this line of processes.
+static LAST: AtomicU32 = AtomicU32::new(0);
 
 /// Descriptors that children do not share; [`NOBODYS`] where a place is free.
 static ALONE: [AtomicI32; ALONE_MAX] = [const { AtomicI32::new(NOBODYS) }; ALONE_MAX];
@@ -19,27 +33,42 @@ static ALONE: [AtomicI32; ALONE_MAX] = [const { AtomicI32::new(NOBODYS) }; ALONE
 const ALONE_MAX: usize = 4096;
 const NOBODYS: i32 = -1;
 
-/// A function that each child calls, too; null if nobody has given one.
-static HOOK: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
-
-/// Which process this is in its line of forks: 0 for one that began with a program, and one more than its
-/// parent's for a child. Memory that was made in another generation is a copy of the parent's. Any thread.
-pub fn generation() -> u32 {
-    watch();
-    GENERATION.load(Ordering::Relaxed)
-}
-
-/// The [generation], for whoever has asked for it before.
+/// Which process this is in its line of forks: more than 0, and more for a child than for its parent. Memory
+/// that was made in another generation is a copy of the parent's. Any thread.
 #[inline]
-pub(crate) fn known_generation() -> u32 {
-    GENERATION.load(Ordering::Relaxed)
+pub fn generation() -> u32 {
+    match WIPED.generation.load(Ordering::Relaxed) {
+        0 => begin(),
+        generation => generation,
+    }
 }
 
-/// Has a function called in each child, by the thread that forks. It may do only what a signal handler may.
-/// One such is kept.
-pub fn call_in_children(hook: fn()) {
+/// The [generation], for whoever has asked for it before: 0 in a child that has not.
+#[inline]
+pub fn known_generation() -> u32 {
+    WIPED.generation.load(Ordering::Relaxed)
+}
+
+#[cold]
+fn begin() -> u32 {
     watch();
-    HOOK.store(hook as *mut (), Ordering::Release);
+    // Where the kernel is too old to wipe pages (before 4.14), what it tells of forks does: `in_child`.
+    #[cfg(not(any(loom, miri)))]
+    wipe_in_children((&raw const WIPED).cast(), size_of::<Wiped>());
+    let new = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+    // Another thread may have begun meanwhile.
+    match WIPED.generation.compare_exchange(0, new, Ordering::Relaxed, Ordering::Relaxed) {
+        Ok(_) => new,
+        Err(others) => others,
+    }
+}
+
+/// Has the kernel give children zeroes in place of these pages. Whether it does.
+#[cfg(not(any(loom, miri)))]
+fn wipe_in_children(start: *const u8, len: usize) -> bool {
+    // SAFETY: the advice changes nothing in this process, and what children find there is valid: whole words
+    // of zeroes for atomics.
+    unsafe { libc::madvise(start.cast_mut().cast(), len, libc::MADV_WIPEONFORK) == 0 }
 }
 
 /// Has the system's library tell of forks from now on.
@@ -64,14 +93,8 @@ fn watch() {
 #[cfg(not(any(loom, miri)))]
 unsafe extern "C" fn in_child() {
     use rustix::fs::{Mode, OFlags};
-    GENERATION.fetch_add(1, Ordering::Relaxed);
+    WIPED.generation.store(0, Ordering::Relaxed);
     crate::sync::forget_token();
-    let hook = HOOK.load(Ordering::Acquire);
-    if !hook.is_null() {
-        // SAFETY: it was made from a function of this type, which lives as long as the program.
-        let hook = unsafe { std::mem::transmute::<*mut (), fn()>(hook) };
-        hook();
-    }
     let null = rustix::fs::open(c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
     // A bare chroot has none. Without any descriptor left, the child shares them all.
     let Ok(null) = null.or_else(|_| rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)) else {
@@ -174,8 +197,32 @@ mod tests {
     #[test]
     fn each_child_is_of_another_generation() {
         let own = generation();
-        assert!(in_a_child(|| generation() == own + 1));
+        assert!(in_a_child(|| known_generation() == 0 && generation() > own));
         assert_eq!(generation(), own);
+    }
+
+    #[test]
+    fn a_child_that_the_system_library_knows_nothing_of_is_of_another_generation_too() {
+        let own = generation();
+        // SAFETY: as `fork`; the child looks at words alone, and ends at once.
+        let child = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
+        if child == 0 {
+            let status = if generation() == own { 1 } else { 0 };
+            // SAFETY: it ends the child and runs nothing of it.
+            unsafe { libc::_exit(status) }
+        }
+        let mut status = 0;
+        // SAFETY: it waits for our own child and writes to a word of this frame.
+        assert_eq!(i64::from(unsafe { libc::waitpid(child as i32, &mut status, 0) }), child);
+        assert_eq!(status, 0);
+    }
+
+    #[test]
+    fn a_table_is_empty_in_a_child() {
+        let table = OnceTable::new(1000).expect("memory");
+        assert!(table.set(7, std::sync::Arc::new(70)).is_ok());
+        assert!(in_a_child(|| table.get(7).is_none()));
+        assert_eq!(table.get(7), Some(&70));
     }
 
     #[test]

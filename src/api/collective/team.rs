@@ -72,13 +72,14 @@ impl Drop for Membership {
 impl Node {
     /// The team of all ranks of the job, in their order.
     pub fn world(&self) -> Team {
-        Team::new(self, TeamId::WORLD)
+        let own = self.core.peers.own();
+        Team::new(self, TeamId::WORLD, own.size, own.rank)
     }
 }
 
 impl Team {
-    fn new(node: &Node, id: TeamId) -> Team {
-        let (size, me) = node.core.engine().team(id).expect("the caller has made it");
+    /// The team of that name, which the engine has, with so many members, of whom this is the given one.
+    fn new(node: &Node, id: TeamId, size: u32, me: u32) -> Team {
         let membership = Membership { node: node.clone(), id, size, me, recent: Mutex::default() };
         Team { node: node.clone(), membership: Arc::new(membership) }
     }
@@ -93,8 +94,10 @@ impl Team {
         self.membership.size
     }
 
-    /// A member's rank in the job: what puts, gets and messages name. `None`: there is no such member.
+    /// A member's rank in the job: what puts, gets and messages name. `None`: there is no such member; and in
+    /// a child made by `fork`.
     pub fn job_rank(&self, member: u32) -> Option<Rank> {
+        self.node.core.is_own("a member's rank").ok()?;
         self.node.core.engine().member_rank(self.membership.id, member)
     }
 
@@ -126,8 +129,11 @@ impl Team {
             (Ok(()), None) => Ok(None),
             (Ok(()), Some((color, Some(new)))) => {
                 let members = split_members(entries.as_flattened(), color);
-                self.node.core.engine().end_split(id, new, &members);
-                Ok(Some(Team::new(&self.node, new)))
+                let mut engine = self.node.core.engine();
+                engine.end_split(id, new, &members);
+                let (size, me) = engine.team(new).expect("it has just been made");
+                drop(engine);
+                Ok(Some(Team::new(&self.node, new, size, me)))
             }
             (Ok(()), Some((_, None))) => {
                 Err(Error::Team { peer: self.node.rank(), what: "has a team of that name already" })

@@ -196,6 +196,7 @@ impl Call<'_> {
     }
 
     fn reply_is_due(&self) -> Result<(), Error> {
+        self.core.is_own("a reply")?;
         if self.is_request() && !self.replied { Ok(()) } else { Err(Error::NoReplyDue) }
     }
 }

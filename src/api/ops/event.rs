@@ -110,7 +110,9 @@ impl<B: Buffer> Event<B> {
     /// the node's timeout passes first, the operation is ended with [`Error::Timeout`] and touches the buffer
     /// no more; in a handler it is ended so at once.
     pub fn wait(mut self) -> (Result<(), Error>, B) {
-        if let State::Pending(op) = self.state {
+        if !self.settle()
+            && let State::Pending(op) = self.state
+        {
             self.state = State::Done(self.node.finish(op).map(|_| ()));
         }
         self.take()
@@ -119,7 +121,9 @@ impl<B: Buffer> Event<B> {
     /// Waits until the buffer is no longer needed, and gives it back with an event for the rest of the
     /// operation. For a get that is the whole operation.
     pub fn wait_local(mut self) -> (B, Event<()>) {
-        if let State::Pending(op) = self.state {
+        if !self.settle()
+            && let State::Pending(op) = self.state
+        {
             let done = || self.node.core.engine().is_locally_done(op).then_some(());
             let in_time = self.node.core.may_wait("waiting for an event").is_ok()
                 && self.node.core.wait(self.node.timeout, done).is_some();
@@ -163,6 +167,12 @@ impl<B: Buffer> Event<B> {
 
     /// Looks whether the operation has ended.
     pub(crate) fn settle(&mut self) -> bool {
+        if matches!(self.state, State::Pending(_))
+            && let Err(forked) = self.node.core.is_own("waiting for an event")
+        {
+            // The parent's operation goes on in the parent's memory, of which the buffer here is a copy.
+            self.state = State::Done(Err(forked));
+        }
         if let State::Pending(op) = self.state
             && let Some(outcome) = self.node.core.engine().outcome(op)
         {
@@ -213,9 +223,12 @@ impl<B: Buffer> Future for Event<B> {
 
 impl<B: Buffer> Drop for Event<B> {
     fn drop(&mut self) {
+        if self.node.core.is_forked() {
+            // What the parent waits for is none of the child's.
+            std::mem::forget(self.buffer.take());
+            return;
+        }
         match std::mem::replace(&mut self.state, State::Taken) {
-            // A forked child has a copy only of what the parent waits for.
-            State::Pending(_) if self.node.core.is_forked() => std::mem::forget(self.buffer.take()),
             State::Pending(op) => {
                 if let Some(buffer) = self.buffer.take() {
                     self.node.core.keep(op, Box::new(buffer));

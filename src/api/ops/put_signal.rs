@@ -153,6 +153,7 @@ impl Node {
         at_least: u64,
         sender: Option<Rank>,
     ) -> Result<u64, Error> {
+        self.core.is_own("waiting for a signal")?;
         let (itself, at) = (self.core.peers.itself(), counter.offset());
         check(counter, itself.rank)?;
         let fault = || copy::heap_fault(itself, at, 8);

@@ -31,7 +31,10 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        self.heap.free(self.offset);
+        // In a child made by `fork` it is a copy of what is still the parent's, who may have held the lock.
+        if !self.heap.is_forked() {
+            self.heap.free(self.offset);
+        }
     }
 }
 
@@ -41,8 +44,7 @@ pub(crate) struct HeapState {
     control: Control,
     /// Bytes of it that its program's allocator divides.
     allocated: u64,
-    /// The process whose heap it is, and its place in its line of forks.
-    pid: u32,
+    /// Of the process whose heap it is: children made by `fork` have others.
     generation: u32,
     /// Whether memory is taken for each block when it is given out, as where the system promises none: then a
     /// touch of memory that is not there would end whoever touches it, and that may be a peer.
@@ -85,11 +87,15 @@ impl HeapState {
             segment,
             control,
             allocated,
-            pid: std::process::id(),
             generation: vm::forks::generation(),
             reserves,
             pages: Mutex::new(Pages { allocator, held: BTreeMap::new() }),
         }
+    }
+
+    /// Whether this is the copy that a child made by `fork` has.
+    fn is_forked(&self) -> bool {
+        self.generation != vm::forks::known_generation()
     }
 
     /// Bytes that its blocks may take in all.
@@ -99,11 +105,6 @@ impl HeapState {
 
     /// Takes a block of `len` bytes, and makes sure that peers may access it.
     pub(crate) fn alloc(self: &Arc<Self>, len: u64) -> Result<Block, NoRoom> {
-        // Before the lock, which somebody may have held when this process was forked.
-        assert!(
-            self.generation == vm::forks::generation(),
-            "a child made by fork used what is its parent's: it must open a node of its own"
-        );
         let mut pages = lock(&self.pages);
         let len = len.max(1);
         let offset =
@@ -159,10 +160,6 @@ impl HeapState {
 
     /// Gives pages to the system, with the lock held: no page is punched after it was given out again.
     fn punch(&self, _pages: &Pages, run: PageRun) {
-        if std::process::id() != self.pid {
-            // A child that was forked drops its copy of what is the parent's still.
-            return;
-        }
         if let Err(error) = self.segment.punch(run.offset, run.len) {
             tracing::warn!(%error, "freed pages of the heap stay in memory");
         }

@@ -62,7 +62,7 @@ impl Pair {
     pub(super) fn new(peers: &Peers, rank: Rank, timeout: Duration) -> Result<Box<Pair>, OpError> {
         let own = peers.own();
         let peer = match peers.get(rank, Some(timeout)) {
-            Ok(Peer::Near(peer)) => Some(Arc::clone(peer)),
+            Ok(Peer::Near(_)) => peers.near().get_shared(rank),
             // Somebody rang in the name of one that has no ring.
             Ok(Peer::Far(_)) => None,
             Err(Error::PeerLost { .. }) => None,

@@ -320,9 +320,12 @@ impl Drop for Abandoned<'_> {
 
 /// How a collective of a team failed, as its caller gets to know it.
 pub(super) fn said(core: &NodeCore, team: TeamId, error: Error) -> Error {
-    match (error, core.engine().difference(team)) {
-        (Error::Team { .. }, Some(differ)) => Error::Differ { ranks: differ.ranks, what: differ.to_string() },
-        (error, _) => error,
+    if !matches!(error, Error::Team { .. }) {
+        return error;
+    }
+    match core.engine().difference(team) {
+        Some(differ) => Error::Differ { ranks: differ.ranks, what: differ.to_string() },
+        None => error,
     }
 }
 
