@@ -3,13 +3,14 @@
 #[doc(hidden)]
 pub mod baseline;
 pub(crate) mod collective;
+pub(crate) mod close;
 pub mod config;
 pub(crate) mod connect;
 pub(crate) mod directory;
 pub(crate) mod exposure;
-#[cfg(test)]
-mod forked_tests;
 pub(crate) mod heap;
 pub(crate) mod node;
 pub(crate) mod open;
 pub(crate) mod ops;
+#[cfg(test)]
+mod refused_tests;

@@ -43,6 +43,7 @@ mod transport;
 
 #[doc(hidden)]
 pub use api::baseline;
+pub use api::close::CloseError;
 pub use api::collective::reduction::{Element, Reduction};
 pub use api::collective::team::{Team, TeamEvent};
 pub use api::config;

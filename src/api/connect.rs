@@ -132,8 +132,8 @@ pub enum ConnectError {
     /// The node answered what makes no sense.
     #[error("the node did not answer as nodes do")]
     Garbled,
-    /// This node is closing.
-    #[error("this node is closing")]
+    /// This node is closing, or has closed.
+    #[error("this node is closing, or has closed")]
     Closed,
     /// The call may wait, and a handler must not.
     #[error("{call} may wait, and cannot be called in a handler")]
@@ -155,6 +155,16 @@ pub enum ConnectError {
 /// The end of a sentence that says what became of each way, if there is anything to say.
 fn of_each(tried: &str) -> String {
     if tried.is_empty() { String::new() } else { format!(": {tried}") }
+}
+
+/// Why a call of this node's is not taken.
+fn refused(error: Error) -> ConnectError {
+    match error {
+        Error::Closed { .. } => ConnectError::Closed,
+        Error::Forked { call } => ConnectError::Forked { call },
+        Error::InHandler { call } => ConnectError::InHandler { call },
+        other => unreachable!("no call is refused for {other}"),
+    }
 }
 
 impl From<CallError> for ConnectError {
@@ -254,11 +264,7 @@ impl Node {
     /// # Errors
     /// See [`ConnectError`].
     pub fn connect_to(&self, address: impl AsRef<[u8]>) -> Result<Rank, ConnectError> {
-        const CALL: &str = "connecting to a node";
-        self.core.may_wait(CALL).map_err(|error| match error {
-            Error::Forked { call } => ConnectError::Forked { call },
-            _ => ConnectError::InHandler { call: CALL },
-        })?;
+        self.core.may_wait("connecting to a node").map_err(refused)?;
         let (now, within) = (Instant::now(), self.timeout.unwrap_or(CONNECT_WITHIN));
         let deadline = now.checked_add(within).unwrap_or(now + CONNECT_WITHIN);
         let _span = tracing::debug_span!("meet").entered();
@@ -307,9 +313,7 @@ impl Node {
 
     /// The listener, which is opened at the first call.
     fn peer_listener(&self) -> Result<Arc<PeerListener>, ConnectError> {
-        if self.core.is_forked() {
-            return Err(ConnectError::Forked { call: "the node's address" });
-        }
+        self.core.may_call("the node's address").map_err(refused)?;
         let peers = &self.core.peers;
         let (size, places) = (peers.own().size, peers.own().places);
         // Held until the listener is open, so that there is one.

@@ -263,7 +263,7 @@ impl Directory<'_> {
 
     /// Refuses what may wait in a handler, before a lock is taken that is held while handlers run.
     fn may_change(&self) -> Result<(), Error> {
-        self.node.core.is_own("a change of the directory")?;
+        self.node.core.may_call("a change of the directory")?;
         if self.node.core.peers.has_far() {
             self.node.core.may_wait("a change of the directory")
         } else {

@@ -33,12 +33,13 @@ impl Node {
     /// [`ProgressThread::Auto`](crate::ProgressThread::Auto) the first call starts the progress thread, which
     /// then also runs handlers, as peers may ask first what lies where.
     ///
-    /// Any thread may call it, handlers as well. In a child made by `fork` it exposes nothing.
+    /// Any thread may call it, handlers as well. In a child made by `fork`, and once
+    /// the node has closed, it exposes nothing.
     pub fn expose<T>(&self, memory: *const [T], rights: Rights) -> Exposed {
         let (addr, len) =
             (memory.cast::<T>().expose_provenance() as u64, memory.len().saturating_mul(size_of::<T>()));
         let exposed = Exposed { core: Arc::downgrade(&self.core), addr, len: len as u64, rights };
-        if self.core.is_forked() {
+        if self.core.may_call("exposing").is_err() {
             return exposed;
         }
         self.core.engine().expose(exposed.addr, exposed.len, rights);

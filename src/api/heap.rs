@@ -8,6 +8,7 @@ use engine::Rank;
 
 use crate::api::node::Node;
 use crate::base::debug_is_display::debug_is_display;
+use crate::base::error::Error;
 use crate::base::pointers::GlobalPtr;
 use crate::transport::shm::heap_pages::{ALIGN, Block, NoRoom};
 
@@ -49,6 +50,9 @@ pub enum HeapError {
         /// Bytes that the heap may have.
         size: u64,
     },
+    /// The node has closed.
+    #[error("allocating: the node has closed")]
+    Closed,
     /// This process is a child made by `fork`, and the heap its parent's.
     #[error("allocating: the node is that of the process that this one was forked from; open one of its own")]
     Forked,
@@ -69,9 +73,10 @@ impl Heap<'_> {
     /// See [`HeapError`].
     pub fn alloc<T: Pod>(&self, len: usize) -> Result<HeapArray<T>, HeapError> {
         let core = &self.node.core;
-        if core.is_forked() {
-            return Err(HeapError::Forked);
-        }
+        core.may_call("allocating").map_err(|error| match error {
+            Error::Closed { .. } => HeapError::Closed,
+            _ => HeapError::Forked,
+        })?;
         let size = core.heap.len();
         assert!(
             align_of::<T>() as u64 <= ALIGN,

@@ -7,12 +7,11 @@ use std::time::{Duration, Instant};
 use engine::node::{BARRIER_KEEPER, RegistrationCounters};
 use engine::{Counters, Nanos, OpError, OpId, PathReason, Rank};
 
+use crate::api::close::Life;
 use crate::base::error::Error;
-use crate::base::lock::lock;
 use crate::base::pointers::Remote;
 use crate::counters::latency::{Latencies, Timed};
 use crate::counters::stats::Stats;
-use crate::job::bootstrap::Host;
 use crate::runtime::core::{Engine, NodeCore, Progress};
 use crate::runtime::wait_policy::WaitPolicy;
 use crate::transport::contract::NodeTransport as _;
@@ -27,26 +26,24 @@ pub struct Node {
     /// How long blocking calls by this handle may wait.
     pub(crate) timeout: Option<Duration>,
     /// Shared by all handles but those of handlers: what to end when the last one goes.
-    _life: Option<Arc<Life>>,
+    life: Option<Arc<Life>>,
 }
 
 impl Node {
     /// The first handle on a new node.
     pub(crate) fn new(core: Arc<NodeCore>, timeout: Option<Duration>) -> Node {
-        let life = Life { core: Arc::clone(&core), host: None };
-        Node { core, timeout, _life: Some(Arc::new(life)) }
+        let life = Life::new(Arc::clone(&core));
+        Node { core, timeout, life: Some(Arc::new(life)) }
     }
 
-    /// Keeps this process's part in another launcher's job until the node has left it. For a new node's first
-    /// handle.
-    pub(crate) fn stay_for(&mut self, host: Host) {
-        let life = self._life.as_mut().and_then(Arc::get_mut).expect("the first handle has no clones yet");
-        life.host = Some(host);
+    /// What ends with the node; handlers' handles have none.
+    pub(crate) fn life(&self) -> Option<&Arc<Life>> {
+        self.life.as_ref()
     }
 
     /// A handle for the time that a handler runs.
     pub(crate) fn from_inner(core: &Arc<NodeCore>) -> Node {
-        Node { core: Arc::clone(core), timeout: None, _life: None }
+        Node { core: Arc::clone(core), timeout: None, life: None }
     }
 
     /// This process's rank: its number in the job, from 0.
@@ -88,7 +85,7 @@ impl Node {
     /// The provider of libfabric's by which peers are reached over a network: where none is asked for, the
     /// best that could be opened. `None` where there is shared memory only.
     pub fn provider(&self) -> Option<String> {
-        self.core.is_own("the provider").ok()?;
+        self.core.may_call("the provider").ok()?;
         self.core.engine().transport().provider().map(str::to_owned)
     }
 
@@ -153,7 +150,7 @@ impl Node {
     /// The first failure since the last call among operations that nobody waits for; [`Error::Timeout`]
     /// naming a peer that is awaited; [`Error::InHandler`].
     pub fn quiet(&self) -> Result<(), Error> {
-        self.core.is_own("quiet")?;
+        self.core.may_call("quiet")?;
         // Whoever reads the heap after learning of this, by whatever way, sees the stores before.
         fence(Ordering::SeqCst);
         let settled = |core: &NodeCore| {
@@ -170,7 +167,8 @@ impl Node {
                     None => {
                         let waited_for = "what this node has started to end";
                         let nobody = Error::WaitTimeout { waited_for };
-                        return Err(core.engine().awaited().map_or(nobody, |peer| Error::Timeout { peer }));
+                        let late = core.engine().awaited().map_or(nobody, |peer| Error::Timeout { peer });
+                        return Err(core.gave_up("quiet", late));
                     }
                 }
             }
@@ -220,13 +218,14 @@ impl Node {
     /// [`Error::WaitTimeout`]; [`Error::InHandler`] where it would have to wait.
     pub fn memory_sync(&self) -> Result<(), Error> {
         let core = &self.core;
-        core.is_own("memory_sync")?;
+        core.may_call("memory_sync")?;
         let revocations = core.engine().revocations();
         let synced = || core.engine().are_given_back(revocations).then_some(());
         if synced().is_none() {
             core.may_wait("memory_sync")?;
             let waited_for = "peers to let go of memory that has changed";
-            core.wait(self.timeout, synced).ok_or(Error::WaitTimeout { waited_for })?;
+            let late = || core.gave_up("memory_sync", Error::WaitTimeout { waited_for });
+            core.wait(self.timeout, synced).ok_or_else(late)?;
         }
         Ok(())
     }
@@ -242,7 +241,7 @@ impl Node {
 
     /// Makes progress once: runs at most one handler. Returns whether anything moved. Never waits.
     pub fn progress(&self) -> bool {
-        self.core.poll_once() == Progress::Moved
+        self.core.may_call("making progress").is_ok() && self.core.poll_once() == Progress::Moved
     }
 
     /// Makes progress until `condition` holds, which it asks again whenever something has moved; sleeps in
@@ -252,14 +251,17 @@ impl Node {
     /// # Errors
     /// [`Error::WaitTimeout`], [`Error::InHandler`].
     pub fn wait_until(&self, mut condition: impl FnMut() -> bool) -> Result<(), Error> {
-        self.core.is_own("waiting for a condition")?;
+        self.core.may_call("waiting for a condition")?;
         if condition() {
             return Ok(());
         }
         self.core.may_wait("waiting for a condition")?;
         self.core
             .wait(self.timeout, || condition().then_some(()))
-            .ok_or(Error::WaitTimeout { waited_for: "a condition" })
+            .ok_or_else(|| {
+                let late = Error::WaitTimeout { waited_for: "a condition" };
+                self.core.gave_up("waiting for a condition", late)
+            })
     }
 
     /// Wakes this node's threads that wait, so that they look again at what they wait for.
@@ -315,7 +317,10 @@ impl Node {
                 outcome
             }
             // As if a deadline of the operation's own had passed: the engine knows whom it waited for.
-            None => unfinished.end().unwrap_or(Err(OpError::Timeout { peer: 0 })),
+            None => {
+                let outcome = unfinished.end().unwrap_or(Err(OpError::Timeout { peer: 0 }));
+                return outcome.map_err(|error| core.gave_up("waiting for an operation", error.into()));
+            }
         };
         outcome.map_err(Error::from)
     }
@@ -349,38 +354,5 @@ impl Drop for Unfinished<'_> {
 impl std::fmt::Debug for Node {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Node").field("rank", &self.rank()).field("size", &self.size()).finish_non_exhaustive()
-    }
-}
-
-/// Ends the progress thread when the last handle goes.
-struct Life {
-    core: Arc<NodeCore>,
-    /// What ends after the node has: its part in a job of another launcher's.
-    host: Option<Host>,
-}
-
-impl Drop for Life {
-    fn drop(&mut self) {
-        if self.core.is_forked() {
-            // A child that was forked has a copy of what is the parent's: none of it is its own to end.
-            std::mem::forget((Arc::clone(&self.core), self.host.take()));
-            return;
-        }
-        self.core.take_leave();
-        self.core.closing.store(true, Ordering::SeqCst);
-        self.core.wake();
-        // No listener is opened any more.
-        lock(&self.core.outside).take();
-        // What is published holds the node itself.
-        lock(&self.core.published).clear();
-        self.core.peers.leave();
-        self.core.progress_thread.end();
-        self.core.listener.end();
-        self.core.waker.unpark();
-        self.core.waker.end();
-        // Memory of collectives that nobody waits for goes with the node; nobody goes on with them any more.
-        self.core.engine().give_up_offers();
-        self.core.publish_last();
-        drop(self.host.take());
     }
 }

@@ -130,7 +130,7 @@ impl Node {
             seat.peers.set_elsewhere(host.tell(&card, soon(config.meet))?);
         }
         let endpoint = endpoint.map(|endpoint| (endpoint, host.secret()));
-        let mut node = Node::assemble(config, seat, endpoint, &watch)?;
+        let node = Node::assemble(config, seat, endpoint, &watch)?;
         if host.is_spread() {
             node.core.listen()?;
             node.core.keep_watch(&mut node.core.engine());
@@ -138,7 +138,7 @@ impl Node {
             let is_reached = || node.core.engine().transport().is_flushed().then_some(());
             let _ = node.core.wait_for_room(Some(GREET_WITHIN), is_reached);
         }
-        node.stay_for(host);
+        node.life().expect("the first handle").stay_for(host);
         Ok(node)
     }
 

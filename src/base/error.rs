@@ -126,6 +126,12 @@ pub enum Error {
         /// What was called.
         call: &'static str,
     },
+    /// The node has closed, by [`Node::close`](crate::Node::close) of another handle.
+    #[error("{call}: the node has closed")]
+    Closed {
+        /// What was called.
+        call: &'static str,
+    },
     /// This process is a child made by `fork`, and the node its parent's. Rust's `Command` and all else that
     /// starts a program is fine; so is a node that the child opens itself.
     #[error("{call}: the node is that of the process that this one was forked from; open one of its own")]

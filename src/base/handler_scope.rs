@@ -1,5 +1,5 @@
-//! Whether this thread runs a handler, which must not wait, or is that of a child made by `fork`, which must
-//! not use its parent's node.
+//! Whether a call may be made: not by a child made by `fork`, whose node is its parent's, nor of a node that
+//! has closed, nor, if it may wait, in a handler.
 
 use std::cell::Cell;
 
@@ -33,15 +33,23 @@ impl Drop for HandlerScope {
 /// it is: that of this [generation](vm::forks::generation).
 #[inline]
 pub(crate) fn may_wait(call: &'static str, generation: u32) -> Result<(), Error> {
-    is_own(call, generation)?;
+    may_call(call, generation)?;
     if IN_HANDLER_OF.get() == generation { Err(Error::InHandler { call }) } else { Ok(()) }
 }
 
-/// Refuses a call to a child of the process whose node it is. To be asked before any lock is taken: who held
-/// it when the child was made is not there to let go.
+/// In the place of the generation of a node that has closed.
+pub(crate) const CLOSED: u32 = u32::MAX;
+
+/// Refuses a call once the node has [closed](CLOSED), and to a child of the process whose node it is. To be
+/// asked before any lock is taken: who held it when the child was made is not there to let go.
 #[inline]
-pub(crate) fn is_own(call: &'static str, generation: u32) -> Result<(), Error> {
-    if vm::forks::known_generation() == generation { Ok(()) } else { Err(Error::Forked { call }) }
+pub(crate) fn may_call(call: &'static str, generation: u32) -> Result<(), Error> {
+    if vm::forks::known_generation() == generation { Ok(()) } else { Err(refusal(call, generation)) }
+}
+
+#[cold]
+fn refusal(call: &'static str, generation: u32) -> Error {
+    if generation == CLOSED { Error::Closed { call } } else { Error::Forked { call } }
 }
 
 #[cfg(test)]

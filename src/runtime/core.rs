@@ -68,9 +68,6 @@ const POLLS_WITH_NOTICES_MAX: u32 = 1000;
 /// time.
 const GRACE: Duration = Duration::from_millis(20);
 
-/// How long a node that closes waits for the network to take what it has sent.
-const FLUSH_WITHIN: Duration = Duration::from_secs(1);
-
 /// Handles the message in the inbox, which that rank sent by that lane. Whether it has replied.
 pub(crate) type Handler = Box<dyn Fn(&Arc<NodeCore>, &Inbox, Rank, Lane) -> bool + Send + Sync>;
 
@@ -264,10 +261,23 @@ impl NodeCore {
         handler_scope::may_wait(call, self.peers.generation())
     }
 
-    /// Refuses a call to a child made by `fork`; to be asked before any lock is taken.
+    /// Refuses a call of a node that has closed, and to a child made by `fork`; to be asked before any lock is
+    /// taken.
     #[inline]
-    pub(crate) fn is_own(&self, call: &'static str) -> Result<(), Error> {
-        handler_scope::is_own(call, self.peers.generation())
+    pub(crate) fn may_call(&self, call: &'static str) -> Result<(), Error> {
+        handler_scope::may_call(call, self.peers.generation())
+    }
+
+    /// Whether the node was closed while it had handles.
+    #[inline]
+    pub(crate) fn has_closed(&self) -> bool {
+        self.peers.generation() == handler_scope::CLOSED
+    }
+
+    /// The error of a wait that was given up: its own, of time that has passed, unless the node has closed.
+    #[cold]
+    pub(crate) fn gave_up(&self, call: &'static str, late: Error) -> Error {
+        self.may_call(call).err().unwrap_or(late)
     }
 
     /// Polls at most `polls` times, until something moves; runs the handler if an Active Message came.
@@ -410,7 +420,7 @@ impl NodeCore {
     /// Whether this is the copy of a node that a forked child has: none of what it holds is the child's own
     /// to end.
     pub(crate) fn is_forked(&self) -> bool {
-        self.is_own("").is_err()
+        self.peers.is_forked()
     }
 
     /// Wakes every thread that waits, so that it looks again at what it waits for.
@@ -441,24 +451,28 @@ impl NodeCore {
     }
 
     /// Waits a while, at most, until the network has taken all that was sent, and then the word that this
-    /// process leaves.
-    pub(crate) fn take_leave(self: &Arc<Self>) {
+    /// process leaves. Whether it has.
+    pub(crate) fn take_leave(self: &Arc<Self>, within: Duration) -> bool {
         if self.net_wakeup.get().is_none() || self.may_wait("leaving").is_err() {
-            return;
+            return true;
         }
+        let until = Instant::now() + within;
+        let left = || Some(until.saturating_duration_since(Instant::now()));
         let flushed = || {
             let mut engine = self.engine();
             (!engine.has_work() && engine.transport().is_flushed()).then_some(())
         };
         self.engine().retell_barrier();
-        let all_sent = self.wait_for_room(Some(FLUSH_WITHIN), flushed);
+        let all_sent = self.wait_for_room(left(), flushed);
         // Nobody else tells those of other hosts.
         let mut engine = self.engine();
         self.peers.all_elsewhere().into_iter().for_each(|rank| engine.transport().take_leave(rank));
         drop(engine);
-        if all_sent.and_then(|()| self.wait_for_room(Some(FLUSH_WITHIN), flushed)).is_none() {
+        let is_told = all_sent.and_then(|()| self.wait_for_room(left(), flushed)).is_some();
+        if !is_told {
             tracing::warn!("the network has not taken all that was sent");
         }
+        is_told
     }
 
     /// Starts the progress thread, if the node may have one.

@@ -6,7 +6,7 @@ mod near;
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ pub(crate) use self::near::Near;
 use super::shm::control::{Control, ENDPOINT_MAX, Identity};
 use super::shm::reach::{Attach, Reach};
 use crate::base::error::{Error, HEAP_REMEDY};
-use crate::base::handler_scope::{is_own, may_wait};
+use crate::base::handler_scope::{CLOSED, may_call, may_wait};
 use crate::base::lock::lock;
 use crate::job::bootstrap::{Membership, PeerHandles, PeerHandlesError, PeerListener};
 
@@ -149,6 +149,8 @@ pub(crate) struct Peers {
     end: Mutex<Option<Held>>,
     /// Of the process whose node it is: children made by `fork` have others.
     generation: u32,
+    /// The same, until the node has closed.
+    open: AtomicU32,
 }
 
 /// The error of a peer whose segments cannot be had.
@@ -161,9 +163,21 @@ fn unreached(peer: Rank, error: &PeerHandlesError) -> Error {
 }
 
 impl Peers {
+    /// The generation whose calls are taken: none once the node has closed.
     #[inline]
     pub(crate) fn generation(&self) -> u32 {
-        self.generation
+        self.open.load(Ordering::Relaxed)
+    }
+
+    /// Whether these are the copies that a child made by `fork` has.
+    pub(crate) fn is_forked(&self) -> bool {
+        vm::forks::known_generation() != self.generation
+    }
+
+    /// From now on no memory of a peer is reached, nor this node's own by way of it.
+    pub(crate) fn close(&self) {
+        self.open.store(CLOSED, Ordering::SeqCst);
+        (0..self.own.places).filter_map(|rank| self.known(rank)).for_each(Peer::lose);
     }
 
     /// A table that knows this process alone.
@@ -199,6 +213,7 @@ impl Peers {
             peer_listener: Mutex::default(),
             end: Mutex::default(),
             generation: vm::forks::generation(),
+            open: AtomicU32::new(vm::forks::generation()),
         })
     }
 
@@ -297,14 +312,20 @@ impl Peers {
     /// The peer; connects at the first call for it, which may wait so long for it to join.
     pub(crate) fn get(&self, rank: Rank, timeout: Option<Duration>) -> Result<Peer<'_>, Error> {
         if let Some(peer) = self.known(rank) {
-            return if peer.is_lost() { Err(Error::PeerLost { peer: rank }) } else { Ok(peer) };
+            return if peer.is_lost() { Err(self.lost_or_closed(rank)) } else { Ok(peer) };
         }
         self.connect(rank, timeout)
     }
 
+    /// Why a peer that has been talked to is not reached.
+    #[cold]
+    fn lost_or_closed(&self, peer: Rank) -> Error {
+        may_call("reaching a peer", self.generation()).err().unwrap_or(Error::PeerLost { peer })
+    }
+
     #[cold]
     fn connect(&self, rank: Rank, timeout: Option<Duration>) -> Result<Peer<'_>, Error> {
-        is_own("reaching a peer", self.generation)?;
+        may_call("reaching a peer", self.generation())?;
         // Who is from outside is known from when it has come.
         if rank >= self.own.size {
             return Err(Error::NoSuchPeer { peer: rank, size: self.own.size });
@@ -312,7 +333,7 @@ impl Peers {
         if self.is_lost(rank) {
             return Err(Error::PeerLost { peer: rank });
         }
-        may_wait("the first contact with a peer", self.generation)?;
+        may_wait("the first contact with a peer", self.generation())?;
         let _span = tracing::debug_span!("connect", peer = rank).entered();
         let membership = lock(&self.membership).clone().ok_or(Error::PeerLost { peer: rank })?;
         let now = Instant::now();

@@ -97,7 +97,7 @@ impl Team {
     /// A member's rank in the job: what puts, gets and messages name. `None`: there is no such member; and in
     /// a child made by `fork`.
     pub fn job_rank(&self, member: u32) -> Option<Rank> {
-        self.node.core.is_own("a member's rank").ok()?;
+        self.node.core.may_call("a member's rank").ok()?;
         self.node.core.engine().member_rank(self.membership.id, member)
     }
 

@@ -196,7 +196,7 @@ impl Call<'_> {
     }
 
     fn reply_is_due(&self) -> Result<(), Error> {
-        self.core.is_own("a reply")?;
+        self.core.may_call("a reply")?;
         if self.is_request() && !self.replied { Ok(()) } else { Err(Error::NoReplyDue) }
     }
 }
@@ -299,7 +299,8 @@ impl Node {
             Err(SendError::Busy) => None,
         };
         let sent = self.core.wait_for_room(self.timeout, send);
-        sent.unwrap_or(Err(Error::Timeout { peer: message.peer }))
+        let late = || Err(self.core.gave_up("a request", Error::Timeout { peer: message.peer }));
+        sent.unwrap_or_else(late)
     }
 
     /// Puts a long message's payload and sends the message after it. `Some`: the payload goes by message,

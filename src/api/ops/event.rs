@@ -167,18 +167,32 @@ impl<B: Buffer> Event<B> {
 
     /// Looks whether the operation has ended.
     pub(crate) fn settle(&mut self) -> bool {
-        if matches!(self.state, State::Pending(_))
-            && let Err(forked) = self.node.core.is_own("waiting for an event")
-        {
-            // The parent's operation goes on in the parent's memory, of which the buffer here is a copy.
-            self.state = State::Done(Err(forked));
-        }
-        if let State::Pending(op) = self.state
-            && let Some(outcome) = self.node.core.engine().outcome(op)
-        {
-            self.state = State::Done(outcome.map(|_| ()).map_err(Error::from));
+        if let State::Pending(op) = self.state {
+            if let Err(refused) = self.node.core.may_call("waiting for an event") {
+                self.state = State::Done(self.refused(op, refused));
+            } else if let Some(outcome) = self.node.core.engine().outcome(op) {
+                self.state = State::Done(outcome.map(|_| ()).map_err(Error::from));
+            }
         }
         !matches!(self.state, State::Pending(_))
+    }
+
+    /// How an operation has ended that nobody goes on with: the node has closed, or is a parent's, whose
+    /// operation goes on in the parent's memory, of which the buffer here is a copy.
+    #[cold]
+    fn refused(&self, op: OpId, refused: Error) -> Result<(), Error> {
+        if self.node.core.is_forked() {
+            return Err(refused);
+        }
+        let mut engine = self.node.core.engine();
+        if let Some(outcome) = engine.outcome(op) {
+            return outcome.map(|_| ()).map_err(Error::from);
+        }
+        engine.cancel(op);
+        let _ = engine.outcome(op);
+        drop(engine);
+        self.node.core.after_cancel();
+        Err(refused)
     }
 
     /// Whether the buffer has not been given away.

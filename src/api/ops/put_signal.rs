@@ -153,7 +153,7 @@ impl Node {
         at_least: u64,
         sender: Option<Rank>,
     ) -> Result<u64, Error> {
-        self.core.is_own("waiting for a signal")?;
+        self.core.may_call("waiting for a signal")?;
         let (itself, at) = (self.core.peers.itself(), counter.offset());
         check(counter, itself.rank)?;
         let fault = || copy::heap_fault(itself, at, 8);
@@ -183,7 +183,8 @@ impl Node {
         };
         let timeout = || {
             let seen = word.load(Ordering::Acquire);
-            Err(Error::SignalTimeout { offset: at, at_least, seen })
+            let late = Error::SignalTimeout { offset: at, at_least, seen };
+            Err(self.core.gave_up("waiting for a signal", late))
         };
         self.core.wait(self.timeout, look_long).unwrap_or_else(|| look().unwrap_or_else(timeout))
     }

@@ -38,7 +38,8 @@ const fn is_look_due(moves: u64) -> bool {
 }
 
 impl NodeCore {
-    /// Makes progress until `done` gives something or `timeout` has passed (then `None`).
+    /// Makes progress until `done` gives something, or `timeout` has passed or the node has closed (then
+    /// `None`, and [`NodeCore::gave_up`] says why).
     pub(crate) fn wait<R>(
         self: &Arc<Self>,
         timeout: Option<Duration>,
@@ -123,6 +124,9 @@ impl NodeCore {
         loop {
             if let Some(result) = done() {
                 return Some(result);
+            }
+            if self.has_closed() {
+                return None;
             }
             let progress = self.progress(self.polls);
             if progress == Progress::Moved {

@@ -303,7 +303,7 @@ impl Team {
     fn start<T: Pod + Send>(&self, given: Given<T>) -> TeamEvent<T> {
         let Given { what, input, output, combine } = given;
         let core = &self.node.core;
-        let what = core.is_own("a collective").and(what);
+        let what = core.may_call("a collective").and(what);
         let plan = what.and_then(|what| self.plan(&what).map(|plan| (what, plan)));
         let mut memory = OwnMemory { input, output, scratch: Vec::new(), stage: None, combine };
         let plan = plan.map(|(what, plan)| {

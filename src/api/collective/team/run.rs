@@ -259,7 +259,10 @@ impl Team {
             Some(outcome) => {
                 outcome.map(|_| ()).map_err(|error| said(&self.node.core, self.membership.id, error.into()))
             }
-            None => Err(Error::WaitTimeout { waited_for: "the members at a collective" }),
+            None => {
+                let late = Error::WaitTimeout { waited_for: "the members at a collective" };
+                Err(self.node.core.gave_up("a collective", late))
+            }
         }
     }
 }
