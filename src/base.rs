@@ -1,5 +1,6 @@
 //! The lowest floor, which all others use: errors, pointers, locks, and names of handlers.
 
+pub(crate) mod code;
 pub(crate) mod control_group;
 pub(crate) mod debug_is_display;
 pub(crate) mod environment;

@@ -62,6 +62,7 @@ pub use api::ops::put_signal::Signal;
 pub use api::ops::rma::{GetPiece, PutPiece, STAGED_MIN};
 pub use api::ops::strided::Strided;
 pub use api::ops::vector_indexed::{Indexed, RemoteRun};
+pub use base::code::Code;
 pub use base::error::{Error, Memory};
 #[doc(hidden)]
 pub use base::limits;

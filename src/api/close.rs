@@ -5,6 +5,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use crate::base::code::{Code, into_io_error};
 use crate::api::node::Node;
 use crate::base::debug_is_display::debug_is_display;
 use crate::base::error::Error;
@@ -44,6 +45,18 @@ pub enum CloseError {
         what: &'static str,
     },
 }
+
+impl CloseError {
+    /// What kind of error it is: a number and a name that do not change.
+    pub fn code(&self) -> Code {
+        match self {
+            CloseError::Refused(error) | CloseError::Undone(error) => error.code(),
+            CloseError::Unsent { .. } | CloseError::Unfinished { .. } => Code::Timeout,
+        }
+    }
+}
+
+into_io_error!(CloseError);
 
 impl CloseError {
     /// Whether the node has closed.

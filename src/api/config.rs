@@ -28,6 +28,7 @@ const PEERS_MAX: u32 = PLACES_MAX - 1;
 
 /// When a node has a thread of its own that makes progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ProgressThread {
     /// Always.
     On,
@@ -45,6 +46,7 @@ pub enum ProgressThread {
 
 /// What of a process's private memory its peers may read and write. Its heap they always may.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Exposure {
     /// [`Exposure::Everything`] in a launched job, whose processes are one program's, and
     /// [`Exposure::Ranges`] outside one.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use engine::Rank;
 
+use crate::base::code::{Code, into_io_error, of_system};
 use crate::api::node::Node;
 use crate::base::debug_is_display::debug_is_display;
 use crate::base::error::Error;
@@ -151,6 +152,32 @@ pub enum ConnectError {
     #[error("the system refused a socket, a thread or a file descriptor: {0}")]
     Os(#[from] std::io::Error),
 }
+
+impl ConnectError {
+    /// What kind of error it is: a number and a name that do not change.
+    pub fn code(&self) -> Code {
+        match self {
+            ConnectError::Address(error) => error.code(),
+            ConnectError::InJob { .. } => Code::InJob,
+            ConnectError::Oneself | ConnectError::Elsewhere => Code::Address,
+            ConnectError::NotListening | ConnectError::Listen { .. } => Code::NotListening,
+            ConnectError::Network { .. } => Code::NoNetwork,
+            ConnectError::Unreachable { .. } | ConnectError::Unseen { .. } => Code::Unreachable,
+            ConnectError::Gone => Code::PeerLost,
+            ConnectError::OtherUser { .. } => Code::Denied,
+            ConnectError::Full { .. } => Code::NoRoom,
+            ConnectError::Refused(_) | ConnectError::Declined(_) => Code::Refused,
+            ConnectError::Unfit { .. } | ConnectError::Garbled => Code::Protocol,
+            ConnectError::Timeout { .. } => Code::Timeout,
+            ConnectError::Closed => Code::Closed,
+            ConnectError::InHandler { .. } => Code::InHandler,
+            ConnectError::Forked { .. } => Code::Forked,
+            ConnectError::Os(error) => of_system(error),
+        }
+    }
+}
+
+into_io_error!(ConnectError);
 
 /// The end of a sentence that says what became of each way, if there is anything to say.
 fn of_each(tried: &str) -> String {

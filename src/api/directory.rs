@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use engine::Rank;
 use vm::heap::HeapAllocator;
 
+use crate::base::code::{Code, into_io_error};
 use crate::api::heap::HeapError;
 use crate::api::node::Node;
 use crate::base::debug_is_display::debug_is_display;
@@ -55,6 +56,7 @@ debug_is_display!(DirectoryError);
 
 /// Why a value could not be published, looked up or withdrawn.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum DirectoryError {
     /// The name is empty or longer than [`NAME_MAX`].
     #[error("a name has 1 to {NAME_MAX} bytes, not {len}")]
@@ -99,6 +101,22 @@ pub enum DirectoryError {
     #[error(transparent)]
     Peer(#[from] Error),
 }
+
+impl DirectoryError {
+    /// What kind of error it is: a number and a name that do not change.
+    pub fn code(&self) -> Code {
+        match self {
+            DirectoryError::Name { .. } | DirectoryError::Value { .. } => Code::Name,
+            DirectoryError::Taken { .. } => Code::Taken,
+            DirectoryError::Full { .. } => Code::NoRoom,
+            DirectoryError::Timeout { .. } => Code::Timeout,
+            DirectoryError::Heap(error) => error.code(),
+            DirectoryError::Peer(error) => error.code(),
+        }
+    }
+}
+
+into_io_error!(DirectoryError);
 
 /// Where an entry lies: its two words.
 #[derive(Clone, Copy, Debug)]

@@ -6,6 +6,7 @@ use std::marker::PhantomData;
 use bytemuck::Pod;
 use engine::Rank;
 
+use crate::base::code::{Code, into_io_error};
 use crate::api::node::Node;
 use crate::base::debug_is_display::debug_is_display;
 use crate::base::error::Error;
@@ -57,6 +58,20 @@ pub enum HeapError {
     #[error("allocating: the node is that of the process that this one was forked from; open one of its own")]
     Forked,
 }
+
+impl HeapError {
+    /// What kind of error it is: a number and a name that do not change.
+    pub fn code(&self) -> Code {
+        match self {
+            HeapError::Full { .. } => Code::NoRoom,
+            HeapError::NoMemory { .. } => Code::NoMemory,
+            HeapError::Closed => Code::Closed,
+            HeapError::Forked => Code::Forked,
+        }
+    }
+}
+
+into_io_error!(HeapError);
 
 /// The way to the heap.
 impl Node {

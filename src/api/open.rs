@@ -10,6 +10,7 @@ use vm::heap::HeapAllocator;
 use vm::segment::PAGE_BYTES;
 use vm::{Segment, SegmentError, membarrier};
 
+use crate::base::code::{Code, into_io_error, of_system};
 use crate::api::config::{Config, Exposure, ProgressThread, Transport};
 use crate::api::directory;
 use crate::api::node::Node;
@@ -52,6 +53,7 @@ debug_is_display!(OpenError);
 
 /// Why a node did not open.
 #[derive(thiserror::Error)]
+#[non_exhaustive]
 pub enum OpenError {
     /// The environment names a job, but not one that can be.
     #[error("the job that the environment names: {0}")]
@@ -80,6 +82,23 @@ pub enum OpenError {
     #[error("cannot start: {0}")]
     Os(#[from] std::io::Error),
 }
+
+impl OpenError {
+    /// What kind of error it is: a number and a name that do not change.
+    pub fn code(&self) -> Code {
+        match self {
+            OpenError::Environment(_) => Code::Setting,
+            OpenError::Join(_) | OpenError::Meet(_) => Code::Join,
+            OpenError::Heap { .. } => Code::NoMemory,
+            OpenError::Network(error) => error.code(),
+            OpenError::Segment(error) if error.is_for_size() => Code::NoMemory,
+            OpenError::Segment(_) => Code::System,
+            OpenError::Os(error) => of_system(error),
+        }
+    }
+}
+
+into_io_error!(OpenError);
 
 /// Opening.
 impl Node {

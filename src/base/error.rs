@@ -4,6 +4,7 @@ use std::fmt;
 
 use engine::{Direction, MemId, OpError, Rank, Rights};
 
+use crate::base::code::{Code, into_io_error};
 use crate::base::debug_is_display::debug_is_display;
 
 /// What to do where a heap cannot be made or mapped.
@@ -14,6 +15,7 @@ debug_is_display!(Error);
 
 /// Which memory of a process an address lies in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Memory {
     /// The process's heap; addresses are offsets in it.
     Heap,
@@ -33,6 +35,7 @@ impl fmt::Display for Memory {
 /// Why an operation did not complete. `Debug` shows what `Display` does, so that an error that `main`
 /// returns, or that ends `expect`, is readable.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The peer's process is gone, or has left the job.
     #[error("peer {peer} is lost")]
@@ -232,6 +235,34 @@ pub enum Error {
         why: String,
     },
 }
+
+impl Error {
+    /// What kind of error it is: a number and a name that do not change.
+    pub fn code(&self) -> Code {
+        match self {
+            Error::PeerLost { .. } => Code::PeerLost,
+            Error::Timeout { .. } | Error::WaitTimeout { .. } | Error::SignalTimeout { .. } => Code::Timeout,
+            Error::Closed { .. } => Code::Closed,
+            Error::Forked { .. } => Code::Forked,
+            Error::InHandler { .. } => Code::InHandler,
+            Error::Fault { .. } => Code::Fault,
+            Error::NotExposed { .. } => Code::NotExposed,
+            Error::LocalFault { .. } => Code::LocalFault,
+            Error::NoSuchPeer { .. } | Error::NoSuchRoot { .. } => Code::NoSuchPeer,
+            Error::Length { .. } | Error::PayloadTooLong { .. } => Code::Length,
+            Error::Unaligned { .. } => Code::Unaligned,
+            Error::Overlap { .. } => Code::Overlap,
+            Error::Elsewhere { .. } => Code::Elsewhere,
+            Error::NoReplyDue => Code::NoReplyDue,
+            Error::HandlersDiffer { .. } => Code::HandlersDiffer,
+            Error::Protocol { .. } => Code::Protocol,
+            Error::Differ { .. } | Error::Team { .. } => Code::TeamOver,
+            Error::Connect { .. } => Code::Unreachable,
+        }
+    }
+}
+
+into_io_error!(Error);
 
 impl From<OpError> for Error {
     fn from(error: OpError) -> Error {

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 /// The calls whose time is taken: those that wait for others, or for the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Timed {
     /// Puts by cross-memory attach, by message, or over a network, from the call to their end; non-blocking
     /// ones, too.

@@ -8,6 +8,7 @@ use crate::job::bootstrap::How;
 
 /// How a rank's process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum End {
     /// It exited with this code.
     Exited(i32),

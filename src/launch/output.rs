@@ -19,6 +19,7 @@ const STARVED_PAUSE: Duration = Duration::from_millis(10);
 
 /// Where a rank wrote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Stream {
     /// To its standard output.
     Stdout,

@@ -16,6 +16,7 @@ use vm::spawn::ChildrenWait;
 use super::kills::Kills;
 use super::output::{Output, Pipe, Pump, Stream};
 use super::signals::Signals;
+use crate::base::code::{Code, into_io_error, of_system};
 use crate::base::debug_is_display::debug_is_display;
 use crate::base::fd_limit::{Raised, TooFew, make_room};
 use crate::job::bootstrap::{Broker, BrokerError};
@@ -46,6 +47,7 @@ debug_is_display!(LaunchError);
 
 /// Why a job could not be started.
 #[derive(thiserror::Error)]
+#[non_exhaustive]
 pub enum LaunchError {
     /// There is no such program.
     #[error("cannot run {}: there is no such program", program.display())]
@@ -100,6 +102,21 @@ pub enum LaunchError {
     #[error("cannot launch: {0}")]
     Io(#[from] io::Error),
 }
+
+impl LaunchError {
+    /// What kind of error it is: a number and a name that do not change.
+    pub fn code(&self) -> Code {
+        match self {
+            LaunchError::NotFound { .. } => Code::NotFound,
+            LaunchError::NotExecutable { .. } => Code::Denied,
+            LaunchError::Spawn { source, .. } | LaunchError::Io(source) => of_system(source),
+            LaunchError::Descriptors { .. } => Code::NoRoom,
+            LaunchError::Unwatched { .. } | LaunchError::Broker(_) | LaunchError::GlobalHeap => Code::System,
+        }
+    }
+}
+
+into_io_error!(LaunchError);
 
 impl LaunchError {
     /// The exit status in the shell's terms: 127 for a program that is not there, 126 for one that cannot be

@@ -90,6 +90,7 @@ pub struct RankView {
 
 /// What has become of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum State {
     /// It has not joined yet.
     Awaited,

@@ -25,6 +25,7 @@ use crate::job::bootstrap::Listen;
 
 /// How a node reaches other ranks. Itself it reaches within this process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Transport {
     /// By shared memory and cross-memory attach: all ranks are on one host.
     #[default]

@@ -62,11 +62,9 @@ fn a_full_heap_says_what_it_has() {
     let node = alone(config());
     let size = node.heap().size();
     let error = node.heap().alloc::<u64>(1 << 20).expect_err("as large as the heap");
-    assert_eq!((error.wanted, error.size), (8 << 20, size));
-    assert!(error.free < size && error.free > size - (1 << 20), "{error}");
+    assert_full(error, 8 << 20, size);
     let error = node.heap().alloc::<u64>(usize::MAX).expect_err("more than there are addresses");
-    assert_eq!((error.wanted, error.size), (u64::MAX, size));
-    assert!(error.free < size && error.free > size - (1 << 20), "{error}");
+    assert_full(error, u64::MAX, size);
     let mut arrays = Vec::new();
     while let Ok(array) = node.heap().alloc::<u8>(100_000) {
         arrays.push(array);
@@ -116,4 +114,12 @@ fn nodes_of_one_process_have_heaps_of_their_own() {
     let (one, two): (Node, Node) = (alone(config()), alone(config()));
     let (a, b) = (one.heap().alloc_from(&[1u8]).expect("room"), two.heap().alloc_from(&[2u8]).expect("room"));
     assert_eq!((a.ptr(0), a.read(0), b.read(0)), (b.ptr(0), 1, 2));
+}
+
+/// The heap of that size has not so much room, and is nearly empty.
+#[track_caller]
+fn assert_full(error: standpipe::HeapError, wanted: u64, size: u64) {
+    let standpipe::HeapError::Full { wanted: asked, free, size: all } = error else { panic!("{error}") };
+    assert_eq!((asked, all), (wanted, size));
+    assert!(free < size && free > size - (1 << 20), "{error}");
 }

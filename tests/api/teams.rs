@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use standpipe::{Error, Exposure, ProgressThread, Reduction, Team};
+use standpipe::{Error, Exposure, HeapError, ProgressThread, Reduction, Team};
 
 use super::*;
 
@@ -276,7 +276,10 @@ fn what_is_combined_is_staged_in_the_heap() {
         return;
     }
     // A stage may be a sixteenth of it.
-    let free = |node: &Node| node.heap().alloc::<u8>(1 << 40).map(|_| ()).expect_err("no such room").free;
+    let free = |node: &Node| match node.heap().alloc::<u8>(1 << 40) {
+        Err(HeapError::Full { free, .. }) => free,
+        other => panic!("there is no such room: {:?}", other.map(drop)),
+    };
     let reduce = |node: &Node, count: usize| {
         // Three bytes are of no size that divides a cache line's.
         let mut values = vec![[1u8, 2, 3]; count];
@@ -362,7 +365,10 @@ fn nothing_is_staged_where_ranges_are_exposed() {
     if skipped_over_the_network() {
         return;
     }
-    let free = |node: &Node| node.heap().alloc::<u8>(1 << 40).map(|_| ()).expect_err("no such room").free;
+    let free = |node: &Node| match node.heap().alloc::<u8>(1 << 40) {
+        Err(HeapError::Full { free, .. }) => free,
+        other => panic!("there is no such room: {:?}", other.map(drop)),
+    };
     for exposure in [Exposure::Everything, Exposure::Ranges] {
         job(
             3,

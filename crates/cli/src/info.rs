@@ -203,7 +203,7 @@ fn tested(tested: Tested) -> &'static str {
         Tested::Yes => "yes",
         Tested::Emulated => "on emulated devices",
         Tested::Untried => "no",
-        Tested::No => "untested on hardware",
+        _ => "untested on hardware",
     }
 }
 

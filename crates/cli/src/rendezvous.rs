@@ -60,5 +60,6 @@ fn text(visit: &Visit) -> String {
         Visit::Found { name, from } => format!("{name:?}: found by {from}"),
         Visit::Withdrawn { name, from } => format!("{name:?}: withdrawn by {from}"),
         Visit::Stranger { from, why } => format!("{from} was sent away: {why}"),
+        other => format!("{other:?}"),
     }
 }

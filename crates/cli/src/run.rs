@@ -171,7 +171,7 @@ impl RankReport {
         let (exit_code, signal) = match end {
             End::Exited(code) => (Some(code), None),
             End::Killed(signal) => (None, Some(signal)),
-            End::Unknown => (None, None),
+            _ => (None, None),
         };
         Self { rank, pid, status: end.status(), exit_code, signal, ended_by_launcher }
     }

@@ -28,6 +28,7 @@ impl WordType {
 
 /// What an atomic makes of a word and a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum AtomicOp {
     /// Their sum, wrapping.
     Add,

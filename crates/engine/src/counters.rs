@@ -4,6 +4,7 @@ use crate::{Mechanism, PathReason};
 
 /// The kinds of operation that are counted apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Operation {
     /// Puts, plain and scattered.
     Put,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use crate::Direction;
 
-/// What peers may do with memory.
+/// What peers may do with memory. There is nothing else to do with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rights {
     /// Get it.

@@ -10,6 +10,7 @@ pub use crate::MemId;
 
 /// How the bytes of a transfer travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Mechanism {
     /// A load or store on the peer's memory, mapped here: no system call.
     Mapped,
@@ -44,6 +45,7 @@ impl Mechanism {
 
 /// Why an operation took the path that it took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum PathReason {
     /// The memory lies in a heap that is mapped here.
     HeapMapped,
@@ -108,6 +110,7 @@ impl std::fmt::Display for PathReason {
 
 /// The way that a transfer's bytes take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Path {
     /// Loads and stores on memory that is mapped here.
     Mapped,
@@ -164,6 +167,7 @@ impl Path {
 
 /// What a transfer is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Wanted {
     /// To put bytes.
     Put,
@@ -188,6 +192,7 @@ impl From<Direction> for Wanted {
 
 /// How the peer's memory is reached one-sided, as far as that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Access {
     /// The peer is near, and the memory is mapped here.
     Mapped,
@@ -214,6 +219,7 @@ impl Access {
 
 /// The keys that a transfer's next piece needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Keys {
     /// They are held; or nobody has looked, and each piece is looked at when its turn comes.
     Held,

@@ -28,6 +28,7 @@ const _: () =
 
 /// Why a transfer did not complete. Bytes before the one that failed may have been transferred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum CmaError {
     /// The other process has no such memory, or not with the rights needed.
     #[error("{len} bytes at {addr:#x} of the other process cannot be accessed ({done} bytes done before)")]

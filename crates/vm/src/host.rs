@@ -31,6 +31,7 @@ pub struct Limit {
 
 /// Whether system calls of this process are filtered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Seccomp {
     /// All calls go through.
     Off,
@@ -42,6 +43,7 @@ pub enum Seccomp {
 
 /// What `userfaultfd(2)` offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Userfaultfd {
     /// All of it.
     Full,
@@ -56,6 +58,7 @@ pub enum Userfaultfd {
 
 /// When shared memory gets huge pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ShmemHugePages {
     /// On every fault.
     Always,

@@ -27,6 +27,7 @@ pub struct Segment {
 
 /// Why a segment could not be made, opened or changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum SegmentError {
     /// A system call failed.
     #[error("{call} failed: {errno}")]

@@ -7,6 +7,7 @@ use vm::{Outside, SharedMemory};
 /// How elements are combined by [`Team::reduce`](crate::Team::reduce) and
 /// [`Team::all_reduce`](crate::Team::all_reduce).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Reduction {
     /// Their sum; of integers, wrapping.
     Sum,

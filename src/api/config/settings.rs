@@ -10,6 +10,7 @@ use std::time::Duration;
 use engine::registration::Strategy;
 
 use super::{Config, Exposure, Listen, PEERS_MAX, ProgressThread, Transport};
+use crate::base::code::{Code, into_io_error};
 use crate::base::debug_is_display::debug_is_display;
 use crate::job::bootstrap::addresses::own as own_addresses;
 use crate::transport::shm::Attach;
@@ -236,6 +237,15 @@ pub struct ConfigError {
     /// What somebody will have meant who set that, or why it is not taken; may be empty.
     pub hint: String,
 }
+
+impl ConfigError {
+    /// What kind of error it is: a number and a name that do not change.
+    pub fn code(&self) -> Code {
+        Code::Setting
+    }
+}
+
+into_io_error!(ConfigError);
 
 impl Config {
     /// The defaults, changed by the variables of [`SETTINGS`] that are set. Of

@@ -203,6 +203,7 @@ impl Call<'_> {
 
 /// Where a long message's payload lies at its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Landed {
     /// In the receiver's heap.
     Heap(GlobalPtr<u8>),

@@ -20,6 +20,7 @@ use super::addresses;
 use super::env::{JobName, NAME_BYTES};
 use super::host_id::HostId;
 use super::secret::Secret;
+use crate::base::code::{Code, into_io_error};
 use crate::base::debug_is_display::debug_is_display;
 
 const MAGIC: [u8; 3] = *b"SPA";
@@ -82,6 +83,7 @@ debug_is_display!(AddressError);
 
 /// Why bytes are no node's address.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum AddressError {
     /// There are fewer bytes than any address has, or more.
     #[error("{len} bytes are no node's address: one has {} to {BYTES_MAX}", HEADER_BYTES + SUM_BYTES)]
@@ -126,6 +128,15 @@ pub enum AddressError {
         len: usize,
     },
 }
+
+impl AddressError {
+    /// What kind of error it is: a number and a name that do not change.
+    pub fn code(&self) -> Code {
+        Code::Address
+    }
+}
+
+into_io_error!(AddressError);
 
 /// What an address says.
 #[derive(Debug, Serialize, Deserialize)]

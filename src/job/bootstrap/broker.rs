@@ -39,6 +39,7 @@ debug_is_display!(BrokerError);
 
 /// Why a broker could not be started.
 #[derive(thiserror::Error)]
+#[non_exhaustive]
 pub enum BrokerError {
     /// A job has at least one rank and at most [`RANKS_MAX`].
     #[error("a job of {size}: the size must be 1 to {RANKS_MAX}")]

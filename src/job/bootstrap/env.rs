@@ -65,6 +65,7 @@ debug_is_display!(JobEnvError);
 
 /// Why the environment does not describe a job.
 #[derive(thiserror::Error, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum JobEnvError {
     /// One of the variables is set and another, without which it means nothing, is not.
     #[error("{variable} is not set although STANDPIPE_JOB is")]

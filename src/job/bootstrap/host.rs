@@ -24,6 +24,7 @@ debug_is_display!(HostError);
 
 /// Why a job that another launcher has started did not come together.
 #[derive(thiserror::Error)]
+#[non_exhaustive]
 pub enum HostError {
     /// The processes could not tell each other where they are.
     #[error(transparent)]

@@ -22,6 +22,7 @@ use super::staggered::Failed;
 use super::tcp_server::{
     self, AGAIN, Answer, Ask, Server, TakeInError, Unreached, Visitor, answer, reach_server,
 };
+use crate::base::code::{Code, into_io_error};
 use crate::base::debug_is_display::debug_is_display;
 use crate::base::environment::variable;
 
@@ -110,6 +111,23 @@ pub enum RendezvousError {
         source: io::Error,
     },
 }
+
+impl RendezvousError {
+    /// What kind of error it is: a number and a name that do not change.
+    pub fn code(&self) -> Code {
+        match self {
+            RendezvousError::Setting { .. } | RendezvousError::Unset { .. } => Code::Setting,
+            RendezvousError::Name { .. } => Code::Name,
+            RendezvousError::Address(error) => error.code(),
+            RendezvousError::Full => Code::NoRoom,
+            RendezvousError::Timeout { .. } => Code::Timeout,
+            RendezvousError::Io { .. } => Code::Unreachable,
+            RendezvousError::Listen { .. } => Code::NotListening,
+        }
+    }
+}
+
+into_io_error!(RendezvousError);
 
 /// What failed, and what that mostly means.
 fn in_words(error: &io::Error) -> String {
@@ -301,6 +319,7 @@ pub(crate) fn secret_from_env() -> Result<String, RendezvousError> {
 /// What happened at a [`Registry`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase", tag = "what")]
+#[non_exhaustive]
 pub enum Visit {
     /// An address was left.
     Left {

@@ -12,6 +12,7 @@ use super::member::{JoinError, greet};
 use super::poll::poll_until;
 use super::socket::{Received, Sent, connect_to, receive, send};
 use super::wire::{DATAGRAM_BYTES_MAX, DecodeError, How, Reply, Request, WIRE_VERSION, decode, encode};
+use crate::base::code::{Code, into_io_error, of_system};
 use crate::base::debug_is_display::debug_is_display;
 use crate::base::fd_limit::{TooFew, make_room};
 
@@ -104,6 +105,18 @@ pub enum LookError {
     #[error("the launcher cannot be waited for: {0}")]
     Poll(#[source] std::io::Error),
 }
+
+impl LookError {
+    /// What kind of error it is: a number and a name that do not change.
+    pub fn code(&self) -> Code {
+        match self {
+            LookError::Send(error) | LookError::Poll(error) => of_system(error),
+            _ => Code::Protocol,
+        }
+    }
+}
+
+into_io_error!(LookError);
 
 /// What the broker has said lately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -75,6 +75,7 @@ pub(crate) enum Reply {
 
 /// Why a node does not take another for a peer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[non_exhaustive]
 pub enum Decline {
     /// The secret was not that of the node's address.
     #[error("the secret is not its own: the address is not the one that it gave")]
@@ -109,6 +110,7 @@ pub enum Decline {
 
 /// How a rank came to be gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub enum How {
     /// It took leave of the job.
     Left,
@@ -133,6 +135,7 @@ impl fmt::Display for How {
 
 /// Why the broker did not let a process join.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[non_exhaustive]
 pub enum Refusal {
     /// The two sides speak different versions of the joining protocol.
     #[error("the launcher speaks version {ours} of the joining protocol, this process version {theirs}")]

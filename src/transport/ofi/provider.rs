@@ -19,6 +19,7 @@ use engine::registration::{Keep, Order, Quota, Settings, Strategy};
 use engine::span::BucketSize;
 use fabric::{Description, Endpoint, Errno, Fabric, Hints, MrMode, Options, Origin, Provider};
 
+use crate::base::code::{Code, into_io_error};
 use crate::base::debug_is_display::debug_is_display;
 use crate::job::bootstrap::Listen;
 use crate::job::bootstrap::addresses::{NO_PORT_LEFT, everywhere, within_host};
@@ -74,6 +75,7 @@ debug_is_display!(NetworkError);
 
 /// Why no endpoint in the network could be opened.
 #[derive(thiserror::Error)]
+#[non_exhaustive]
 pub enum NetworkError {
     /// There is no libfabric that can be used.
     #[error(transparent)]
@@ -132,6 +134,15 @@ pub enum NetworkError {
     },
 }
 
+impl NetworkError {
+    /// What kind of error it is: a number and a name that do not change.
+    pub fn code(&self) -> Code {
+        Code::NoNetwork
+    }
+}
+
+into_io_error!(NetworkError);
+
 /// What an error means where the system had no port to give: endpoints take any.
 fn of_ports(error: &fabric::Error) -> String {
     match error {
@@ -167,6 +178,7 @@ pub struct Offer {
 
 /// Where Standpipe, or at least its face of libfabric, was tried over a provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
 pub enum Tested {
     /// On what it is made for: it needs no hardware.
     #[serde(rename = "yes")]

@@ -563,7 +563,8 @@ macro_rules! apply {
                 AtomicOp::Or => word.fetch_or(value, ORDER),
                 AtomicOp::Xor => word.fetch_xor(value, ORDER),
                 AtomicOp::Swap => word.swap(value, ORDER),
-                AtomicOp::Min | AtomicOp::Max => {
+                // What the processor has no instruction for.
+                _ => {
                     let atomic = Atomic::new(of, Change::Apply(op, u64::from(value)));
                     let new = |old| Some(atomic.apply(u64::from(old)) as $word);
                     word.fetch_update(ORDER, Ordering::Acquire, new).unwrap_or_else(|old| old)

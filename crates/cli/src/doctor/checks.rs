@@ -157,6 +157,7 @@ fn seccomp(seccomp: Option<Seccomp>) -> Check {
         Some(Seccomp::Off) => return check("seccomp", Status::Ok, "no filter", ""),
         Some(Seccomp::Strict) => "strict: only read, write and exit".to_owned(),
         Some(Seccomp::Filter) => "a filter is in force; what it forbids shows in the other checks".to_owned(),
+        Some(other) => format!("{other:?}"),
         None => unknown(),
     };
     check("seccomp", Status::Info, value, "")
@@ -326,6 +327,7 @@ fn userfaultfd(offer: Userfaultfd) -> Check {
         Userfaultfd::Full => "offered".to_owned(),
         Userfaultfd::UserModeOnly => "offered for faults of user code".to_owned(),
         Userfaultfd::Refused { errno } => format!("refused: {errno}"),
+        other => format!("{other:?}"),
     };
     let remedy = match offer {
         Userfaultfd::Refused { .. } => {
@@ -352,6 +354,7 @@ fn huge_pages(setting: Option<ShmemHugePages>) -> Check {
         Some(ShmemHugePages::Advise) => check(name, Status::Ok, "advise, for shared memory", ""),
         Some(ShmemHugePages::Never) => check(name, Status::Info, "never, for shared memory", small),
         Some(ShmemHugePages::Deny) => check(name, Status::Info, "deny, for shared memory", small),
+        Some(other) => check(name, Status::Info, format!("{other:?}, for shared memory"), ""),
         None => check(name, Status::Info, "none for shared memory in this kernel", ""),
     }
 }

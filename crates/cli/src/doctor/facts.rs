@@ -132,6 +132,6 @@ fn no_network(name: &str) -> Option<String> {
         Transport::Ofi { provider } => {
             network::look_for(provider.as_deref()).err().map(|why| why.to_string())
         }
-        Transport::Shm => None,
+        _ => None,
     }
 }

@@ -198,6 +198,7 @@ fn state_name(state: State) -> String {
         State::Over(How::Exited(code)) => format!("exited {code}"),
         State::Over(How::Killed(signal)) => format!("killed {signal}"),
         State::Over(How::Vanished) => "vanished".into(),
+        other => format!("{other:?}").to_lowercase(),
     }
 }
 

@@ -142,6 +142,7 @@ pub(crate) fn atomics_of_several_ranks_are_each_applied_once<C: Cluster>(make: M
                     AtomicOp::Or | AtomicOp::Xor => bit,
                     AtomicOp::Add => 3,
                     AtomicOp::Swap => u64::from(100 + 4 * turn + rank),
+                    other => panic!("no value to change words by with {other:?}"),
                 };
                 let id =
                     bench.node(rank).atomic(2, place(op), Atomic::new(word, Change::Apply(op, value)), None);

@@ -81,6 +81,7 @@ impl Settings {
 
 /// The registration strategies of the Firehose paper, and PM's, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Strategy {
     /// The network reaches everything: no keys (Quadrics; shared memory).
     Hardware,

@@ -34,6 +34,7 @@ debug_is_display!(ExchangeError);
 
 /// Why the processes of a job could not tell each other what they must know.
 #[derive(thiserror::Error)]
+#[non_exhaustive]
 pub enum ExchangeError {
     /// A variable of the environment is missing, or holds something that no launcher writes.
     #[error("{variable} is not {expected}")]

@@ -22,6 +22,7 @@ debug_is_display!(JoinError);
 
 /// Why a process did not become a member of its job, or may not watch it.
 #[derive(thiserror::Error)]
+#[non_exhaustive]
 pub enum JoinError {
     /// Nobody listens for the job: its launcher has ended, or this process is in another network namespace.
     #[error("the job's launcher is not there")]

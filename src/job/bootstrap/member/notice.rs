@@ -4,6 +4,7 @@ use crate::job::bootstrap::wire::How;
 
 /// What a member is told without asking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Notice {
     /// `rank` is gone and does not come back. Told once for each rank, also when the rank went before this
     /// member joined.

@@ -23,6 +23,7 @@ pub struct PeerHandles {
 
 /// Why a peer's segments cannot be had.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum PeerHandlesError {
     /// There is no such rank in the job.
     #[error("rank {peer} does not exist in a job of {size}")]

@@ -22,6 +22,7 @@ const EXHAUSTED_PAUSE: Duration = Duration::from_millis(50);
 
 /// Where a node that nobody launched listens for those who come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Listen {
     /// At a socket of this host's, for processes of the same user that share it, and at a TCP port that is
     /// free, at all of the host's addresses.
