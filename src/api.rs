@@ -2,8 +2,8 @@
 
 #[doc(hidden)]
 pub mod baseline;
-pub(crate) mod collective;
 pub(crate) mod close;
+pub(crate) mod collective;
 pub mod config;
 pub(crate) mod connect;
 pub(crate) mod directory;

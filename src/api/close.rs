@@ -5,8 +5,8 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::base::code::{Code, into_io_error};
 use crate::api::node::Node;
+use crate::base::code::{Code, into_io_error};
 use crate::base::debug_is_display::debug_is_display;
 use crate::base::error::Error;
 use crate::base::lock::lock;

@@ -61,7 +61,9 @@ pub enum Exposure {
 }
 
 /// How to open a [`Node`](crate::Node).
-#[derive(Debug)]
+///
+/// A copy opens another node alike, with the same handlers.
+#[derive(Clone, Debug)]
 pub struct Config {
     pub(crate) heap_bytes: Option<u64>,
     pub(crate) spin: Option<Duration>,

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use engine::Rank;
 
-use crate::base::code::{Code, into_io_error, of_system};
 use crate::api::node::Node;
+use crate::base::code::{Code, into_io_error, of_system};
 use crate::base::debug_is_display::debug_is_display;
 use crate::base::error::Error;
 use crate::base::lock::lock;

@@ -17,9 +17,9 @@ use std::time::{Duration, Instant};
 use engine::Rank;
 use vm::heap::HeapAllocator;
 
-use crate::base::code::{Code, into_io_error};
 use crate::api::heap::HeapError;
 use crate::api::node::Node;
+use crate::base::code::{Code, into_io_error};
 use crate::base::debug_is_display::debug_is_display;
 use crate::base::error::Error;
 use crate::base::limits::ENTRIES;

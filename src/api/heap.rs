@@ -6,8 +6,8 @@ use std::marker::PhantomData;
 use bytemuck::Pod;
 use engine::Rank;
 
-use crate::base::code::{Code, into_io_error};
 use crate::api::node::Node;
+use crate::base::code::{Code, into_io_error};
 use crate::base::debug_is_display::debug_is_display;
 use crate::base::error::Error;
 use crate::base::pointers::GlobalPtr;

@@ -98,6 +98,15 @@ impl Node {
         self.core.peers.lost_ranks()
     }
 
+    /// Whether that rank is known to be gone. One look; [`Node::lost_peers`] names all that are. `false` also
+    /// for a rank that there is not.
+    pub fn is_lost(&self, peer: Rank) -> bool {
+        if self.core.may_call("asking after a peer").is_ok() {
+            self.core.note_losses();
+        }
+        self.core.peers.is_gone(peer)
+    }
+
     /// Waits until every process of the job has called this. Everything that this node has put is complete
     /// before it arrives. Active Messages may still be on their way.
     ///
@@ -256,12 +265,10 @@ impl Node {
             return Ok(());
         }
         self.core.may_wait("waiting for a condition")?;
-        self.core
-            .wait(self.timeout, || condition().then_some(()))
-            .ok_or_else(|| {
-                let late = Error::WaitTimeout { waited_for: "a condition" };
-                self.core.gave_up("waiting for a condition", late)
-            })
+        self.core.wait(self.timeout, || condition().then_some(())).ok_or_else(|| {
+            let late = Error::WaitTimeout { waited_for: "a condition" };
+            self.core.gave_up("waiting for a condition", late)
+        })
     }
 
     /// Wakes this node's threads that wait, so that they look again at what they wait for.

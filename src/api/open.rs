@@ -10,10 +10,10 @@ use vm::heap::HeapAllocator;
 use vm::segment::PAGE_BYTES;
 use vm::{Segment, SegmentError, membarrier};
 
-use crate::base::code::{Code, into_io_error, of_system};
 use crate::api::config::{Config, Exposure, ProgressThread, Transport};
 use crate::api::directory;
 use crate::api::node::Node;
+use crate::base::code::{Code, into_io_error, of_system};
 use crate::base::debug_is_display::debug_is_display;
 use crate::base::error::{Error, HEAP_REMEDY};
 use crate::base::fd_limit::fill_standard;

@@ -7,8 +7,8 @@ use super::config::{Config, Exposure, ProgressThread};
 use super::node::Node;
 use crate::base::lock::lock;
 use crate::{
-    AtomicOp, CloseError, ConnectError, DirectoryError, Error, GetPiece, GlobalPtr, HeapError, PutPiece, Remote, RemoteRun, Rights,
-    Signal,
+    AtomicOp, CloseError, ConnectError, DirectoryError, Error, GetPiece, GlobalPtr, HeapError, PutPiece,
+    Remote, RemoteRun, Rights, Signal,
 };
 
 /// Longer than anything takes here, and a time that some calls are to take.

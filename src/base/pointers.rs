@@ -1,10 +1,15 @@
 //! How users name remote memory: typed pointers into heaps, and raw addresses.
 
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
 
 use bytemuck::Pod;
 use engine::{MemId, Place, Rank};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::base::error::Memory;
 
 /// A `T` in some peer's heap. Plain data: copy it, send it, store it in the heap by its
 /// [words](GlobalPtr::to_words).
@@ -86,6 +91,39 @@ impl<T> PartialEq for GlobalPtr<T> {
 
 impl<T> Eq for GlobalPtr<T> {}
 
+impl<T> Hash for GlobalPtr<T> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.to_words().hash(state);
+    }
+}
+
+/// By peer, then by offset.
+impl<T> Ord for GlobalPtr<T> {
+    fn cmp(&self, other: &GlobalPtr<T>) -> Ordering {
+        self.to_words().cmp(&other.to_words())
+    }
+}
+
+impl<T> PartialOrd for GlobalPtr<T> {
+    fn partial_cmp(&self, other: &GlobalPtr<T>) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// As the pair of peer and offset.
+impl<T> Serialize for GlobalPtr<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        (self.peer, self.offset).serialize(serializer)
+    }
+}
+
+impl<'de, T> Deserialize<'de> for GlobalPtr<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<GlobalPtr<T>, D::Error> {
+        let (peer, offset) = Deserialize::deserialize(deserializer)?;
+        Ok(GlobalPtr::new(peer, offset))
+    }
+}
+
 impl<T> fmt::Debug for GlobalPtr<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:heap+{:#x}", self.peer, self.offset)
@@ -96,7 +134,7 @@ impl<T> fmt::Debug for GlobalPtr<T> {
 ///
 /// Made from a [`GlobalPtr`], or from a raw address by [`Remote::raw`], which is where the promise is made
 /// that using it does no harm. With a `Remote` at hand, all operations are safe.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Remote {
     pub(crate) peer: Rank,
     pub(crate) place: Place,
@@ -128,6 +166,57 @@ impl Remote {
     pub const fn plus(self, bytes: u64) -> Remote {
         Remote { peer: self.peer, place: self.place.plus(bytes) }
     }
+
+    /// Which memory of the peer it is in.
+    pub const fn memory(self) -> Memory {
+        match self.place.mem {
+            MemId::Space => Memory::Private,
+            MemId::Heap | MemId::Control => Memory::Heap,
+        }
+    }
+
+    /// The virtual address there, or the offset in the heap.
+    pub const fn addr(self) -> u64 {
+        self.place.offset
+    }
+
+    /// The place as two words, to be stored or sent.
+    pub const fn to_words(self) -> [u64; 2] {
+        [self.peer as u64 | self.place.mem.to_wire() << 32, self.place.offset]
+    }
+
+    /// The place that two words stand for; `None` where they stand for none.
+    ///
+    /// # Safety
+    /// As [`Remote::raw`]: whoever sends words sends an address.
+    pub const unsafe fn from_words([peer, addr]: [u64; 2]) -> Option<Remote> {
+        let mem = match MemId::from_wire(peer >> 32) {
+            Some(mem @ (MemId::Space | MemId::Heap)) => mem,
+            _ => return None,
+        };
+        Some(Remote { peer: peer as Rank, place: Place::new(mem, addr) })
+    }
+}
+
+/// By peer, then memory, then address.
+impl Ord for Remote {
+    fn cmp(&self, other: &Remote) -> Ordering {
+        let key = |remote: &Remote| (remote.peer, remote.place.mem.to_wire(), remote.place.offset);
+        key(self).cmp(&key(other))
+    }
+}
+
+impl PartialOrd for Remote {
+    fn partial_cmp(&self, other: &Remote) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// As its [words](Remote::to_words). Nothing safe reads it back: that is [`Remote::from_words`].
+impl Serialize for Remote {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.to_words().serialize(serializer)
+    }
 }
 
 impl<T> From<GlobalPtr<T>> for Remote {
@@ -144,5 +233,40 @@ impl fmt::Debug for Remote {
             MemId::Heap => write!(f, "{}:heap+{:#x}", self.peer, self.place.offset),
             MemId::Control => write!(f, "{}:control+{:#x}", self.peer, self.place.offset),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeSet, HashSet};
+
+    use super::*;
+
+    #[test]
+    fn places_go_through_words_and_back() {
+        let pointer = GlobalPtr::<u64>::new(7, 64);
+        assert_eq!(GlobalPtr::<u64>::from_words(pointer.to_words()), pointer);
+        // SAFETY: nothing is ever put there.
+        let raw = unsafe { Remote::raw(u32::MAX, u64::MAX) };
+        for remote in [raw, pointer.into()] {
+            // SAFETY: as above.
+            assert_eq!(unsafe { Remote::from_words(remote.to_words()) }, Some(remote));
+        }
+        assert_eq!((raw.memory(), raw.addr()), (Memory::Private, u64::MAX));
+        assert_eq!((Remote::from(pointer).memory(), Remote::from(pointer).addr()), (Memory::Heap, 64));
+        for unknown in [2, 3, u32::MAX] {
+            // SAFETY: as above.
+            assert_eq!(unsafe { Remote::from_words([u64::from(unknown) << 32, 0]) }, None, "{unknown}");
+        }
+    }
+
+    #[test]
+    fn places_are_keys_and_go_through_serde() {
+        let pointers = [(1, 8), (0, 16), (1, 0), (0, 16)].map(|(peer, at)| GlobalPtr::<u8>::new(peer, at));
+        let sorted: Vec<_> = pointers.iter().copied().collect::<BTreeSet<_>>().into_iter().collect();
+        assert_eq!(sorted, [pointers[1], pointers[2], pointers[0]]);
+        assert_eq!(pointers.iter().map(|p| Remote::from(*p)).collect::<HashSet<_>>().len(), 3);
+        let bytes = postcard::to_stdvec(&pointers).expect("plain values");
+        assert_eq!(postcard::from_bytes::<[GlobalPtr<u8>; 4]>(&bytes), Ok(pointers));
     }
 }

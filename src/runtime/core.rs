@@ -69,7 +69,7 @@ const POLLS_WITH_NOTICES_MAX: u32 = 1000;
 const GRACE: Duration = Duration::from_millis(20);
 
 /// Handles the message in the inbox, which that rank sent by that lane. Whether it has replied.
-pub(crate) type Handler = Box<dyn Fn(&Arc<NodeCore>, &Inbox, Rank, Lane) -> bool + Send + Sync>;
+pub(crate) type Handler = Arc<dyn Fn(&Arc<NodeCore>, &Inbox, Rank, Lane) -> bool + Send + Sync>;
 
 /// A value that this rank has published in the directory.
 pub(crate) struct Published {

@@ -200,7 +200,7 @@ impl Command {
             _ => false,
         };
         match ranks.then(Config::from_env) {
-            Some(Err(error)) if !is_overridden(matches, error.name) => Err(UsageError::new(error).into()),
+            Some(Err(error)) if !is_overridden(matches, error.name()) => Err(UsageError::new(error).into()),
             _ => Ok(()),
         }
     }

@@ -32,7 +32,16 @@ pub struct Setting {
     pub methods: &'static [&'static str],
     /// Reads a value into a configuration.
     parse: fn(&mut Config, &str) -> Parsed<()>,
+    /// Writes the value that a configuration has, as `parse` reads it; `None` where nothing is set.
+    show: fn(&Config) -> Option<String>,
 }
+
+const PROGRESS: &[(&str, ProgressThread)] =
+    &[("on", ProgressThread::On), ("off", ProgressThread::Off), ("auto", ProgressThread::Auto)];
+const ATTACH: &[(&str, Attach)] =
+    &[("auto", Attach::Auto), ("strict", Attach::Strict), ("never", Attach::Never)];
+const EXPOSE: &[(&str, Exposure)] =
+    &[("auto", Exposure::Auto), ("everything", Exposure::Everything), ("ranges", Exposure::Ranges)];
 
 /// What was read, or what the message is to add to the row's unit: mostly nothing.
 type Parsed<T> = Result<T, String>;
@@ -47,6 +56,7 @@ pub const SETTINGS: &[Setting] = &[
         help: "largest size of this process's heap",
         methods: &["heap_bytes"],
         parse: |config, text| bytes(text).map(|bytes| config.heap_bytes = Some(bytes)),
+        show: |config| config.heap_bytes.map(|bytes| bytes.to_string()),
     },
     Setting {
         name: "STANDPIPE_SPIN_US",
@@ -58,6 +68,7 @@ pub const SETTINGS: &[Setting] = &[
         parse: |config, text| {
             count(text, 0..=u64::MAX).map(|us| config.spin = Some(Duration::from_micros(us)))
         },
+        show: |config| config.spin.map(|spin| spin.as_micros().to_string()),
     },
     Setting {
         name: "STANDPIPE_PROGRESS",
@@ -69,11 +80,8 @@ pub const SETTINGS: &[Setting] = &[
                that nobody launched and that has handlers gives its address, and from the first await that has to wait; \
                off: never, and a thread that only wakes tasks lets their own polls make progress",
         methods: &["progress"],
-        parse: |config, text| {
-            let words =
-                [("on", ProgressThread::On), ("off", ProgressThread::Off), ("auto", ProgressThread::Auto)];
-            word(text, &words).map(|progress| config.progress = progress)
-        },
+        parse: |config, text| word(text, PROGRESS).map(|progress| config.progress = progress),
+        show: |config| word_of(config.progress, PROGRESS),
     },
     Setting {
         name: "STANDPIPE_ATTACH",
@@ -84,10 +92,8 @@ pub const SETTINGS: &[Setting] = &[
         help: "whether private memory may be reached by cross-memory attach; strict: puts go by a descriptor of the peer's memory, so \
                that none is written into another process that has got the peer's number",
         methods: &["attach_strict", "attach_never"],
-        parse: |config, text| {
-            let words = [("auto", Attach::Auto), ("strict", Attach::Strict), ("never", Attach::Never)];
-            word(text, &words).map(|attach| config.attach = attach)
-        },
+        parse: |config, text| word(text, ATTACH).map(|attach| config.attach = attach),
+        show: |config| word_of(config.attach, ATTACH),
     },
     Setting {
         name: "STANDPIPE_TRANSPORT",
@@ -98,6 +104,7 @@ pub const SETTINGS: &[Setting] = &[
                or by the one named, such as ofi:tcp; the same at every rank",
         methods: &["transport"],
         parse: |config, text| transport(text).map(|transport| config.transport = transport),
+        show: |config| Some(config.transport.to_string()),
     },
     Setting {
         name: "STANDPIPE_STRATEGY",
@@ -107,6 +114,7 @@ pub const SETTINGS: &[Setting] = &[
         help: "over ofi, how memory is registered; bounce: never, it goes by message; the same at every rank",
         methods: &["strategy"],
         parse: |config, text| strategy(text).map(|strategy| config.strategy = Some(strategy)),
+        show: |config| config.strategy.map(|strategy| strategy.name().to_owned()),
     },
     Setting {
         name: "STANDPIPE_PIN",
@@ -116,6 +124,7 @@ pub const SETTINGS: &[Setting] = &[
         help: "over ofi, how much memory, heaps included, may be registered at a time; the same at every rank",
         methods: &["pin_bytes"],
         parse: |config, text| bytes(text).map(|bytes| config.pin_bytes = Some(bytes)),
+        show: |config| config.pin_bytes.map(|bytes| bytes.to_string()),
     },
     Setting {
         name: "STANDPIPE_MEET_MS",
@@ -126,6 +135,7 @@ pub const SETTINGS: &[Setting] = &[
                the two meetings",
         methods: &["meet_within"],
         parse: |config, text| milliseconds(text).map(|time| config.meet = time),
+        show: |config| Some(config.meet.as_millis().to_string()),
     },
     Setting {
         name: "STANDPIPE_SILENCE_MS",
@@ -138,6 +148,7 @@ pub const SETTINGS: &[Setting] = &[
                takes them, carries none, and the peer is heard from",
         methods: &["silence"],
         parse: |config, text| milliseconds_or_0(text).map(|time| config.silence = time),
+        show: |config| Some(milliseconds_of(config.silence)),
     },
     Setting {
         name: "STANDPIPE_PEERS",
@@ -147,6 +158,7 @@ pub const SETTINGS: &[Setting] = &[
         help: "outside a launched job, how many other nodes may become peers of this one during its life, lost ones counted",
         methods: &["peers_max"],
         parse: |config, text| count(text, 0..=PEERS_MAX).map(|peers| config.peers = peers),
+        show: |config| Some(config.peers.to_string()),
     },
     Setting {
         name: "STANDPIPE_EXPOSE",
@@ -156,14 +168,8 @@ pub const SETTINGS: &[Setting] = &[
         help: "what of this process's private memory peers may read and write: everything, or only the ranges that it exposes by \
                Node::expose; heaps always; auto: everything in a launched job, ranges outside one",
         methods: &["exposure"],
-        parse: |config, text| {
-            let words = [
-                ("auto", Exposure::Auto),
-                ("everything", Exposure::Everything),
-                ("ranges", Exposure::Ranges),
-            ];
-            word(text, &words).map(|exposure| config.exposure = exposure)
-        },
+        parse: |config, text| word(text, EXPOSE).map(|exposure| config.exposure = exposure),
+        show: |config| word_of(config.exposure, EXPOSE),
     },
     Setting {
         name: "STANDPIPE_LISTEN",
@@ -177,6 +183,7 @@ pub const SETTINGS: &[Setting] = &[
         parse: |config, text| {
             Listen::parse(text).map(|listen| config.listen = listen).ok_or_else(String::new)
         },
+        show: |config| Some(config.listen.to_string()),
     },
     Setting {
         name: "STANDPIPE_INTERFACE",
@@ -187,6 +194,7 @@ pub const SETTINGS: &[Setting] = &[
                auto: the one that leads to rank 0, which takes the one at which most others have met it",
         methods: &["interface"],
         parse: |config, text| interface(text).map(|interface| config.interface = interface),
+        show: |config| Some(config.interface.clone().unwrap_or_else(|| "auto".to_owned())),
     },
     Setting {
         name: "STANDPIPE_TIMEOUT_MS",
@@ -196,6 +204,7 @@ pub const SETTINGS: &[Setting] = &[
         help: "how long a blocking call or an await may wait before it ends with Timeout",
         methods: &["timeout"],
         parse: |config, text| milliseconds_or_0(text).map(|time| config.timeout = time),
+        show: |config| Some(milliseconds_of(config.timeout)),
     },
 ];
 
@@ -224,21 +233,39 @@ const PREFIX: &str = "STANDPIPE_";
 
 debug_is_display!(ConfigError);
 
-/// A setting's value that could not be used.
+/// A setting that could not be set.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{name}={value:?} is not {unit}{hint}")]
-pub struct ConfigError {
-    /// The environment variable.
-    pub name: &'static str,
-    /// Its value.
-    pub value: String,
-    /// What it should be.
-    pub unit: &'static str,
-    /// What somebody will have meant who set that, or why it is not taken; may be empty.
-    pub hint: String,
+#[non_exhaustive]
+pub enum ConfigError {
+    /// It takes no such value.
+    #[error("{name}={value:?} is not {unit}{hint}")]
+    Value {
+        /// The setting.
+        name: &'static str,
+        /// Its value.
+        value: String,
+        /// What it should be.
+        unit: &'static str,
+        /// What somebody will have meant who set that, or why it is not taken; may be empty.
+        hint: String,
+    },
+    /// There is no such setting.
+    #[error("there is no setting {name:?}; the settings are {}", SETTINGS.iter().map(|setting| setting.name).collect::<Vec<_>>().join(", "))]
+    NoSuch {
+        /// What was asked for.
+        name: String,
+    },
 }
 
 impl ConfigError {
+    /// The setting that it is about.
+    pub fn name(&self) -> &str {
+        match self {
+            ConfigError::Value { name, .. } => name,
+            ConfigError::NoSuch { name } => name,
+        }
+    }
+
     /// What kind of error it is: a number and a name that do not change.
     pub fn code(&self) -> Code {
         Code::Setting
@@ -275,15 +302,59 @@ impl Config {
             if value.is_empty() {
                 continue;
             }
-            (setting.parse)(&mut config, value).map_err(|hint| ConfigError {
-                name: setting.name,
-                value: value.to_owned(),
-                unit: setting.unit,
-                hint,
-            })?;
+            setting.read(&mut config, value)?;
         }
         Ok(config)
     }
+
+    /// Sets a setting by its name in [`SETTINGS`], to a value as the environment has it: for faces in other
+    /// languages, and for programs that read settings from elsewhere. The prefix `STANDPIPE_` may be left
+    /// out, and case does not count: `heap` is `STANDPIPE_HEAP`.
+    ///
+    /// # Errors
+    /// [`ConfigError`]; nothing has changed then.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), ConfigError> {
+        setting(name)?.read(self, value)
+    }
+
+    /// The value that a setting has here, as [`Config::set`] takes it; `None` where it is not set, and its row
+    /// says what holds then.
+    ///
+    /// # Errors
+    /// [`ConfigError::NoSuch`].
+    pub fn get(&self, name: &str) -> Result<Option<String>, ConfigError> {
+        setting(name).map(|setting| (setting.show)(self))
+    }
+}
+
+impl Setting {
+    fn read(&self, config: &mut Config, value: &str) -> Result<(), ConfigError> {
+        (self.parse)(config, value).map_err(|hint| ConfigError::Value {
+            name: self.name,
+            value: value.to_owned(),
+            unit: self.unit,
+            hint,
+        })
+    }
+}
+
+/// The row of that name.
+fn setting(name: &str) -> Result<&'static Setting, ConfigError> {
+    let is_it = |setting: &&Setting| {
+        let short = setting.name.strip_prefix(PREFIX).unwrap_or_default();
+        [setting.name, short].iter().any(|known| known.eq_ignore_ascii_case(name))
+    };
+    SETTINGS.iter().find(is_it).ok_or_else(|| ConfigError::NoSuch { name: name.to_owned() })
+}
+
+/// The word for a meaning.
+fn word_of<T: Copy + PartialEq>(value: T, words: &[(&str, T)]) -> Option<String> {
+    words.iter().find(|(_, meaning)| *meaning == value).map(|(word, _)| (*word).to_owned())
+}
+
+/// A time in milliseconds; 0 for none.
+fn milliseconds_of(time: Option<Duration>) -> String {
+    time.map_or(0, |time| time.as_millis()).to_string()
 }
 
 /// One of these words.

@@ -29,7 +29,7 @@ const HANDLERS_MAX: usize = 4096;
 pub struct HandlerId(u16);
 
 /// A node's handlers, sorted by name, so that equal sets of names give equal numbers everywhere.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Handlers {
     sorted: Vec<(String, Handler)>,
 }
@@ -44,7 +44,7 @@ impl Handlers {
     pub(crate) fn add(&mut self, name: &str, handler: impl Fn(&mut Call<'_>) + Send + Sync + 'static) {
         // One call through a pointer and no more: the call is made up where the handler itself is compiled
         // in.
-        let handler: Handler = Box::new(move |core, inbox, peer, lane| {
+        let handler: Handler = Arc::new(move |core, inbox, peer, lane| {
             let mut call = Call { core, inbox, peer, lane, replied: false };
             handler(&mut call);
             call.replied

@@ -8,11 +8,12 @@
 //! Whoever has the bytes can become a peer of the node: they are a secret. What others send as an address is
 //! hostile input.
 
+use std::cmp::Ordering;
 use std::fmt;
-use std::hash::Hasher;
+use std::hash::{Hash, Hasher};
 use std::net::SocketAddr;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use siphasher::sip::SipHasher13;
 use subtle::ConstantTimeEq;
 
@@ -61,9 +62,56 @@ impl Address {
         self.0
     }
 
-    /// What somebody says is an address.
-    pub(super) fn read(bytes: Vec<u8>) -> Result<Address, AddressError> {
+    /// What somebody says is an address: checked for what was cut or garbled on the way, and for nothing else.
+    ///
+    /// # Errors
+    /// Where it is none.
+    pub fn from_bytes(bytes: impl Into<Vec<u8>>) -> Result<Address, AddressError> {
+        let bytes = bytes.into();
         Told::parse(&bytes).map(|_| Address(bytes))
+    }
+}
+
+impl TryFrom<&[u8]> for Address {
+    type Error = AddressError;
+
+    fn try_from(bytes: &[u8]) -> Result<Address, AddressError> {
+        Address::from_bytes(bytes)
+    }
+}
+
+/// By their bytes, so that addresses may be keys: as secret as they are.
+impl Hash for Address {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
+/// By their bytes.
+impl Ord for Address {
+    fn cmp(&self, other: &Address) -> Ordering {
+        self.0.cmp(&other.0)
+    }
+}
+
+impl PartialOrd for Address {
+    fn partial_cmp(&self, other: &Address) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// As its bytes.
+impl Serialize for Address {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(serializer)
+    }
+}
+
+/// From its bytes, which are checked as by [`Address::from_bytes`].
+impl<'de> Deserialize<'de> for Address {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Address, D::Error> {
+        let bytes = Vec::deserialize(deserializer)?;
+        Address::from_bytes(bytes).map_err(serde::de::Error::custom)
     }
 }
 

@@ -231,7 +231,7 @@ impl Rendezvous {
             // The answer that there is none comes after the time for which it was asked: at the end nobody
             // waits for it.
             match self.ask(&ask, deadline, left + HANDSHAKE_WITHIN)? {
-                Some(Answer::Found(address)) => return Ok(Address::read(address)?),
+                Some(Answer::Found(address)) => return Ok(Address::from_bytes(address)?),
                 Some(Answer::Nobody) if Instant::now() < deadline => {
                     // Before its time: too many wait.
                     if asked.elapsed() < left {

@@ -33,7 +33,7 @@ pub(super) struct Facts {
     pub(super) expose_set: Option<String>,
     pub(super) transport_set: Option<String>,
     /// What is wrong with a setting in the environment, and its name.
-    pub(super) bad_setting: Option<(String, &'static str)>,
+    pub(super) bad_setting: Option<(String, String)>,
     /// Why there is no libfabric, or in it no such provider, where `STANDPIPE_TRANSPORT` asks for one.
     pub(super) no_network: Option<String>,
     /// What `STANDPIPE_PIN` asks for; `None` also while a setting is bad.
@@ -82,7 +82,7 @@ impl Facts {
             attach_set: set("STANDPIPE_ATTACH").filter(|value| value != "auto"),
             expose_set: set("STANDPIPE_EXPOSE").filter(|value| value != "auto"),
             transport_set: set("STANDPIPE_TRANSPORT").filter(|value| is_network(value)),
-            bad_setting: config.as_ref().err().map(|error| (error.to_string(), error.name)),
+            bad_setting: config.as_ref().err().map(|error| (error.to_string(), error.name().to_owned())),
             no_network: set("STANDPIPE_TRANSPORT").and_then(|name| no_network(&name)),
             pin_bytes: config.ok().and_then(|config| config.pin_budget()),
             job: job(),

@@ -40,7 +40,8 @@ fn every_setting_takes_what_its_row_says_and_refuses_nonsense() {
             assert!(!words.is_empty() && words.into_iter().all(good), "{name}: {unit}");
         }
         let error = config(name, "nonsense").expect_err("no setting takes that word");
-        assert_eq!((error.name, error.value.as_str()), (*name, "nonsense"));
+        let ConfigError::Value { name: said, value, .. } = &error else { panic!("{error}") };
+        assert_eq!((*said, value.as_str()), (*name, "nonsense"));
     }
 }
 
@@ -134,4 +135,36 @@ fn every_strategy_that_networks_can_have_is_named() {
     }
     let unit = SETTINGS.iter().find(|setting| setting.name == "STANDPIPE_STRATEGY").expect("there").unit;
     assert_eq!(unit.split(", ").filter(|name| config("STANDPIPE_STRATEGY", name).is_ok()).count(), 6);
+}
+
+#[test]
+fn every_setting_is_read_and_set_by_its_name() {
+    let values = [
+        ("heap", "67108864"),
+        ("SPIN_US", "50"),
+        ("STANDPIPE_PROGRESS", "off"),
+        ("attach", "strict"),
+        ("transport", "ofi:tcp"),
+        ("strategy", "firehose"),
+        ("pin", "4096"),
+        ("meet_ms", "7"),
+        ("silence_ms", "0"),
+        ("peers", "0"),
+        ("expose", "ranges"),
+        ("listen", "127.0.0.1:0"),
+        ("interface", "127.0.0.1"),
+        ("timeout_ms", "9"),
+    ];
+    assert_eq!(values.len(), SETTINGS.len());
+    let mut config = Config::new();
+    for (name, value) in values {
+        config.set(name, value).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(config.clone().get(name), Ok(Some(value.to_owned())), "{name}");
+    }
+    for (name, value) in values {
+        assert!(config.set(name, "nonsense").is_err(), "{name}");
+        assert_eq!(config.get(name), Ok(Some(value.to_owned())), "{name} is as it was");
+    }
+    let unknown = config.set("hepa", "1").expect_err("there is none");
+    assert!(unknown.to_string().contains("STANDPIPE_HEAP"), "{unknown}");
 }
