@@ -116,7 +116,7 @@ impl Node {
     /// See [`OpenError`]. Waits for the other ranks to come only under other launchers than ours, for a
     /// minute or as [`Config::meet_within`] says, at each of two meetings.
     pub fn open(config: Config) -> Result<Node, OpenError> {
-        fill_standard();
+        prepare_process();
         if let Some(env) = JobEnv::from_env()? {
             return Node::open_in(config, Some(&env));
         }
@@ -167,7 +167,7 @@ impl Node {
     /// # Errors
     /// As for [`Node::open`].
     pub fn open_in(config: Config, env: Option<&JobEnv>) -> Result<Node, OpenError> {
-        fill_standard();
+        prepare_process();
         let (rank, size) = env.map_or((0, 1), |env| (env.rank(), env.size()));
         let _span = tracing::debug_span!("open", rank, size).entered();
         let (watch, notify) = Watch::new();
@@ -359,6 +359,12 @@ impl Seat {
         let heap = Arc::new(HeapState::new(heap, control, allocator, allocated.len, reserves));
         Ok(Seat { peers, heap, nonce, outside })
     }
+}
+
+/// Does what a process needs once, before its first node.
+fn prepare_process() {
+    fill_standard();
+    vm::loaded::keep_loaded();
 }
 
 /// Where the launcher's news goes: to the node, once there is one.

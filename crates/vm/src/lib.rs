@@ -27,6 +27,7 @@
 //! | [`forks`] | telling children made by `fork` apart, and keeping descriptors from them | yes |
 //! | `change_log` | how those who start something hear of what changed before | no |
 //! | `futex` | the system call under the bell | yes |
+//! | `loaded` | staying in memory when the library is unloaded | yes |
 //! | `threads` | threads that take no signals of the program's | yes |
 //! | [`simd`] | loops compiled for wider vectors | yes |
 //! | [`monitor`] | being told when memory is unmapped, moved or removed | yes |
@@ -56,6 +57,8 @@ mod futex;
 pub mod global_heap;
 pub mod heap;
 pub mod host;
+#[cfg(not(any(loom, miri)))]
+pub mod loaded;
 pub mod membarrier;
 #[cfg(not(any(loom, miri)))]
 pub mod monitor;
