@@ -76,7 +76,7 @@ pub use engine::{AtomicOp, Mechanism, Operation, PathReason, Rank, Rights, Tally
 pub use job::bootstrap;
 pub use job::bootstrap::{Address, AddressError, Decline};
 pub use job::rendezvous;
-pub use observe::{host, watch};
+pub use observe::{host, metrics, watch};
 pub use transport::ofi::provider as network;
 #[cfg(feature = "allocator")]
 pub use vm::GlobalHeap;

@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 use engine::node::{BARRIER_KEEPER, RegistrationCounters};
 use engine::{Counters, Nanos, OpError, OpId, PathReason, Rank};
 
-use crate::api::close::Life;
 use crate::base::error::Error;
 use crate::base::pointers::Remote;
 use crate::counters::latency::{Latencies, Timed};
 use crate::counters::stats::Stats;
+use crate::observe::metrics::{self, NodeFigures};
 use crate::runtime::core::{Engine, NodeCore, Progress};
+use crate::runtime::life::Life;
 use crate::runtime::wait_policy::WaitPolicy;
 use crate::transport::contract::NodeTransport as _;
 use crate::transport::peers::Peer;
@@ -305,6 +306,15 @@ impl Node {
             return RegistrationCounters::default();
         }
         self.core.engine().registration_counters()
+    }
+
+    /// What this node has done so far as OpenMetrics text, with its rank and these labels: what a program
+    /// that is scraped answers with. Any thread, and handlers.
+    pub fn open_metrics(&self, labels: &[(&'static str, &str)]) -> String {
+        let rank = ("rank", self.rank().to_string());
+        let labels = labels.iter().map(|(name, value)| (*name, (*value).to_owned()));
+        let figures = NodeFigures::of(&self.stats(), &self.registrations(), self.latencies());
+        metrics::text([(labels.chain([rank]).collect(), figures)])
     }
 
     /// When an operation that starts now must end, as the engine counts time.

@@ -94,7 +94,7 @@ impl fmt::Display for Code {
     }
 }
 
-/// Makes errors of a type, which has a `code`, errors of the standard library's, with themselves as the cause.
+/// Makes errors of a type, which has a `code`, errors of the standard library's that hold them.
 macro_rules! into_io_error {
     ($($error:ty),*) => {
         $(impl From<$error> for std::io::Error {

@@ -246,16 +246,16 @@ mod tests {
     fn places_go_through_words_and_back() {
         let pointer = GlobalPtr::<u64>::new(7, 64);
         assert_eq!(GlobalPtr::<u64>::from_words(pointer.to_words()), pointer);
-        // SAFETY: nothing is ever put there.
+        // SAFETY: nothing is ever put or gotten by way of it.
         let raw = unsafe { Remote::raw(u32::MAX, u64::MAX) };
         for remote in [raw, pointer.into()] {
-            // SAFETY: as above.
+            // SAFETY: nothing is ever put or gotten by way of it.
             assert_eq!(unsafe { Remote::from_words(remote.to_words()) }, Some(remote));
         }
         assert_eq!((raw.memory(), raw.addr()), (Memory::Private, u64::MAX));
         assert_eq!((Remote::from(pointer).memory(), Remote::from(pointer).addr()), (Memory::Heap, 64));
         for unknown in [2, 3, u32::MAX] {
-            // SAFETY: as above.
+            // SAFETY: nothing is ever put or gotten by way of it.
             assert_eq!(unsafe { Remote::from_words([u64::from(unknown) << 32, 0]) }, None, "{unknown}");
         }
     }

@@ -111,7 +111,9 @@ impl LaunchError {
             LaunchError::NotExecutable { .. } => Code::Denied,
             LaunchError::Spawn { source, .. } | LaunchError::Io(source) => of_system(source),
             LaunchError::Descriptors { .. } => Code::NoRoom,
-            LaunchError::Unwatched { .. } | LaunchError::Broker(_) | LaunchError::GlobalHeap => Code::System,
+            LaunchError::Unwatched { .. } | LaunchError::Broker(_) => Code::System,
+            #[cfg(feature = "allocator")]
+            LaunchError::GlobalHeap => Code::System,
         }
     }
 }

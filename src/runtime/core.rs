@@ -261,8 +261,7 @@ impl NodeCore {
         handler_scope::may_wait(call, self.peers.generation())
     }
 
-    /// Refuses a call of a node that has closed, and to a child made by `fork`; to be asked before any lock is
-    /// taken.
+    /// Refuses a call of a node that has closed, and to a child made by `fork`; to be asked before any lock.
     #[inline]
     pub(crate) fn may_call(&self, call: &'static str) -> Result<(), Error> {
         handler_scope::may_call(call, self.peers.generation())

@@ -13,6 +13,7 @@ thread_local! {
 }
 
 /// Opens the library's node, which has threads from then on. 0: it has.
+// SAFETY: no other symbol of this library or of its test has that name.
 #[unsafe(no_mangle)]
 pub extern "C" fn guest_open() -> i32 {
     let config = Config::new().progress(ProgressThread::On).heap_bytes(1 << 20).handler("none", |_| {});
@@ -25,6 +26,7 @@ pub extern "C" fn guest_open() -> i32 {
 }
 
 /// Closes the library's node. 0: all its threads have ended.
+// SAFETY: no other symbol of this library or of its test has that name.
 #[unsafe(no_mangle)]
 pub extern "C" fn guest_close() -> i32 {
     let Some(node) = NODE.lock().expect("no panic").take() else { return 1 };
@@ -32,6 +34,7 @@ pub extern "C" fn guest_close() -> i32 {
 }
 
 /// Uses the node on the calling thread, which keeps a handle on it to its end. 0: all is as it should be.
+// SAFETY: no other symbol of this library or of its test has that name.
 #[unsafe(no_mangle)]
 pub extern "C" fn guest_use() -> i32 {
     let Some(node) = NODE.lock().expect("no panic").clone() else { return 1 };

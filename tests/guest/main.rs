@@ -345,14 +345,14 @@ fn unload() {
     assert!(file.exists(), "{} is not built: cargo build --examples", file.display());
     let is_there = || std::fs::read_to_string("/proc/self/maps").expect("Linux").contains("libguest_library");
     let name = std::ffi::CString::new(file.to_str().expect("a path of this project's")).expect("no zero");
-    // SAFETY: the library runs nothing when it is loaded.
+    // SAFETY: the library runs nothing of its own when it is loaded.
     let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     assert!(!library.is_null() && is_there());
     let find = |name: &std::ffi::CStr| {
-        // SAFETY: the handle is open, and the name a string.
+        // SAFETY: the handle is open, and the name a string that ends with a zero.
         let at = unsafe { libc::dlsym(library, name.as_ptr()) };
         assert!(!at.is_null(), "{name:?}");
-        // SAFETY: the library's functions of these names are of this type.
+        // SAFETY: the library's functions of these names take nothing, and return a number.
         unsafe { std::mem::transmute::<*mut libc::c_void, extern "C" fn() -> i32>(at) }
     };
     let (open, work, close) = (find(c"guest_open"), find(c"guest_use"), find(c"guest_close"));
@@ -363,7 +363,7 @@ fn unload() {
         assert_eq!(thread.join().expect("no panic"), Some(0), "{calls:?}");
     };
     on_a_thread(&[0, 1]);
-    // SAFETY: the handle is open, and closed once.
+    // SAFETY: the handle is open, and nobody closes it a second time.
     assert_eq!(unsafe { libc::dlclose(library) }, 0);
     // Its threads go on.
     std::thread::sleep(Duration::from_millis(300));

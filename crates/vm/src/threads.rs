@@ -1,4 +1,4 @@
-//! Threads of ours in a program that is somebody else's: the program's handlers of signals do not run on them.
+//! Threads of ours in a program that is somebody else's: its handlers of signals do not run on them.
 //!
 //! A program may block a signal to take it with `sigwait` or a `signalfd`. The kernel gives a signal to any
 //! thread that does not block it, so a single thread of ours that blocked none would take it away.

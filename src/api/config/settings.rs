@@ -317,8 +317,8 @@ impl Config {
         setting(name)?.read(self, value)
     }
 
-    /// The value that a setting has here, as [`Config::set`] takes it; `None` where it is not set, and its row
-    /// says what holds then.
+    /// The value that a setting has here, as [`Config::set`] takes it; `None` where it is not set, and its
+    /// row says what holds then.
     ///
     /// # Errors
     /// [`ConfigError::NoSuch`].

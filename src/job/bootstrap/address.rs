@@ -62,7 +62,7 @@ impl Address {
         self.0
     }
 
-    /// What somebody says is an address: checked for what was cut or garbled on the way, and for nothing else.
+    /// What somebody says is an address: checked for what was cut or garbled on the way, and no further.
     ///
     /// # Errors
     /// Where it is none.

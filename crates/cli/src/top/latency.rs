@@ -1,21 +1,11 @@
-//! How long calls took, as `top` shows it: in columns, in JSON, and as histograms for collectors.
+//! How long calls took, as `top` shows it: in columns and in JSON.
 
 use comfy_table::{CellAlignment, ContentArrangement};
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::registry::Unit;
-use standpipe::{Latencies, Latency, Timed};
 use studies::table::{Layout, plain};
 use studies::units::nanos;
 
-use super::report::{Labels, Report, labelled};
+use super::report::Report;
 use crate::latency_figures::{Calls, QUANTILES};
-
-fn timed(latencies: &Latencies) -> Vec<(Timed, &Latency)> {
-    let all = Timed::ALL.into_iter().map(|what| (what, latencies.get(what)));
-    all.filter(|(_, latency)| latency.sampled() > 0).collect()
-}
 
 /// A table of what the whole job's calls took; nothing where none was timed.
 pub(super) fn lines(report: &Report) -> Vec<String> {
@@ -33,52 +23,6 @@ pub(super) fn lines(report: &Report) -> Vec<String> {
     }
     table.column_iter_mut().skip(1).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
     std::iter::once(String::new()).chain(table.lines(Layout::FILE)).collect()
-}
-
-/// The buckets of a histogram up to each power of two of nanoseconds, in seconds: collectors keep a series
-/// for each.
-fn by_powers(latency: &Latency) -> Vec<(f64, u64)> {
-    let (mut buckets, mut sum) = (Vec::new(), 0);
-    for (end, count) in latency.buckets() {
-        sum += count;
-        if end.is_none_or(|end| end.as_nanos().is_power_of_two()) {
-            buckets.push((end.map_or(f64::INFINITY, |end| end.as_secs_f64()), std::mem::take(&mut sum)));
-        }
-    }
-    buckets
-}
-
-/// The histograms of jobs' ranks.
-#[derive(Debug)]
-pub(super) struct Histograms(Vec<(Labels, Latencies)>);
-
-impl Histograms {
-    pub(super) fn of(reports: &[Report]) -> Histograms {
-        Histograms(labelled(reports).map(|(labels, rank)| (labels, rank.figures.latencies.clone())).collect())
-    }
-}
-
-impl Collector for Histograms {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let help = "How long calls took that wait for others or the kernel, of one in 16, or 64 of requests";
-        let mut family =
-            encoder.encode_descriptor("latency", help, Some(&Unit::Seconds), MetricType::Histogram)?;
-        for (labels, latencies) in &self.0 {
-            for (what, latency) in timed(latencies) {
-                let labels: Labels =
-                    labels.iter().cloned().chain([("call", what.name().to_owned())]).collect();
-                let buckets = by_powers(latency);
-                let mut metric = family.encode_family(&labels)?;
-                metric.encode_histogram::<NoLabelSet>(
-                    latency.total().as_secs_f64(),
-                    latency.sampled(),
-                    &buckets,
-                    None,
-                )?;
-            }
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -1,78 +1,27 @@
 //! Jobs' counts as OpenMetrics text, for those who collect such things.
 
-use prometheus_client::encoding::text::encode;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::{Registry, Unit};
+use standpipe::metrics::{self, NodeFigures};
 
-use super::latency::Histograms;
-use super::report::{FIELDS, Labels, Report, labelled};
+use super::report::{RankReport, Report, labelled};
 
 /// All that is counted of each rank of these jobs since it began, and whether it runs.
 pub(super) fn text(reports: &[Report]) -> String {
-    let mut registry = Registry::with_prefix("standpipe");
-    let up = Family::<Labels, Gauge>::default();
-    let operations = Family::<Labels, Counter>::default();
-    let bytes = Family::<Labels, Counter>::default();
-    let malformed = Family::<Labels, Counter>::default();
-    let staged = Family::<Labels, Counter>::default();
-    let pinned = Family::<Labels, Gauge>::default();
-    let counts: Vec<_> = FIELDS.iter().map(|_| Family::<Labels, Counter>::default()).collect();
-    let gauges: Vec<_> = FIELDS.iter().map(|_| Family::<Labels, Gauge>::default()).collect();
-    for (labels, rank) in labelled(reports) {
-        up.get_or_create(&labels).set(i64::from(matches!(rank.state.as_str(), "running" | "silent")));
-        malformed.get_or_create(&labels).inc_by(rank.figures.malformed);
-        staged.get_or_create(&labels).inc_by(rank.figures.staged_bytes);
-        if let Some(bytes) = rank.process_pinned_bytes {
-            pinned.get_or_create(&labels).set(i64::try_from(bytes).unwrap_or(i64::MAX));
-        }
-        for line in &rank.figures.operations {
-            let mut labels = labels.clone();
-            labels.push(("operation", line.operation.name().to_owned()));
-            labels.push(("mechanism", line.mechanism.name().to_owned()));
-            operations.get_or_create(&labels).inc_by(line.count);
-            bytes.get_or_create(&labels).inc_by(line.bytes);
-        }
-        for (at, value) in
-            rank.figures.registration.iter().flat_map(|registration| registration.0).enumerate()
-        {
-            if FIELDS[at].is_bytes() {
-                gauges[at].get_or_create(&labels).set(i64::try_from(value).unwrap_or(i64::MAX));
-            } else {
-                counts[at].get_or_create(&labels).inc_by(value);
-            }
-        }
-    }
-    registry.register("up", "Whether the rank is there: it runs, or computes and says nothing", up);
-    registry.register("operations", "Operations, by kind and by mechanism", operations);
-    registry.register_with_unit("moved", "Bytes that operations moved", Unit::Bytes, bytes);
-    registry.register("malformed_messages", "Messages that could not be understood", malformed);
-    registry.register_with_unit(
-        "staged",
-        "Bytes by message that went through peers' heaps",
-        Unit::Bytes,
-        staged,
-    );
-    registry.register_with_unit(
-        "process_pinned",
-        "All that the rank's process has pinned for devices, a provider's queues and buffers included",
-        Unit::Bytes,
-        pinned,
-    );
-    for ((field, count), bytes) in FIELDS.iter().zip(counts).zip(gauges) {
-        let name = format!("registration_{}", field.name.trim_end_matches("_bytes"));
-        let help = format!("Memory registration: {}", field.name.replace('_', " "));
-        if field.is_bytes() {
-            registry.register_with_unit(name, help, Unit::Bytes, bytes);
-        } else {
-            registry.register(name, help, count);
-        }
-    }
-    registry.register_collector(Box::new(Histograms::of(reports)));
-    let mut text = String::new();
-    encode(&mut text, &registry).expect("a string takes all that is written to it");
-    text
+    metrics::text(labelled(reports).map(|(labels, rank)| (labels, figures(rank))))
+}
+
+fn figures(rank: &RankReport) -> NodeFigures {
+    let operations = rank.figures.operations.iter();
+    let tally = |count, bytes| standpipe::Tally { count, bytes };
+    let mut figures = NodeFigures::default();
+    figures.up = matches!(rank.state.as_str(), "running" | "silent");
+    figures.operations =
+        operations.map(|line| (line.operation, line.mechanism, tally(line.count, line.bytes))).collect();
+    figures.malformed = rank.figures.malformed;
+    figures.staged_bytes = rank.figures.staged_bytes;
+    figures.registration = rank.figures.registration.map(|registration| registration.0);
+    figures.process_pinned_bytes = rank.process_pinned_bytes;
+    figures.latencies = rank.figures.latencies.clone();
+    figures
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use standpipe::host::pinned_by;
+use standpipe::metrics::Labels;
 use standpipe::watch::{How, Job, Peers, RankView, Rate, Rates, RegistrationCounters, Snapshot, State};
 use standpipe::{Latencies, Mechanism, Operation};
 
@@ -80,50 +81,29 @@ pub(super) struct Line {
     pub(super) bytes_per_second: f64,
 }
 
-/// One figure about registration.
-pub(super) struct Field {
-    /// Its name in JSON.
-    pub(super) name: &'static str,
-    /// What its column is called, if it has one.
-    pub(super) column: Option<&'static str>,
-    of: fn(&RegistrationCounters) -> u64,
-}
-
-impl Field {
-    /// Whether it is an amount of memory, and not a number of times.
-    pub(super) fn is_bytes(&self) -> bool {
-        self.name.ends_with("_bytes")
-    }
-}
-
-const fn field(
-    name: &'static str,
-    column: Option<&'static str>,
-    of: fn(&RegistrationCounters) -> u64,
-) -> Field {
-    Field { name, column, of }
-}
-
-/// All that is shown about registration, in this order.
-pub(super) const FIELDS: [Field; 13] = [
-    field("hits", Some("hits"), |counters| counters.hits),
-    field("misses", Some("misses"), |counters| counters.misses),
-    field("moves", Some("moves"), |counters| counters.moves),
-    field("served", None, |counters| counters.served),
-    field("recalls", Some("recalls"), |counters| counters.table.recalls),
-    field("evictions", Some("evictions"), |counters| counters.table.evictions),
-    field("bounced", None, |counters| counters.bounced),
-    field("refusals", None, |counters| counters.table.refusals),
-    field("failures", None, |counters| counters.table.failures),
-    field("stuck", None, |counters| counters.table.stuck),
-    field("pinned_bytes", Some("pinned B"), |counters| counters.table.pinned),
-    field("pinned_peak_bytes", Some("peak B"), |counters| counters.table.pinned_peak),
-    field("pinned_budget_bytes", Some("budget B"), |counters| counters.table.budget),
+/// What the columns of figures about registration are called, of those that have one.
+pub(super) const REGISTRATION_COLUMNS: [Option<&str>; REGISTRATION] = [
+    Some("hits"),
+    Some("misses"),
+    Some("moves"),
+    None,
+    Some("recalls"),
+    Some("evictions"),
+    None,
+    None,
+    None,
+    None,
+    Some("pinned B"),
+    Some("peak B"),
+    Some("budget B"),
 ];
 
-/// What a node that registers memory has counted: a value for each of [`FIELDS`].
+/// Figures about registration.
+const REGISTRATION: usize = RegistrationCounters::FIGURES.len();
+
+/// What a node that registers memory has counted: a value for each of [`RegistrationCounters::FIGURES`].
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Registration(pub(super) [u64; FIELDS.len()]);
+pub(super) struct Registration(pub(super) [u64; REGISTRATION]);
 
 impl Report {
     pub(super) fn of(job: &Job, before: &Snapshot, now: &Snapshot) -> Report {
@@ -168,9 +148,6 @@ impl RankReport {
 fn runs(state: State) -> bool {
     matches!(state, State::Running | State::Silent)
 }
-
-/// The labels of a figure, for collectors.
-pub(super) type Labels = Vec<(&'static str, String)>;
 
 /// All ranks of these jobs, and what tells each from the others on this host. A collector of
 /// their figures names the host.
@@ -270,7 +247,7 @@ impl Registration {
     /// `None` where nothing was ever counted.
     fn of(counters: &RegistrationCounters) -> Option<Registration> {
         let any = *counters != RegistrationCounters::default();
-        any.then(|| Registration(FIELDS.each_ref().map(|field| (field.of)(counters))))
+        any.then(|| Registration(RegistrationCounters::FIGURES.map(|(_, of)| of(counters))))
     }
 
     /// Bytes that are pinned now, at the peak, and at most.
@@ -287,7 +264,7 @@ impl Registration {
 
 impl Serialize for Registration {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(FIELDS.iter().map(|field| field.name).zip(self.0))
+        serializer.collect_map(RegistrationCounters::FIGURES.iter().map(|(name, _)| name).zip(self.0))
     }
 }
 
@@ -382,6 +359,6 @@ pub(super) mod tests {
         let of_one = &json["ranks"][0]["registration"];
         let figures = (&of_one["hits"], &of_one["misses"], &of_one["pinned_peak_bytes"]);
         assert_eq!(figures, (&3.into(), &0.into(), &4.into()));
-        assert_eq!(of_one.as_object().map(|fields| fields.len()), Some(FIELDS.len()));
+        assert_eq!(of_one.as_object().map(|fields| fields.len()), Some(REGISTRATION));
     }
 }

@@ -5,7 +5,7 @@ use standpipe::{Mechanism, Operation};
 use studies::table::{Layout, plain};
 
 use super::latency;
-use super::report::{FIELDS, Figures, RankReport, Registration, Report, TRANSFERS};
+use super::report::{Figures, REGISTRATION_COLUMNS, RankReport, Registration, Report, TRANSFERS};
 
 /// A rank whose counts of messages are as old as that has called nothing that waits or makes progress for a
 /// while.
@@ -164,10 +164,10 @@ fn registered_columns(totals: &Figures) -> Vec<Column> {
 
 /// What ranks do for the memory that they register.
 fn registration_columns() -> impl Iterator<Item = Column> {
-    FIELDS.iter().enumerate().filter_map(|(index, field)| {
+    REGISTRATION_COLUMNS.iter().enumerate().filter_map(|(index, name)| {
         let of = move |Registration(values): Registration| short(values[index] as f64);
         let value = move |figures: &Figures| figures.registration.map(of).unwrap_or_default();
-        Some(column(field.column?, value))
+        Some(column((*name)?, value))
     })
 }
 

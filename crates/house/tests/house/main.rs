@@ -12,6 +12,7 @@ mod fences;
 mod fields;
 mod finding;
 mod graph;
+mod guest;
 mod lengths;
 mod names;
 mod pages;
@@ -41,6 +42,7 @@ struct Report {
     long_files: Vec<Finding>,
     fences: Vec<Finding>,
     forbidding: Vec<Finding>,
+    guest: Vec<Finding>,
     functions: Vec<Function>,
     lines: ratio::Lines,
     /// By rule.
@@ -69,6 +71,7 @@ fn judge(packages: &[Package], trees: &[Tree]) -> Report {
         long_files: all(trees, lengths::long_files),
         fences: all(trees, fences::check),
         forbidding: fences::forbidding(packages, trees),
+        guest: all(trees, guest::check),
         functions: trees.iter().flat_map(lengths::functions).collect(),
         lines: ratio::count(trees),
         counts,
@@ -143,6 +146,11 @@ fn no_files_of_a_type_call_each_other() {
 #[test]
 fn decorators_pass_on_every_call() {
     assert_none(&REPORT.decorators);
+}
+
+#[test]
+fn a_guest_starts_threads_in_one_place_and_lets_enums_grow() {
+    assert_none(&REPORT.guest);
 }
 
 #[test]

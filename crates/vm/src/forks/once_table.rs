@@ -6,9 +6,9 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// Places by number, of which each holds nothing or a `T`, that stays until the table goes. In a child made by
-/// `fork` all are empty: nothing that is reached by way of the table is within the child's reach, at no cost
-/// to who looks. Clones are handles on the same table.
+/// Places by number, of which each holds nothing or a `T`, that stays until the table goes. In a child made
+/// by `fork` all are empty: nothing that is reached by way of the table is within the child's reach, at no
+/// cost to who looks. Clones are handles on the same table.
 pub struct OnceTable<T> {
     places: NonNull<AtomicPtr<T>>,
     len: usize,
@@ -29,7 +29,7 @@ unsafe impl<T: Send + Sync> Send for OnceTable<T> {}
 unsafe impl<T: Send + Sync> Sync for OnceTable<T> {}
 // SAFETY: as for the table, which this is the memory of; it is reached by its words, which are atomics.
 unsafe impl<T: Send + Sync> Send for Memory<T> {}
-// SAFETY: as above.
+// SAFETY: as above: shared access reads atomics, and only the last owner frees what they point to.
 unsafe impl<T: Send + Sync> Sync for Memory<T> {}
 
 impl<T> OnceTable<T> {
@@ -111,7 +111,7 @@ impl<T> Clone for OnceTable<T> {
 impl<T> Drop for Memory<T> {
     fn drop(&mut self) {
         for index in 0..self.len {
-            // SAFETY: as in `place`; no handle is left.
+            // SAFETY: as in `place`: within the memory, which lives until the end of this; no handle is left.
             let value =
                 unsafe { self.places.add(index).as_ref() }.swap(std::ptr::null_mut(), Ordering::Acquire);
             if !value.is_null() {
@@ -149,7 +149,7 @@ fn release(start: NonNull<u8>, bytes: usize) {
 
 #[cfg(any(loom, miri))]
 fn pages(bytes: usize) -> io::Result<NonNull<u8>> {
-    // SAFETY: the length is more than 0.
+    // SAFETY: the layout is of a length of more than 0, as `new` has made it.
     let start = unsafe { std::alloc::alloc_zeroed(layout(bytes)) };
     NonNull::new(start).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
 }

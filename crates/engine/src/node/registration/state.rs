@@ -38,6 +38,29 @@ pub struct RegistrationCounters {
     pub table: TableCounters,
 }
 
+/// A figure of [`RegistrationCounters`]: its name, which in `_bytes` is an amount of memory and else a number
+/// of times, and its value.
+type Figure = (&'static str, fn(&RegistrationCounters) -> u64);
+
+impl RegistrationCounters {
+    /// What is shown of them, in this order.
+    pub const FIGURES: [Figure; 13] = [
+        ("hits", |counters| counters.hits),
+        ("misses", |counters| counters.misses),
+        ("moves", |counters| counters.moves),
+        ("served", |counters| counters.served),
+        ("recalls", |counters| counters.table.recalls),
+        ("evictions", |counters| counters.table.evictions),
+        ("bounced", |counters| counters.bounced),
+        ("refusals", |counters| counters.table.refusals),
+        ("failures", |counters| counters.table.failures),
+        ("stuck", |counters| counters.table.stuck),
+        ("pinned_bytes", |counters| counters.table.pinned),
+        ("pinned_peak_bytes", |counters| counters.table.pinned_peak),
+        ("pinned_budget_bytes", |counters| counters.table.budget),
+    ];
+}
+
 /// Bytes, at most, that one miss asks for: a longer piece is asked for and sent by and by, which keeps the
 /// pipe full.
 pub(in crate::node) const CHUNK_BYTES: u64 = 1 << 20;
