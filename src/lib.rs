@@ -90,4 +90,6 @@ mod documents {
     struct Examples;
     #[doc = include_str!("../docs/API.md")]
     struct Guide;
+    #[doc = include_str!("../docs/PROCESS.md")]
+    struct Process;
 }

@@ -1,5 +1,6 @@
 //! The documents against the code: what they list is what there is.
 
+use standpipe::Code;
 use standpipe::config::SETTINGS;
 
 #[test]
@@ -14,4 +15,16 @@ fn the_guide_has_every_setting_as_the_table_has_it() {
         })
         .collect();
     assert!(rows == expected, "the table in docs/API.md should be\n{}", expected.join("\n"));
+}
+
+#[test]
+fn the_page_on_errors_has_every_code() {
+    let page = std::fs::read_to_string("docs/ERRORS.md").expect("the page stands in the repository");
+    let is_row = |line: &&str| line.strip_prefix("| ").is_some_and(|row| row.starts_with(char::is_numeric));
+    let rows: Vec<&str> = page.lines().filter(is_row).collect();
+    let row = |code: &Code| {
+        format!("| {} | `{code}` | `{:?}` | {} |", code.number(), code.io_kind(), code.meaning())
+    };
+    let expected: Vec<String> = Code::ALL.iter().map(row).collect();
+    assert!(rows == expected, "the table in docs/ERRORS.md should be\n{}", expected.join("\n"));
 }

@@ -38,8 +38,8 @@ pub enum ProgressThread {
     Off,
     /// Where peers depend on it: over a network; where cross-memory attach is forbidden, and from when on a
     /// peer reaches this process's private memory by messages because it finds it forbidden; and in a node
-    /// that nobody launched, that has handlers and gives its [address](crate::Node::address). And where tasks
-    /// do: from the first await that has to wait.
+    /// that nobody launched, that has handlers and gives its [address](crate::Node::address) or
+    /// [connects](crate::Node::connect_to). And where tasks do: from the first await that has to wait.
     #[default]
     Auto,
 }

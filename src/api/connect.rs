@@ -313,6 +313,8 @@ impl Node {
             // Its first word may have been refused.
             self.core.note_losses();
             if !self.core.peers.is_gone(number) {
+                // The other may answer by handlers of this one, whose process may sleep meanwhile.
+                self.core.attend_to_callers()?;
                 return Ok(number);
             }
             // Its process may live, but was found to break the rules, or to be out of reach.

@@ -42,12 +42,12 @@ macro_rules! codes {
 
 codes! {
     PeerLost = 1, "peer-lost", ConnectionAborted, "The peer's process is gone, or has left.";
-    Timeout = 2, "timeout", TimedOut, "The time that the caller gave has passed; the same call may succeed later.";
+    Timeout = 2, "timeout", TimedOut, "The caller's time has passed; the same call may succeed later.";
     Closed = 3, "closed", BrokenPipe, "This node has closed.";
-    Forked = 4, "forked", Unsupported, "This process is a child made by `fork`, and the node its parent's.";
+    Forked = 4, "forked", Unsupported, "This process is a child made by `fork`, the node its parent's.";
     InHandler = 5, "in-handler", Deadlock, "The call may wait, and a handler must not.";
     Fault = 6, "fault", InvalidInput, "The peer has no accessible memory there.";
-    NotExposed = 7, "not-exposed", PermissionDenied, "The peer does not expose that memory, or not with those rights.";
+    NotExposed = 7, "not-exposed", PermissionDenied, "The peer does not expose that memory, or not for that.";
     LocalFault = 8, "local-fault", InvalidInput, "The operation's own local memory is not accessible.";
     NoSuchPeer = 9, "no-such-peer", NotFound, "There is no peer of that number, or member of the team.";
     Length = 10, "length", InvalidInput, "Two lengths differ that must not, or one is more than there can be.";

@@ -77,7 +77,7 @@ pub const SETTINGS: &[Setting] = &[
         cost: "a thread that wakes for every message that nobody is polling for",
         help: "whether a thread of the library runs handlers and serves peers while no call waits; auto: over ofi, once cross-memory \
                attach turns out to be forbidden, here or to a peer, once memory is exposed that peers reach by messages, once a node \
-               that nobody launched and that has handlers gives its address, and from the first await that has to wait; \
+               that nobody launched and that has handlers gives its address or connects, and from the first await that has to wait; \
                off: never, and a thread that only wakes tasks lets their own polls make progress",
         methods: &["progress"],
         parse: |config, text| word(text, PROGRESS).map(|progress| config.progress = progress),
