@@ -56,9 +56,11 @@ pub use api::node::Node;
 pub use api::open::OpenError;
 pub use api::ops::active_message::{Call, HandlerId, Landed, MEDIUM_MAX};
 pub use api::ops::atomics::AtomicWord;
-pub use api::ops::event::{Buffer, Event};
+pub use api::ops::buffer::{Append, Buffer, Foreign, GetBuffer, Grow, Part, PutBuffer};
+pub use api::ops::event::Event;
 pub use api::ops::group::Group;
 pub use api::ops::put_signal::Signal;
+pub use api::ops::raw::RawPiece;
 pub use api::ops::rma::{GetPiece, PutPiece, STAGED_MIN};
 pub use api::ops::strided::Strided;
 pub use api::ops::vector_indexed::{Indexed, RemoteRun};
@@ -90,6 +92,10 @@ mod documents {
     struct Examples;
     #[doc = include_str!("../docs/API.md")]
     struct Guide;
+    #[doc = include_str!("../docs/TRANSFER.md")]
+    struct Transfer;
+    #[doc = include_str!("../docs/PIECES.md")]
+    struct Pieces;
     #[doc = include_str!("../docs/PROCESS.md")]
     struct Process;
 }

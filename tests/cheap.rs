@@ -159,8 +159,13 @@ fn work(of: &mut Bench) {
 /// Puts and gets of every shape, verified.
 fn shapes(node: &Node, there: GlobalPtr<u8>, source: &[u8], target: &mut [u8]) {
     let half = source.len() / 2;
-    let shape =
-        Strided { block: half, counts: &[2], remote_strides: &[half as u64 + 3], local_strides: &[half] };
+    let shape = Strided {
+        block: half,
+        counts: &[2],
+        remote_strides: &[half as i64 + 3],
+        local_strides: &[half as isize],
+        ..Strided::default()
+    };
     node.put_strided(there, source, &shape).expect("put");
     node.put_strided_nbi(there, source, &shape).expect("put");
     node.get_strided(there, target, &shape).expect("get");

@@ -232,6 +232,7 @@ fn strides(node: &Node) {
         counts: &[3, 4, 5],
         remote_strides: &[10, 100, 700],
         local_strides: &[7, 21, 84],
+        ..Strided::default()
     };
     let brick = pattern(seed(node.rank(), right, 1), 7 * 60);
     node.put_strided(heap_of::<u8>(node, right, "heap").add(11), &brick, &shape).expect("put");

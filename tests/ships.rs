@@ -216,8 +216,14 @@ fn transfers(bench: &Bench, memory: &str, at: Remote, bytes: usize) {
         .map(|(number, from)| PutPiece { to: at.plus((number * bytes / 2) as u64), from })
         .collect();
     bench.row("put_list", memory, bytes, || node.put_list(&pieces).expect("put"));
-    let (apart, here) = ([bytes as u64 / 2], [bytes / 4]);
-    let shape = Strided { block: bytes / 4, counts: &[4], remote_strides: &apart, local_strides: &here };
+    let (apart, here) = ([bytes as i64 / 2], [bytes as isize / 4]);
+    let shape = Strided {
+        block: bytes / 4,
+        counts: &[4],
+        remote_strides: &apart,
+        local_strides: &here,
+        ..Strided::default()
+    };
     bench.row("put_strided", memory, bytes, || node.put_strided(at, &from, &shape).expect("put"));
     let signal = Signal::add(bench.word, 1);
     bench.row("put_signal", memory, bytes, || node.put_signal(at, &from, signal).expect("put"));

@@ -2,9 +2,11 @@
 
 pub(crate) mod active_message;
 pub(crate) mod atomics;
+pub(crate) mod buffer;
 pub(crate) mod event;
 pub(crate) mod group;
 pub(crate) mod put_signal;
+pub(crate) mod raw;
 pub(crate) mod rma;
 pub(crate) mod strided;
 pub(crate) mod vector_indexed;

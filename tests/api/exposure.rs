@@ -46,7 +46,13 @@ fn peers_reach_what_is_exposed_and_nothing_else() {
             let list =
                 [PutPiece { to: at(11_000), from: &[2; 8] }, PutPiece { to: at(5_000), from: &[9; 8] }];
             assert_eq!(node.put_list(&list), refused(5_000, 8, Rights::Write));
-            let rows = Strided { block: 4, counts: &[2], remote_strides: &[15_000], local_strides: &[4] };
+            let rows = Strided {
+                block: 4,
+                counts: &[2],
+                remote_strides: &[15_000],
+                local_strides: &[4],
+                ..Strided::default()
+            };
             assert_eq!(node.put_strided(at(6_000), &[9; 8], &rows), refused(6_000, 4, Rights::Write));
             assert_eq!(node.put_nb(at(100), vec![9_u8; 16]).wait().0, refused(100, 16, Rights::Write));
             let signalled = node.put_signal(at(200), &[9_u8; 16], Signal::add(counter, 1));

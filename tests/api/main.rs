@@ -2,6 +2,7 @@
 
 mod am;
 mod atomics;
+mod buffers;
 mod directory;
 mod events;
 mod exposure;

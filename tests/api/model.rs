@@ -53,30 +53,34 @@ impl Pair {
     }
 }
 
-/// A shape of up to three dimensions: block, counts, remote and local strides.
-type Shape = (usize, Vec<usize>, Vec<u64>, Vec<usize>);
+/// A shape of up to three dimensions: block, counts, remote and local strides of either sign.
+type Shape = (usize, Vec<usize>, Vec<i64>, Vec<isize>);
 
 fn shape() -> impl Strategy<Value = Shape> {
     (0usize..40, 0usize..4).prop_flat_map(|(block, dims)| {
-        let of = |max: usize| proptest::collection::vec(0..max, dims);
-        let strides = (of(300), of(300));
-        (Just(block), of(5), strides).prop_map(|(block, counts, (there, here))| {
-            let there = there.into_iter().map(|stride| stride as u64).collect();
+        let counts = proptest::collection::vec(0usize..5, dims);
+        let strides = || proptest::collection::vec(-200isize..300, dims);
+        (Just(block), counts, strides(), strides()).prop_map(|(block, counts, there, here)| {
+            let there = there.into_iter().map(|stride| stride as i64).collect();
             (block, counts, there, here)
         })
     })
 }
 
-/// (remote, local) offsets of all blocks, by counting like an odometer.
-fn blocks((_, counts, there, here): &Shape) -> Vec<(usize, usize)> {
-    let mut blocks = vec![(0, 0)];
+/// (remote, local) offsets of all blocks, by counting like an odometer, and those of the first one: the
+/// lowest ones are 0.
+fn blocks((_, counts, there, here): &Shape) -> (Vec<(usize, usize)>, (usize, usize)) {
+    let mut blocks = vec![(0_isize, 0_isize)];
     for d in 0..counts.len() {
-        let steps = 0..counts[d];
+        let steps = 0..counts[d] as isize;
         blocks = steps
-            .flat_map(|n| blocks.iter().map(move |(a, b)| (a + n * there[d] as usize, b + n * here[d])))
+            .flat_map(|n| blocks.iter().map(move |(a, b)| (a + n * there[d] as isize, b + n * here[d])))
             .collect();
     }
-    blocks
+    let lowest = |of: fn(&(isize, isize)) -> isize| blocks.iter().map(of).min().unwrap_or(0);
+    let (there, here) = (lowest(|block| block.0), lowest(|block| block.1));
+    let blocks = blocks.iter().map(|block| ((block.0 - there) as usize, (block.1 - here) as usize)).collect();
+    (blocks, ((-there) as usize, (-here) as usize))
 }
 
 fn overlap(mut starts: Vec<usize>, block: usize) -> bool {
@@ -131,14 +135,19 @@ proptest! {
     ) {
         let pair = Pair::of(WAYS[usize::from(message)]);
         let (block, counts, there, here) = &shape;
-        let strided =
-            Strided { block: *block, counts, remote_strides: there, local_strides: here };
-        let blocks = blocks(&shape);
+        let (blocks, (first_there, first_here)) = blocks(&shape);
+        let strided = Strided {
+            block: *block,
+            counts,
+            remote_strides: there,
+            local_strides: here,
+            local_start: first_here,
+        };
         let end = |starts: &mut dyn Iterator<Item = usize>| starts.map(|s| s + block).max().unwrap_or(0);
         let (remote_end, local_end) =
             (end(&mut blocks.iter().map(|b| b.0)), end(&mut blocks.iter().map(|b| b.1)));
         prop_assume!(remote_end <= BYTES && local_end <= BYTES);
-        let remote = pair.remote(private);
+        let remote = pair.remote(private).plus(first_there as u64);
 
         let before = pattern(seed % 1000, BYTES);
         pair.fill(private, &before);
@@ -173,7 +182,13 @@ proptest! {
 fn shapes_that_do_not_fit_are_refused_with_numbers() {
     let pair = Pair::of(Way::Attach);
     let to = pair.remote(false);
-    let shape = Strided { block: 10, counts: &[3], remote_strides: &[10], local_strides: &[10] };
+    let shape = Strided {
+        block: 10,
+        counts: &[3],
+        remote_strides: &[10],
+        local_strides: &[10],
+        ..Strided::default()
+    };
     assert_eq!(pair.zero.put_strided(to, &[1; 30], &shape), Ok(()));
     let short = pair.zero.put_strided(to, &[1; 29], &shape);
     assert!(matches!(short, Err(Error::Length { given: 29, .. })), "{short:?}");
@@ -185,30 +200,51 @@ fn shapes_that_do_not_fit_are_refused_with_numbers() {
     let endless = Strided { counts: &[usize::MAX], ..shape };
     let refused = pair.zero.get_strided(to, &mut [0; 30], &endless);
     assert!(matches!(refused, Err(Error::Length { .. })), "{refused:?}");
-    let far = Strided { remote_strides: &[u64::MAX], ..shape };
-    let fault = pair.zero.put_strided(to, &[1; 30], &far);
-    assert!(matches!(fault, Err(Error::Fault { .. })), "{fault:?}");
+    for stride in [i64::MAX, i64::MIN] {
+        let far = Strided { remote_strides: &[stride], ..shape };
+        let fault = pair.zero.put_strided(to, &[1; 30], &far);
+        assert!(matches!(fault, Err(Error::Fault { .. })), "{fault:?}");
+    }
+    for (local_start, stride) in
+        [(1, 10), (19, -10), (0, -1), (usize::MAX, 10), (0, isize::MAX), (0, isize::MIN)]
+    {
+        let outside = Strided { local_start, local_strides: &[stride], ..shape };
+        let refused = pair.zero.put_strided(to, &[1; 30], &outside);
+        assert!(matches!(refused, Err(Error::Length { .. })), "{local_start}, {stride}: {refused:?}");
+    }
+    let backwards = Strided { local_start: 20, local_strides: &[-10], ..shape };
+    assert_eq!(pair.zero.put_strided(to, &[1; 30], &backwards), Ok(()));
 }
 
 #[test]
 fn a_stride_does_not_wrap_around_the_address_space() {
     let node = alone(config());
     let array = node.heap().alloc_from(&[1u64, 2, 3, 4]).expect("room");
-    // Added with wrap-around, this would be the word before.
     let back =
-        Strided { block: 8, counts: &[2], remote_strides: &[8u64.wrapping_neg()], local_strides: &[8] };
-    let put = node.put_strided(array.ptr(3), &[9; 16], &back);
+        Strided { block: 8, counts: &[2], remote_strides: &[-8], local_strides: &[8], ..Strided::default() };
+    // The block before the first one of the heap would lie at the end of the address space.
+    let first: standpipe::GlobalPtr<u64> = standpipe::GlobalPtr::new(node.rank(), 0);
+    let put = node.put_strided(first, &[9; 16], &back);
     assert!(matches!(put, Err(Error::Fault { peer: 0, len: 8, .. })), "{put:?}");
-    let got = node.get_strided(array.ptr(3), &mut [0; 16], &back);
+    let got = node.get_strided(first, &mut [0; 16], &back);
     assert!(matches!(got, Err(Error::Fault { peer: 0, len: 8, .. })), "{got:?}");
     assert_eq!(array.to_vec(), [1, 2, 3, 4]);
+    node.put_strided(array.ptr(3), bytemuck::bytes_of(&[8_u64, 9]), &back)
+        .expect("the word before is its own");
+    assert_eq!(array.to_vec(), [1, 2, 9, 8]);
 }
 
 #[test]
 fn blocks_of_no_bytes_move_nothing() {
     let node = alone(config());
     let array = node.heap().alloc_from(&[1u64]).expect("room");
-    let nothing = Strided { block: 0, counts: &[4, 4], remote_strides: &[8, 32], local_strides: &[8, 32] };
+    let nothing = Strided {
+        block: 0,
+        counts: &[4, 4],
+        remote_strides: &[8, 32],
+        local_strides: &[8, 32],
+        ..Strided::default()
+    };
     assert_eq!(node.put_strided(array.ptr(0), &[], &nothing), Ok(()));
     assert_eq!(node.get_strided(array.ptr(0), &mut [], &nothing), Ok(()));
 }

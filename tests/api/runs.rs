@@ -153,7 +153,13 @@ fn strides_and_lists_have_forms_that_do_not_wait() {
     for (way, private) in WAYS.into_iter().flat_map(|way| [(way, false), (way, true)]) {
         let pair = Pair::of(way);
         let to = pair.remote(private);
-        let shape = Strided { block: 3, counts: &[4, 2], remote_strides: &[5, 100], local_strides: &[3, 12] };
+        let shape = Strided {
+            block: 3,
+            counts: &[4, 2],
+            remote_strides: &[5, 100],
+            local_strides: &[3, 12],
+            ..Strided::default()
+        };
         pair.fill(private, &[0; BYTES]);
         let source = pattern(5, 24);
         let (result, source) = pair.zero.put_strided_nb(to, source, &shape).wait();

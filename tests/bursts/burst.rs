@@ -71,8 +71,14 @@ fn single(member: &Member, number: usize) -> Result<(), Error> {
         }
         Operation::Strided => {
             let block = len / 4;
-            let (apart, here) = ([2 * block as u64], [block]);
-            let shape = Strided { block, counts: &[4], remote_strides: &apart, local_strides: &here };
+            let (apart, here) = ([2 * block as i64], [block as isize]);
+            let shape = Strided {
+                block,
+                counts: &[4],
+                remote_strides: &apart,
+                local_strides: &here,
+                ..Strided::default()
+            };
             node.put_strided_nbi(to, carried, &shape)
         }
         Operation::Request => {

@@ -134,7 +134,13 @@ impl Peer {
         let blocks = bytes.len() / 8;
         let whole = bytes.len() == blocks * 8 && blocks > 0;
         let counts = [blocks];
-        let strided = Strided { block: 8, counts: &counts, remote_strides: &[8], local_strides: &[8] };
+        let strided = Strided {
+            block: 8,
+            counts: &counts,
+            remote_strides: &[8],
+            local_strides: &[8],
+            ..Strided::default()
+        };
         // Backwards, there and here alike.
         let offsets: Vec<usize> = (0..blocks).rev().map(|block| block * 8).collect();
         let remote_offsets: Vec<u64> = offsets.iter().map(|offset| *offset as u64).collect();
@@ -219,7 +225,13 @@ impl Peer {
         let (blocks, half) = (len / 8, len / 2);
         let whole = len == blocks * 8 && blocks > 0;
         let counts = [blocks];
-        let strided = Strided { block: 8, counts: &counts, remote_strides: &[8], local_strides: &[8] };
+        let strided = Strided {
+            block: 8,
+            counts: &counts,
+            remote_strides: &[8],
+            local_strides: &[8],
+            ..Strided::default()
+        };
         let runs =
             [RemoteRun { at: from, len: half }, RemoteRun { at: from.plus(half as u64), len: len - half }];
         match random.below(7) {

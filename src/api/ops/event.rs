@@ -8,48 +8,11 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytemuck::Pod;
 use engine::{OpError, OpId, Rank};
 
 use crate::api::node::Node;
+use crate::api::ops::buffer::{GetBuffer, filled};
 use crate::base::error::Error;
-
-/// Memory that an operation can own until it is complete: it stays where it is when its owner moves.
-///
-/// Implemented for vectors of plain-old-data, and for `()` where there is no buffer; nothing else can
-/// implement it.
-pub trait Buffer: sealed::Sealed + Send + Unpin + 'static {
-    /// The buffer's bytes.
-    fn bytes(&self) -> &[u8];
-    /// The buffer's bytes, to be written.
-    fn bytes_mut(&mut self) -> &mut [u8];
-}
-
-mod sealed {
-    pub trait Sealed {}
-    impl<T: bytemuck::Pod> Sealed for Vec<T> {}
-    impl Sealed for () {}
-}
-
-impl<T: Pod + Send + Unpin> Buffer for Vec<T> {
-    fn bytes(&self) -> &[u8] {
-        bytemuck::cast_slice(self)
-    }
-
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        bytemuck::cast_slice_mut(self)
-    }
-}
-
-impl Buffer for () {
-    fn bytes(&self) -> &[u8] {
-        &[]
-    }
-
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut []
-    }
-}
 
 /// A started operation, and the buffer that it uses.
 ///
@@ -59,12 +22,17 @@ impl Buffer for () {
 /// program: the first await that has to wait starts the node's progress thread, or under
 /// [`ProgressThread::Off`](crate::ProgressThread::Off) a thread that only wakes tasks.
 #[must_use = "dropping the event leaves the operation's failure to the next `quiet`"]
-pub struct Event<B: Buffer = ()> {
+pub struct Event<B: Send + 'static = ()> {
     node: Node,
     peer: Rank,
     state: State,
     buffer: Option<B>,
+    /// What tells the buffer that a get has filled it.
+    filled: fn(&mut B),
 }
+
+/// The buffer is never reached by way of a pinned event.
+impl<B: Send + 'static> Unpin for Event<B> {}
 
 #[derive(Clone, Debug)]
 enum State {
@@ -74,7 +42,21 @@ enum State {
     Taken,
 }
 
-impl<B: Buffer> Event<B> {
+impl<B: GetBuffer> Event<B> {
+    /// As [`Event::new`], of a get that fills the whole buffer.
+    pub(crate) fn of_get(
+        node: &Node,
+        peer: Rank,
+        started: Result<Option<OpId>, Error>,
+        buffer: B,
+    ) -> Event<B> {
+        let mut event = Event::new(node, peer, started, buffer);
+        event.filled = filled::<B>;
+        event
+    }
+}
+
+impl<B: Send + 'static> Event<B> {
     /// The event of an operation that has started (`Some`), has completed at once (`None`), or failed.
     pub(crate) fn new(node: &Node, peer: Rank, started: Result<Option<OpId>, Error>, buffer: B) -> Event<B> {
         let state = match started {
@@ -82,7 +64,7 @@ impl<B: Buffer> Event<B> {
             Ok(None) => State::Done(Ok(())),
             Err(error) => State::Done(Err(error)),
         };
-        Event { node: node.clone(), peer, state, buffer: Some(buffer) }
+        Event { node: node.clone(), peer, state, buffer: Some(buffer), filled: |_| {} }
     }
 
     /// Whether the operation has ended, remotely too; makes progress once if it has not. Never waits.
@@ -132,9 +114,12 @@ impl<B: Buffer> Event<B> {
                 self.node.core.after_cancel();
             }
         }
+        self.settle();
+        let buffer = self.take_buffer();
         let state = std::mem::replace(&mut self.state, State::Taken);
-        let buffer = self.buffer.take().expect("only the consuming methods take the buffer");
-        (buffer, Event { node: self.node.clone(), peer: self.peer, state, buffer: Some(()) })
+        let mut rest = Event::new(&self.node, self.peer, Ok(None), ());
+        rest.state = state;
+        (buffer, rest)
     }
 
     /// The peer that the operation is with.
@@ -200,9 +185,18 @@ impl<B: Buffer> Event<B> {
         self.buffer.is_some()
     }
 
+    /// The buffer, which is told where a get has filled it.
+    fn take_buffer(&mut self) -> B {
+        let mut buffer = self.buffer.take().expect("only the consuming methods take the buffer");
+        if matches!(self.state, State::Done(Ok(()))) {
+            (self.filled)(&mut buffer);
+        }
+        buffer
+    }
+
     /// The result and the buffer, once it is settled.
     pub(crate) fn take(&mut self) -> (Result<(), Error>, B) {
-        let buffer = self.buffer.take().expect("only the consuming methods take the buffer");
+        let buffer = self.take_buffer();
         match std::mem::replace(&mut self.state, State::Taken) {
             State::Done(result) => (result, buffer),
             State::Pending(_) | State::Taken => unreachable!("the callers have settled the operation"),
@@ -210,7 +204,7 @@ impl<B: Buffer> Event<B> {
     }
 }
 
-impl<B: Buffer> fmt::Debug for Event<B> {
+impl<B: Send + 'static> fmt::Debug for Event<B> {
     /// Leaves the buffer out: a progress thread may be writing it until the operation ends.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Event");
@@ -219,7 +213,7 @@ impl<B: Buffer> fmt::Debug for Event<B> {
     }
 }
 
-impl<B: Buffer> Future for Event<B> {
+impl<B: Send + 'static> Future for Event<B> {
     type Output = (Result<(), Error>, B);
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -235,7 +229,7 @@ impl<B: Buffer> Future for Event<B> {
     }
 }
 
-impl<B: Buffer> Drop for Event<B> {
+impl<B: Send + 'static> Drop for Event<B> {
     fn drop(&mut self) {
         if self.node.core.is_forked() {
             // What the parent waits for is none of the child's.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytemuck::Pod;
 
 use crate::api::node::Node;
-use crate::api::ops::event::{Buffer, Event};
+use crate::api::ops::event::Event;
 use crate::api::ops::rma::{PutPiece, Rest};
 use crate::base::error::Error;
 use crate::base::pointers::Remote;
@@ -19,7 +19,7 @@ use crate::transport::shm::Lent;
 /// failures.
 #[derive(Debug)]
 #[must_use = "dropping the group leaves failures to the next `quiet`"]
-pub struct Group<B: Buffer = ()> {
+pub struct Group<B: Send + 'static = ()> {
     node: Node,
     events: Vec<Event<B>>,
     /// So many of them, from the first on, have been seen to have ended.
@@ -28,12 +28,12 @@ pub struct Group<B: Buffer = ()> {
 
 impl Node {
     /// An empty group, whose waits wait as long as those by this handle.
-    pub fn group<B: Buffer>(&self) -> Group<B> {
+    pub fn group<B: Send + 'static>(&self) -> Group<B> {
         Group { node: self.clone(), events: Vec::new(), settled: 0 }
     }
 }
 
-impl<B: Buffer> Group<B> {
+impl<B: Send + 'static> Group<B> {
     /// Takes an operation of this node in. One that has ended already, or could not even start, costs a wait
     /// nothing. What other nodes of this process have under way is waited for, too, but somebody else must
     /// make progress for them.

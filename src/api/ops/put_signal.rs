@@ -8,7 +8,8 @@ use bytemuck::Pod;
 use engine::{Atomic, AtomicOp, Change, Direction, Mechanism, MemId, Place, Rank, WordType};
 
 use crate::api::node::Node;
-use crate::api::ops::event::{Buffer, Event};
+use crate::api::ops::buffer::{PutBuffer, source};
+use crate::api::ops::event::Event;
 use crate::api::ops::rma::wraps;
 use crate::base::error::Error;
 use crate::base::pointers::{GlobalPtr, Remote};
@@ -74,25 +75,31 @@ impl Node {
     #[cold]
     fn put_signal_elsewhere(&self, to: Remote, from: &[u8], signal: Signal) -> Result<(), Error> {
         let peer = self.target(to, signal)?;
-        if self.signal_here(peer, to, from, signal)? {
+        if self.signal_here(peer, to, Lent::source(from), signal)? {
             return Ok(());
         }
         self.core.may_wait("a put with a signal by message")?;
         self.core.latencies.time(Timed::Put, || {
-            let op = self.start_signal(peer, to, from, signal, None)?;
+            let op = self.start_signal(peer, to, Lent::source(from), signal, None)?;
             self.finish(op).map(|_| ())
         })
     }
 
     /// Starts a put with a signal from a buffer that the event gives back; the event is complete once the
     /// counter has changed. Where all can be done at once, it has been done when this returns.
-    pub fn put_signal_nb<B: Buffer>(&self, to: impl Into<Remote>, buffer: B, signal: Signal) -> Event<B> {
+    pub fn put_signal_nb<B: PutBuffer>(
+        &self,
+        to: impl Into<Remote>,
+        mut buffer: B,
+        signal: Signal,
+    ) -> Event<B> {
         let to = to.into();
+        let from = source(&mut buffer);
         let started = self.target(to, signal).and_then(|peer| {
-            if self.signal_here(peer, to, buffer.bytes(), signal)? {
+            if self.signal_here(peer, to, from, signal)? {
                 return Ok(None);
             }
-            self.follow_signal(peer, to, buffer.bytes(), signal).map(Some)
+            self.follow_signal(peer, to, from, signal).map(Some)
         });
         Event::new(self, to.peer(), started, buffer)
     }
@@ -110,9 +117,9 @@ impl Node {
     ) -> Result<(), Error> {
         let (to, from): (Remote, &[u8]) = (to.into(), bytemuck::cast_slice(from));
         let peer = self.target(to, signal)?;
-        if !self.signal_here(peer, to, from, signal)? {
+        if !self.signal_here(peer, to, Lent::source(from), signal)? {
             let bytes = from.to_vec();
-            let op = self.follow_signal(peer, to, &bytes, signal)?;
+            let op = self.follow_signal(peer, to, Lent::source(&bytes), signal)?;
             drop(Event::new(self, to.peer(), Ok(Some(op)), bytes));
         }
         Ok(())
@@ -223,9 +230,9 @@ impl Node {
     }
 
     /// Does it at once, if the peer's memory can be reached from here. Returns whether it is done.
-    fn signal_here(&self, peer: Peer<'_>, to: Remote, from: &[u8], signal: Signal) -> Result<bool, Error> {
+    fn signal_here(&self, peer: Peer<'_>, to: Remote, from: Lent<'_>, signal: Signal) -> Result<bool, Error> {
         let Peer::Near(near) = peer else { return Ok(false) };
-        if !self.copy_now(peer, to, Lent::source(from))? {
+        if !self.copy_now(peer, to, from)? {
             return Ok(false);
         }
         atomic_in_heap(near, signal.counter.offset(), signal.atomic())?;
@@ -239,7 +246,7 @@ impl Node {
         &self,
         peer: Peer<'_>,
         to: Remote,
-        from: &[u8],
+        from: Lent<'_>,
         signal: Signal,
     ) -> Result<engine::OpId, Error> {
         let begun = self.core.begin(Timed::Put);
@@ -255,12 +262,12 @@ impl Node {
         &self,
         peer: Peer<'_>,
         to: Remote,
-        from: &[u8],
+        from: Lent<'_>,
         signal: Signal,
         deadline: Option<engine::Nanos>,
     ) -> Result<engine::OpId, Error> {
         let mut list = PieceList::new(Direction::Put);
-        list.push(to.place, Lent::source(from)).ok_or_else(|| wraps(to, from.len()))?;
+        list.push(to.place, from).ok_or_else(|| wraps(to, from.len()))?;
         self.core.peers.request_progress(peer);
         let counter = Place::new(MemId::Heap, signal.counter.offset());
         let mut engine = self.core.engine();

@@ -8,7 +8,8 @@ use engine::path::{self, Access, Facts, Limits, Path};
 use engine::{Direction, Mechanism, MemId};
 
 use crate::api::node::Node;
-use crate::api::ops::event::{Buffer, Event};
+use crate::api::ops::buffer::{GetBuffer, PutBuffer, source, target};
+use crate::api::ops::event::Event;
 use crate::base::error::Error;
 use crate::base::pointers::{GlobalPtr, Remote};
 use crate::counters::latency::Timed;
@@ -153,17 +154,17 @@ impl Node {
 
     /// Starts a put from a buffer that the event gives back. Where the copy can be made at once, it has been
     /// made when this returns.
-    pub fn put_nb<B: Buffer>(&self, to: impl Into<Remote>, buffer: B) -> Event<B> {
+    pub fn put_nb<B: PutBuffer>(&self, to: impl Into<Remote>, mut buffer: B) -> Event<B> {
         let to = to.into();
-        let started = self.start_one(to, Lent::source(buffer.bytes()));
+        let started = self.start_one(to, source(&mut buffer));
         Event::new(self, to.peer, started, buffer)
     }
 
     /// Starts a get into a buffer that the event gives back; as [`Node::put_nb`].
-    pub fn get_nb<B: Buffer>(&self, from: impl Into<Remote>, mut buffer: B) -> Event<B> {
+    pub fn get_nb<B: GetBuffer>(&self, from: impl Into<Remote>, mut buffer: B) -> Event<B> {
         let from = from.into();
-        let started = self.start_one(from, Lent::target(buffer.bytes_mut()));
-        Event::new(self, from.peer, started, buffer)
+        let started = self.start_one(from, target(&mut buffer));
+        Event::of_get(self, from.peer, started, buffer)
     }
 
     /// Puts and forgets: the source may be reused at return, and [`Node::quiet`] says when the bytes are in

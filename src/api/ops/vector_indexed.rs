@@ -5,7 +5,8 @@ use std::ops::Range;
 use engine::{Direction, Rank};
 
 use crate::api::node::Node;
-use crate::api::ops::event::{Buffer, Event};
+use crate::api::ops::buffer::{GetBuffer, PutBuffer, source, target};
+use crate::api::ops::event::Event;
 use crate::api::ops::rma::{Rest, wraps};
 use crate::base::error::Error;
 use crate::base::pointers::Remote;
@@ -88,26 +89,26 @@ impl Node {
     }
 
     /// Starts an indexed put from a buffer that the event gives back; as [`Node::put_nb`].
-    pub fn put_indexed_nb<B: Buffer>(
+    pub fn put_indexed_nb<B: PutBuffer>(
         &self,
         to: impl Into<Remote>,
-        buffer: B,
+        mut buffer: B,
         shape: &Indexed<'_>,
     ) -> Event<B> {
         let (to, mut op) = (to.into(), None);
-        let started = self.indexed(to, Lent::source(buffer.bytes()), shape, &mut Rest::Started(&mut op));
+        let started = self.indexed(to, source(&mut buffer), shape, &mut Rest::Started(&mut op));
         Event::new(self, to.peer, started.map(|()| op), buffer)
     }
 
     /// Starts an indexed get into a buffer that the event gives back; as [`Node::put_nb`].
-    pub fn get_indexed_nb<B: Buffer>(
+    pub fn get_indexed_nb<B: GetBuffer>(
         &self,
         from: impl Into<Remote>,
         mut buffer: B,
         shape: &Indexed<'_>,
     ) -> Event<B> {
         let (from, mut op) = (from.into(), None);
-        let into = Lent::target(buffer.bytes_mut());
+        let into = target(&mut buffer);
         let started = self.indexed(from, into, shape, &mut Rest::Started(&mut op));
         Event::new(self, from.peer, started.map(|()| op), buffer)
     }
@@ -151,9 +152,14 @@ impl Node {
     ///
     /// The event's error may be [`Error::Elsewhere`], where runs are of several peers, and [`Error::Length`]
     /// as for [`Node::put_vector`], or where a range does not lie in the buffer.
-    pub fn put_vector_nb<B: Buffer>(&self, to: &[RemoteRun], buffer: B, parts: &[Range<usize>]) -> Event<B> {
+    pub fn put_vector_nb<B: PutBuffer>(
+        &self,
+        to: &[RemoteRun],
+        mut buffer: B,
+        parts: &[Range<usize>],
+    ) -> Event<B> {
         let mut op = None;
-        let started = self.parts(to, Lent::source(buffer.bytes()), parts, &mut op);
+        let started = self.parts(to, source(&mut buffer), parts, &mut op);
         self.event_of(to, started.map(|()| op), buffer)
     }
 
@@ -161,14 +167,14 @@ impl Node {
     /// [`Node::put_vector_nb`].
     ///
     /// The event's error may also be [`Error::Overlap`], where ranges overlap.
-    pub fn get_vector_nb<B: Buffer>(
+    pub fn get_vector_nb<B: GetBuffer>(
         &self,
         from: &[RemoteRun],
         mut buffer: B,
         parts: &[Range<usize>],
     ) -> Event<B> {
         let mut op = None;
-        let started = self.parts(from, Lent::target(buffer.bytes_mut()), parts, &mut op);
+        let started = self.parts(from, target(&mut buffer), parts, &mut op);
         self.event_of(from, started.map(|()| op), buffer)
     }
 
@@ -237,7 +243,7 @@ impl Node {
         runs.first().map_or(self.rank(), |run| run.at.peer)
     }
 
-    fn event_of<B: Buffer>(
+    fn event_of<B: Send + 'static>(
         &self,
         runs: &[RemoteRun],
         started: Result<Option<engine::OpId>, Error>,

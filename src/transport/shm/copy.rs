@@ -36,6 +36,22 @@ impl<'a> Lent<'a> {
         Lent { addr, len: into.len(), direction: Direction::Get, borrowed: PhantomData }
     }
 
+    /// What a put takes from memory by pointer.
+    ///
+    /// # Safety
+    /// So many bytes are valid and initialised there until `'a` ends.
+    pub(crate) unsafe fn source_at(start: *const u8, len: usize) -> Lent<'a> {
+        Lent { addr: start.expose_provenance(), len, direction: Direction::Put, borrowed: PhantomData }
+    }
+
+    /// What a get fills, by pointer.
+    ///
+    /// # Safety
+    /// So many bytes are valid there until `'a` ends, and may be written; nobody else uses them meanwhile.
+    pub(crate) unsafe fn target_at(start: *mut u8, len: usize) -> Lent<'a> {
+        Lent { addr: start.expose_provenance(), len, direction: Direction::Get, borrowed: PhantomData }
+    }
+
     #[inline]
     pub(crate) fn len(self) -> usize {
         self.len

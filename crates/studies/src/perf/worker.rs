@@ -239,10 +239,16 @@ fn scatter(node: &Node, case: &Case, theirs: &Theirs) -> Result<Samples> {
 
 fn strided(node: &Node, case: &Case, theirs: &Theirs) -> Result<Samples> {
     let (Case { size, n, .. }, buffer) = (*case, vec![3u8; case.size * case.n]);
-    let (counts, there, here) = ([n], [2 * size as u64], [size]);
-    let shape = Strided { block: size, counts: &counts, remote_strides: &there, local_strides: &here };
+    let (counts, there, here) = ([n], [2 * size as i64], [size as isize]);
+    let shape = Strided {
+        block: size,
+        counts: &counts,
+        remote_strides: &there,
+        local_strides: &here,
+        ..Strided::default()
+    };
     let bare = baseline::mapped(node, theirs.heap, case.heap_bytes())?;
-    let blocks = baseline::Blocks { block: size, count: n, there: there[0], here: size };
+    let blocks = baseline::Blocks { block: size, count: n, there: 2 * size as u64, here: size };
     interleave(
         "the same copies by a loop of one's own",
         |times| timed(times, |_| node.put_strided(theirs.heap, black_box(&buffer), black_box(&shape))),
