@@ -74,6 +74,7 @@ codes! {
     Denied = 31, "denied", PermissionDenied, "The system, or another user's process, does not allow it.";
     System = 32, "system", Other, "The system refused something else.";
     Failed = 33, "failed", Other, "Something that had been started before has failed.";
+    Cancelled = 34, "cancelled", Other, "The program gave the operation up.";
 }
 
 impl Code {
@@ -127,7 +128,7 @@ mod tests {
     const FROZEN: &str = "1 peer-lost 2 timeout 3 closed 4 forked 5 in-handler 6 fault 7 not-exposed 8 local-fault \
         9 no-such-peer 10 length 11 unaligned 12 overlap 13 elsewhere 14 no-reply-due 15 handlers-differ 16 protocol \
         17 team-over 18 unreachable 19 no-room 20 no-memory 21 setting 22 name 23 taken 24 address 25 not-listening \
-        26 in-job 27 no-network 28 refused 29 join 30 not-found 31 denied 32 system 33 failed";
+        26 in-job 27 no-network 28 refused 29 join 30 not-found 31 denied 32 system 33 failed 34 cancelled";
 
     #[test]
     fn numbers_and_names_are_as_they_ever_were() {

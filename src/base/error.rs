@@ -86,6 +86,13 @@ pub enum Error {
         /// The peer that was waited for.
         peer: Rank,
     },
+    /// The program gave the operation up, by [`Event::cancel`](crate::Event::cancel). It may have taken effect
+    /// at the peer, in part or whole.
+    #[error("the operation with peer {peer} was cancelled")]
+    Cancelled {
+        /// The peer that it was with.
+        peer: Rank,
+    },
     /// The deadline passed in a wait that is for no one peer.
     #[error("the deadline passed while waiting for {waited_for}")]
     WaitTimeout {
@@ -242,6 +249,7 @@ impl Error {
         match self {
             Error::PeerLost { .. } => Code::PeerLost,
             Error::Timeout { .. } | Error::WaitTimeout { .. } | Error::SignalTimeout { .. } => Code::Timeout,
+            Error::Cancelled { .. } => Code::Cancelled,
             Error::Closed { .. } => Code::Closed,
             Error::Forked { .. } => Code::Forked,
             Error::InHandler { .. } => Code::InHandler,

@@ -122,8 +122,8 @@ pub(crate) struct NodeCore {
     /// What there is to do once something has moved: [`WAKERS`], [`DETACHED`], [`FOLLOWED`], in one word as
     /// [`NodeCore::notices`].
     deferred: AtomicU8,
-    /// Tasks that wait for an event.
-    wakers: Mutex<Vec<Waker>>,
+    /// Tasks that await operations.
+    wakers: Mutex<HashMap<OpId, Waker>>,
     /// Messages taken by all threads, about.
     moved: AtomicU32,
     /// Buffers of operations whose events were dropped, kept until the operations end.
@@ -209,7 +209,7 @@ impl NodeCore {
             polls_with_notices: AtomicU32::new(0),
             watched: AtomicBool::new(false),
             deferred: AtomicU8::new(0),
-            wakers: Mutex::new(Vec::new()),
+            wakers: Mutex::default(),
             moved: AtomicU32::new(0),
             detached_buffers: Mutex::new(DetachedBuffers::new()),
             followed: Mutex::default(),
@@ -370,7 +370,7 @@ impl NodeCore {
     fn run_deferred(&self) {
         let deferred = self.deferred.load(Ordering::Acquire);
         if deferred & WAKERS != 0 {
-            self.wake_tasks();
+            self.wake_ended_tasks();
         }
         if deferred & DETACHED != 0 {
             self.free_detached_buffers();
@@ -426,6 +426,15 @@ impl NodeCore {
     pub(crate) fn wake(&self) {
         self.wake_threads();
         self.wake_tasks();
+    }
+
+    /// Operations have ended without any progress: by a deadline, or given up. Lets go on whoever waits for
+    /// them.
+    pub(crate) fn wake_for_ended(&self) {
+        self.wake_threads();
+        if self.deferred.load(Ordering::Acquire) & WAKERS != 0 {
+            self.wake_ended_tasks();
+        }
     }
 
     fn wake_threads(&self) {

@@ -246,3 +246,39 @@ fn an_event_shows_all_but_its_buffer() {
     let shown = format!("{event:?}");
     assert!(shown.contains("peer: 0") && !shown.contains(&0x5eed_5eed_5eed_u64.to_string()), "{shown}");
 }
+
+#[test]
+fn a_cancelled_operation_gives_its_buffer_back_at_once() {
+    // The owner makes no progress but when it says so.
+    job(
+        2,
+        |_| Way::Message.config().progress(ProgressThread::Off),
+        |node| {
+            let mut mine = vec![7u8; 60_000];
+            let theirs = exchange_private(node, &mut mine);
+            let mut event = node.get_nb(theirs, vec![1u8; 30_000]);
+            if node.rank() == 0 {
+                assert!(!event.is_locally_complete(), "the other waits at a barrier of its own making");
+                let (result, buffer) = event.cancel();
+                assert_eq!(result, Err(Error::Cancelled { peer: right_of(node) }));
+                let seen = buffer.clone();
+                node.barrier().expect("barrier");
+                assert!(buffer == seen, "it is touched no more");
+                let (result, buffer) = node.get_nb(theirs, vec![1u8; 3]).wait();
+                assert_eq!((result, buffer), (Ok(()), vec![7; 3]));
+            } else {
+                std::thread::sleep(std::time::Duration::from_millis(50));
+                event.wait().0.expect("the other serves it in its barrier");
+                node.barrier().expect("barrier");
+            }
+            node.barrier().expect("both are done");
+            let (ended, _) = node.put_nb(heap_word(node), vec![1_u64]).cancel();
+            assert_eq!(ended, Ok(()), "it had ended");
+        },
+    );
+}
+
+/// A word of this rank's own heap.
+fn heap_word(node: &Node) -> standpipe::GlobalPtr<u64> {
+    standpipe::GlobalPtr::new(node.rank(), node.heap().alloc_zeroed::<u64>(1).expect("room").ptr(0).offset())
+}

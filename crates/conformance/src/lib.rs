@@ -145,6 +145,7 @@ declare! { $
         deadlines_are_told_in_turn
         a_deadline_that_was_met_ends_nothing
         detached_operations_report_their_failure
+        watched_operations_are_told_of_once
         outcomes_are_taken_once;
     losses:
         a_loss_amid_transfers_ends_those_with_the_lost

@@ -29,6 +29,8 @@ pub struct Event<B: Send + 'static = ()> {
     buffer: Option<B>,
     /// What tells the buffer that a get has filled it.
     filled: fn(&mut B),
+    /// Whether a task has been noted to be woken.
+    is_awaited: bool,
 }
 
 /// The buffer is never reached by way of a pinned event.
@@ -64,7 +66,7 @@ impl<B: Send + 'static> Event<B> {
             Ok(None) => State::Done(Ok(())),
             Err(error) => State::Done(Err(error)),
         };
-        Event { node: node.clone(), peer, state, buffer: Some(buffer), filled: |_| {} }
+        Event { node: node.clone(), peer, state, buffer: Some(buffer), filled: |_| {}, is_awaited: false }
     }
 
     /// Whether the operation has ended, remotely too; makes progress once if it has not. Never waits.
@@ -120,6 +122,30 @@ impl<B: Send + 'static> Event<B> {
         let mut rest = Event::new(&self.node, self.peer, Ok(None), ());
         rest.state = state;
         (buffer, rest)
+    }
+
+    /// Whether the buffer is no longer needed; makes progress once if it is. Never waits. Of a get, and of an
+    /// operation that has failed, as [`Event::is_complete`].
+    pub fn is_locally_complete(&mut self) -> bool {
+        let done = |event: &mut Event<B>| {
+            event.settle()
+                || match event.state {
+                    State::Pending(op) => event.node.core.engine().is_locally_done(op),
+                    State::Done(_) | State::Taken => true,
+                }
+        };
+        done(self) || {
+            self.node.core.poll_once();
+            done(self)
+        }
+    }
+
+    /// Ends the operation now, if it has not ended, with [`Error::Cancelled`], and gives the buffer back,
+    /// which is touched no more. What it was to do may have been done at the peer, in part or whole. Never
+    /// waits; also in handlers.
+    pub fn cancel(mut self) -> (Result<(), Error>, B) {
+        self.give_up(Some(&Error::Cancelled { peer: self.peer }));
+        self.take()
     }
 
     /// The peer that the operation is with.
@@ -222,8 +248,11 @@ impl<B: Send + 'static> Future for Event<B> {
             // A handler's event has outlived the node: nobody makes progress any more.
             self.give_up(None);
         }
-        if !core.poll_task(cx.waker(), || self.settle()) {
-            return Poll::Pending;
+        if let State::Pending(op) = self.state {
+            self.is_awaited = true;
+            if !core.poll_task(op, cx.waker(), || self.settle()) {
+                return Poll::Pending;
+            }
         }
         Poll::Ready(self.take())
     }
@@ -238,6 +267,9 @@ impl<B: Send + 'static> Drop for Event<B> {
         }
         match std::mem::replace(&mut self.state, State::Taken) {
             State::Pending(op) => {
+                if self.is_awaited {
+                    self.node.core.forget_task(op);
+                }
                 if let Some(buffer) = self.buffer.take() {
                     self.node.core.keep(op, Box::new(buffer));
                 }

@@ -77,7 +77,7 @@ impl NodeCore {
         if self.deferred.load(Ordering::Acquire) & FOLLOWED != 0 {
             self.look_after_followed();
         }
-        self.wake();
+        self.wake_for_ended();
     }
 
     /// Enters what those took that have ended.

@@ -1,15 +1,18 @@
 //! Tasks that await: who wakes them, and who makes the progress that they wait for.
 //!
-//! A task that awaits an operation sleeps until it is woken. Whoever makes progress wakes all tasks whenever
-//! something has moved, but while all threads of the program sleep nobody does. So the first task that has to
-//! wait starts a thread: the progress thread, where the node may have one. Under `STANDPIPE_PROGRESS=off` it
-//! may not, and the thread only *wakes*: it sleeps until there may be something to do, and wakes the tasks,
-//! whose own polls then do it.
+//! A task that awaits an operation sleeps until it is woken. Whoever makes progress wakes the tasks whose
+//! operations have ended, and no others: the engine tells which those are. But while all threads of the
+//! program sleep nobody makes any. So the first task that has to wait starts a thread: the progress thread,
+//! where the node may have one. Under `STANDPIPE_PROGRESS=off` it may not, and the thread only *wakes*: it
+//! sleeps until there may be something to do, and wakes the tasks, whose own polls then do it.
 
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::time::{Duration, Instant};
+
+use engine::OpId;
 
 use super::{NodeCore, Progress, WAKERS};
 use crate::base::lock::lock;
@@ -21,9 +24,14 @@ const MOVES: u32 = 64;
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 
 impl NodeCore {
-    /// For a task's poll: makes progress while there is something to do, until `done`; then sees to it that
-    /// the task is woken when there may be more. Whether it is done.
-    pub(crate) fn poll_task(self: &Arc<Self>, waker: &Waker, mut done: impl FnMut() -> bool) -> bool {
+    /// For the poll of a task that awaits an operation: makes progress while there is something to do, until
+    /// `done`; then sees to it that the task is woken when the operation has ended. Whether it is done.
+    pub(crate) fn poll_task(
+        self: &Arc<Self>,
+        op: OpId,
+        waker: &Waker,
+        mut done: impl FnMut() -> bool,
+    ) -> bool {
         let mut moves = 0;
         while !done() {
             if moves == MOVES {
@@ -33,22 +41,31 @@ impl NodeCore {
                 moves += 1;
                 continue;
             }
-            self.wake_later(waker);
+            self.wake_later(op, waker);
             // It may have ended between the look and the registration.
             return done();
         }
         true
     }
 
-    /// Wakes the task at the next progress that moves anything, and sees to it that somebody makes progress,
-    /// or wakes the task to make it.
-    fn wake_later(self: &Arc<Self>, waker: &Waker) {
-        if !lock(&self.wakers).iter().any(|known| known.will_wake(waker)) {
-            // A copy runs the executor's code.
+    /// Wakes the task when the operation has ended, and sees to it that somebody makes progress, or wakes the
+    /// task to make it.
+    fn wake_later(self: &Arc<Self>, op: OpId, waker: &Waker) {
+        let is_known = lock(&self.wakers).get(&op).is_some_and(|known| known.will_wake(waker));
+        if !is_known {
+            // A copy runs the executor's code, and so may the drop of the one before.
             let copy = waker.clone();
-            lock(&self.wakers).push(copy);
+            let before = {
+                let mut wakers = lock(&self.wakers);
+                self.deferred.fetch_or(WAKERS, Ordering::AcqRel);
+                wakers.insert(op, copy)
+            };
+            drop(before);
         }
-        self.deferred.fetch_or(WAKERS, Ordering::AcqRel);
+        if !self.engine().watch(op) {
+            // It has ended, which the caller finds.
+            return;
+        }
         let watched = match self.may_attend {
             true => self.attend(),
             false => self.start_waking(),
@@ -87,24 +104,58 @@ impl NodeCore {
         }
     }
 
+    /// Wakes all tasks.
     pub(super) fn wake_tasks(&self) {
+        self.take_wakers().into_values().for_each(Waker::wake);
+    }
+
+    /// Wakes the tasks whose operations have ended.
+    pub(super) fn wake_ended_tasks(&self) {
+        let mut ended = Vec::new();
+        {
+            let mut engine = self.engine();
+            if !engine.has_ended() {
+                return;
+            }
+            engine.take_ended(&mut ended);
+        }
+        for op in ended {
+            // Whoever is woken may poll at once: no lock is held.
+            self.take_waker(op).into_iter().for_each(Waker::wake);
+        }
+    }
+
+    /// Forgets the task that awaited an operation, which nobody awaits any more.
+    pub(crate) fn forget_task(&self, op: OpId) {
+        drop(self.take_waker(op));
+    }
+
+    fn take_waker(&self, op: OpId) -> Option<Waker> {
+        let mut wakers = lock(&self.wakers);
+        let waker = wakers.remove(&op);
+        if wakers.is_empty() {
+            self.deferred.fetch_and(!WAKERS, Ordering::AcqRel);
+        }
+        waker
+    }
+
+    fn take_wakers(&self) -> HashMap<OpId, Waker> {
+        let mut wakers = lock(&self.wakers);
         self.deferred.fetch_and(!WAKERS, Ordering::AcqRel);
-        // Whoever is woken may poll at once, and be put on the list again.
-        let wakers = std::mem::take(&mut *lock(&self.wakers));
-        wakers.into_iter().for_each(Waker::wake);
+        std::mem::take(&mut *wakers)
     }
 
     /// Wakes every thread that waits, as [`NodeCore::wake`] does; and tasks by a thread of its own, as
     /// whoever wakes one may poll it at once, which can wait for the caller.
     pub(crate) fn wake_from_afar(&self) {
         self.wake_threads();
-        if self.deferred.fetch_and(!WAKERS, Ordering::AcqRel) & WAKERS == 0 {
+        if self.deferred.load(Ordering::Acquire) & WAKERS == 0 {
             return;
         }
-        let wakers = Arc::new(Mutex::new(std::mem::take(&mut *lock(&self.wakers))));
-        let wake = |wakers: &Mutex<Vec<Waker>>| {
+        let wakers = Arc::new(Mutex::new(self.take_wakers()));
+        let wake = |wakers: &Mutex<HashMap<OpId, Waker>>| {
             let wakers = std::mem::take(&mut *lock(wakers));
-            wakers.into_iter().for_each(Waker::wake);
+            wakers.into_values().for_each(Waker::wake);
         };
         let theirs = Arc::clone(&wakers);
         if vm::threads::spawn("standpipe-wake", move || wake(&theirs)).is_err() {

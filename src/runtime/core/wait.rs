@@ -240,7 +240,7 @@ impl NodeCore {
         };
         if ended {
             self.look_after_followed();
-            self.wake();
+            self.wake_for_ended();
         }
         next.map_or(Duration::MAX, |at| Duration::from_nanos(at.saturating_sub(now)))
     }

@@ -144,6 +144,51 @@ pub(crate) fn detached_operations_report_their_failure<C: Cluster>(make: Make<'_
     }
 }
 
+/// Whoever watches many operations hears of each that ends, however it ends, and of none twice.
+pub(crate) fn watched_operations_are_told_of_once<C: Cluster>(make: Make<'_, C>) {
+    let mut bench = Bench::new(make, 2);
+    let here = bench.memory(0, MemId::Space, LEN);
+    let there = bench.memory(1, MemId::Space, LEN);
+    let bad = Place::new(MemId::Heap, 1 << 46);
+    let mut watched = Vec::new();
+    let mut told = Vec::new();
+    for turn in 0..40 {
+        let (direction, remote, len) = match turn % 4 {
+            0 => (Direction::Put, there, LEN),
+            1 => (Direction::Get, there, LEN),
+            2 => (Direction::Get, bad, 8),
+            _ => (Direction::Get, there, 8),
+        };
+        let id = bench.node(0).transfer(1, direction, &[piece(remote, here, len)], None);
+        if bench.node(0).watch(id) {
+            // Twice is once, and a cancelled one is told of, too.
+            assert!(bench.node(0).watch(id));
+            watched.push(id);
+            if turn % 8 == 3 {
+                bench.node(0).cancel(id);
+            }
+        } else {
+            assert!(bench.node(0).is_done(id), "what cannot be watched has ended");
+        }
+    }
+    bench.until("all to be told of", |bench| {
+        if bench.node(0).has_ended() {
+            bench.node(0).take_ended(&mut told);
+        }
+        told.len() >= watched.len()
+    });
+    idle(&mut bench, 0);
+    bench.node(0).take_ended(&mut told);
+    assert!(told.iter().all(|id| bench.node(0).outcome(*id).is_some()), "what is told of has an outcome");
+    let by_number = |ids: &[OpId]| {
+        let mut numbers: Vec<String> = ids.iter().map(|id| format!("{id:?}")).collect();
+        numbers.sort();
+        numbers
+    };
+    assert_eq!(by_number(&told), by_number(&watched));
+    assert!(!told.iter().any(|id| bench.node(0).watch(*id)), "their outcomes are taken");
+}
+
 fn idle<C: Cluster>(bench: &mut Bench<C>, rank: Rank) {
     bench.until("operations to end", |bench| bench.node(rank).in_flight() == 0);
 }

@@ -46,7 +46,7 @@ use self::barrier::state::{Barrier, UnsentNotices};
 use self::collective::small::state::SmallCollective;
 use self::collective::state::Teams;
 use self::messages::wait_queues::WaitQueues;
-use self::op::Op;
+use self::op::{Ended, Op};
 use self::registration::state::Registration;
 use self::transfer::bounce_pool::BouncePool;
 use self::transfer::fast_table::FastTable;
@@ -54,7 +54,7 @@ use self::transfer::state::{HeldStart, KeyedTransfer, MessageTransfer, Part};
 use crate::exposure::Ranges;
 use crate::op_id::OpKey;
 use crate::wire::Message;
-use crate::{Counters, Lane, Nanos, OpError, Rank, Transport};
+use crate::{Counters, Lane, Nanos, Rank, Transport};
 
 /// One process's operations over one transport. Not for sharing: one thread at a time.
 pub struct Node<T> {
@@ -81,8 +81,7 @@ pub struct Node<T> {
     lost: BTreeMap<Rank, Lost>,
     /// How many processes of its rank came before a peer's, where any did.
     incarnations: BTreeMap<Rank, u32>,
-    /// The first failure of an operation that nobody waits for.
-    detached_error: Option<OpError>,
+    ended: Ended,
     /// What is registered, where the transport needs that.
     registration: Option<Box<Registration>>,
     /// What of its private memory peers may reach by messages and keys; `None`: everything.
@@ -150,7 +149,7 @@ impl<T: Transport> Node<T> {
             bounce_pool: BouncePool::default(),
             lost: BTreeMap::new(),
             incarnations: BTreeMap::new(),
-            detached_error: None,
+            ended: Ended::default(),
             registration: None,
             exposed: None,
             ready: VecDeque::new(),

@@ -4,7 +4,7 @@ use super::barrier::state::KEEPER;
 use super::collective::state::CollectiveRun;
 use super::transfer::bounce_pool::Bounce;
 use super::transfer::state::{KeyedTransfer, MessageTransfer, OnComplete, Part};
-use crate::op_id::OpKey;
+use crate::op_id::{OpId, OpKey};
 use crate::{Nanos, OpError, Rank};
 
 /// How an operation ended: an atomic's old word (0 for everything else), or why it failed.
@@ -15,10 +15,29 @@ pub(super) struct Op {
     pub(super) kind: OpKind,
     pub(super) deadline: Option<Nanos>,
     pub(super) outcome: Option<Outcome>,
-    /// Nobody will ask for the outcome: `quiet` reports it if it is a failure.
-    pub(super) detached: bool,
+    pub(super) interest: Interest,
     /// The transfer that it is part of, which is told how it ended.
     pub(super) parent: Option<OpKey>,
+}
+
+/// Who cares how an operation ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Interest {
+    /// Somebody asks now and then.
+    Asks,
+    /// Somebody is to be told, and asks then.
+    Watches,
+    /// Nobody will ask for the outcome: `quiet` reports it if it is a failure.
+    Nobodys,
+}
+
+/// What has ended, for those who do not ask about single operations.
+#[derive(Debug, Default)]
+pub(super) struct Ended {
+    /// Those that were watched, in the order in which they ended.
+    pub(super) watched: Vec<OpId>,
+    /// The first failure of an operation that nobody waits for.
+    pub(super) failure: Option<OpError>,
 }
 
 /// What an operation is doing.

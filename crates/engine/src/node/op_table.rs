@@ -1,7 +1,7 @@
 //! The table of operations under way: how one enters, ends, and is asked about.
 
 use super::Node;
-use super::op::{Op, OpKind, Outcome};
+use super::op::{Interest, Op, OpKind, Outcome};
 use crate::op_id::{OpId, OpKey};
 use crate::{Nanos, OpError, Rank, Transport};
 
@@ -80,11 +80,34 @@ impl<T: Transport> Node<T> {
             return self.detach_fast(fast);
         }
         let Some(op) = self.ops.get_mut(id.key()) else { return };
-        op.detached = true;
+        op.interest = Interest::Nobodys;
         if let Some(outcome) = op.outcome {
             self.discard(id.key());
             self.note_detached(outcome);
         }
+    }
+
+    /// Has an operation told of when it ends, once, by [`Node::take_ended`]. `false` where it has ended
+    /// already, or the id means nothing: then nothing is told.
+    pub fn watch(&mut self, id: OpId) -> bool {
+        if let Some(fast) = id.fast() {
+            return self.fast.watch(fast);
+        }
+        let Some(op) = self.ops.get_mut(id.key()).filter(|op| op.outcome.is_none()) else { return false };
+        op.interest = Interest::Watches;
+        true
+    }
+
+    /// Whether operations that are [watched](Node::watch) have ended since [`Node::take_ended`].
+    #[inline]
+    pub fn has_ended(&self) -> bool {
+        !self.ended.watched.is_empty()
+    }
+
+    /// Adds the operations that were [watched](Node::watch) and have ended since the last call, in the order
+    /// in which they ended. Their outcomes may have been taken meanwhile.
+    pub fn take_ended(&mut self, ended: &mut Vec<OpId>) {
+        ended.append(&mut self.ended.watched);
     }
 
     /// Ends an operation now, as if its deadline had passed: its buffers are touched no more.
@@ -116,19 +139,20 @@ impl<T: Transport> Node<T> {
 
     /// The first failure among detached operations since the last call.
     pub fn take_detached_error(&mut self) -> Option<OpError> {
-        self.detached_error.take()
+        self.ended.failure.take()
     }
 
     #[inline]
     pub(super) fn insert(&mut self, kind: OpKind, deadline: Option<Nanos>) -> OpKey {
         self.pending += usize::from(kind.is_transfer());
         self.none_due_before = self.none_due_before.min(deadline.unwrap_or(Nanos::MAX));
-        self.ops.insert(Op { kind, deadline, outcome: None, detached: false, parent: None })
+        self.ops.insert(Op { kind, deadline, outcome: None, interest: Interest::Asks, parent: None })
     }
 
     /// As [`Node::insert`], for what is only part of a transfer.
     pub(super) fn insert_child(&mut self, kind: OpKind, parent: OpKey) -> OpKey {
-        self.ops.insert(Op { kind, deadline: None, outcome: None, detached: false, parent: Some(parent) })
+        let (deadline, interest) = (None, Interest::Asks);
+        self.ops.insert(Op { kind, deadline, outcome: None, interest, parent: Some(parent) })
     }
 
     /// Records an operation's outcome; later news of it is ignored.
@@ -136,10 +160,12 @@ impl<T: Transport> Node<T> {
     pub(super) fn finish(&mut self, key: OpKey, outcome: Outcome) {
         let Some(op) = self.ops.get_mut(key).filter(|op| op.outcome.is_none()) else { return };
         op.outcome = Some(outcome);
-        let (parent, detached) = (op.parent, op.detached);
+        let (parent, interest) = (op.parent, op.interest);
         self.pending -= usize::from(parent.is_none() && op.kind.is_transfer());
-        if parent.is_some() || detached {
+        if parent.is_some() || interest == Interest::Nobodys {
             self.pass_on(key, parent, outcome);
+        } else if interest == Interest::Watches {
+            self.ended.watched.push(OpId::of(key));
         }
     }
 
@@ -170,8 +196,8 @@ impl<T: Transport> Node<T> {
     }
 
     pub(super) fn note_detached(&mut self, outcome: Outcome) {
-        if let (Err(error), None) = (outcome, self.detached_error) {
-            self.detached_error = Some(error);
+        if let (Err(error), None) = (outcome, self.ended.failure) {
+            self.ended.failure = Some(error);
         }
     }
 }

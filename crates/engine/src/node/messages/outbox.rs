@@ -13,7 +13,7 @@ impl<T: Transport> Node<T> {
         }
         let before = self.outbox.len();
         let transport = &mut self.transport;
-        let (unsent, detached_error) = (&mut self.unsent_notices, &mut self.detached_error);
+        let (unsent, detached_error) = (&mut self.unsent_notices, &mut self.ended.failure);
         let full = &mut self.full;
         full.clear();
         let mut failed = Vec::new();

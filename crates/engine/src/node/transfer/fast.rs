@@ -3,7 +3,7 @@
 
 use super::fast_table::State;
 use crate::node::Node;
-use crate::node::op::Outcome;
+use crate::node::op::{Interest, Outcome};
 use crate::node::registration::state::Registration;
 use crate::op_id::{FastId, OpId};
 use crate::registration::firehose::{Found, Held};
@@ -151,7 +151,7 @@ impl<T: Transport> Node<T> {
         let Some(fast) = self.fast.get(id) else { return };
         let (hose, local) = (fast.hose, fast.local);
         match fast.state {
-            State::UnderWay if fast.detached => {
+            State::UnderWay if fast.interest == Interest::Nobodys => {
                 self.pending -= 1;
                 self.fast.remove(id.at);
                 self.note_detached(result);
@@ -159,6 +159,9 @@ impl<T: Transport> Node<T> {
             State::Plain | State::UnderWay => {
                 (fast.state, fast.outcome) = (State::Over, result);
                 self.pending -= 1;
+                if fast.interest == Interest::Watches {
+                    self.ended.watched.push(OpId::of_fast(id));
+                }
             }
             State::GivenUp => fast.state = State::Over,
             State::Forgotten => self.fast.remove(id.at),
@@ -182,9 +185,13 @@ impl<T: Transport> Node<T> {
         let Some(fast) = self.fast.get(id).filter(|fast| fast.state.is_under_way()) else { return };
         (fast.state, fast.outcome) = (State::GivenUp, Err(error));
         self.pending -= 1;
-        if fast.detached {
-            fast.state = State::Forgotten;
-            self.note_detached(Err(error));
+        match fast.interest {
+            Interest::Asks => {}
+            Interest::Watches => self.ended.watched.push(OpId::of_fast(id)),
+            Interest::Nobodys => {
+                fast.state = State::Forgotten;
+                self.note_detached(Err(error));
+            }
         }
     }
 
@@ -222,7 +229,7 @@ impl<T: Transport> Node<T> {
     /// Gives a fast transfer to nobody.
     pub(in crate::node) fn detach_fast(&mut self, id: FastId) {
         let Some(fast) = self.fast.get(id) else { return };
-        fast.detached = true;
+        fast.interest = Interest::Nobodys;
         if fast.state == State::Plain {
             fast.state = State::UnderWay;
         }

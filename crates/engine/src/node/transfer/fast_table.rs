@@ -3,6 +3,7 @@
 //! They have one of their own: to enter one and to take it out is a few words each, where an operation of any
 //! kind, that may become another's part, takes many.
 
+use crate::node::op::Interest;
 use crate::op_id::FastId;
 use crate::registration::RegId;
 use crate::registration::firehose::HoseId;
@@ -29,8 +30,7 @@ pub(in crate::node) struct FastTransfer {
     /// How often its place was used before, as [`FastId`] counts it.
     pub(in crate::node) generation: u32,
     pub(in crate::node) state: State,
-    /// Nobody will ask for the outcome: `quiet` reports it if it is a failure.
-    pub(in crate::node) detached: bool,
+    pub(in crate::node) interest: Interest,
     /// In a free place: the next one.
     pub(in crate::node) peer: Rank,
     /// What it uses until the transport is done with it.
@@ -81,7 +81,7 @@ impl FastTable {
         let fast = &mut self.all[at as usize];
         self.free = fast.peer;
         let state = if local.is_none() { State::Plain } else { State::UnderWay };
-        (fast.state, fast.detached) = (state, false);
+        (fast.state, fast.interest) = (state, Interest::Asks);
         (fast.peer, fast.hose, fast.local, fast.deadline) = (peer, hose, local, deadline);
         FastId { at, generation: fast.generation }
     }
@@ -92,7 +92,7 @@ impl FastTable {
         self.all.push(FastTransfer {
             generation: FastId::FIRST,
             state: State::Free,
-            detached: false,
+            interest: Interest::Asks,
             peer: NONE,
             hose,
             local: None,
@@ -137,6 +137,14 @@ impl FastTable {
             State::Free | State::Plain | State::UnderWay | State::Done | State::Forgotten => return None,
         }
         Some(outcome)
+    }
+
+    /// Has it told of when it ends. `false` where it has ended, or there is none of that name.
+    pub(in crate::node) fn watch(&mut self, id: FastId) -> bool {
+        let Some(fast) = self.get(id).filter(|fast| fast.state.is_under_way()) else { return false };
+        // Plain ones are asked about alone.
+        (fast.state, fast.interest) = (State::UnderWay, Interest::Watches);
+        true
     }
 
     pub(in crate::node) fn is_done(&self, id: FastId) -> bool {
