@@ -86,7 +86,7 @@ pub enum Error {
         /// The peer that was waited for.
         peer: Rank,
     },
-    /// The program gave the operation up, by [`Event::cancel`](crate::Event::cancel). It may have taken effect
+    /// The program gave the operation up by [`Event::cancel`](crate::Event::cancel). It may have taken effect
     /// at the peer, in part or whole.
     #[error("the operation with peer {peer} was cancelled")]
     Cancelled {
