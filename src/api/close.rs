@@ -7,13 +7,16 @@ use crate::base::code::{Code, into_io_error};
 use crate::base::debug_is_display::debug_is_display;
 use crate::base::error::Error;
 
+/// Of the time that closing may take, this much is left at most for telling peers of other hosts.
+const LEAVE_MAX: Duration = Duration::from_secs(1);
+
 debug_is_display!(CloseError);
 
 /// What [`Node::close`] could not do, or not in time. But for the first, the node has closed all the same.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CloseError {
-    /// The node is as it was: closing waits, and a handler must not; or the node was closed before, or is the
+    /// Nothing was done: closing waits, and a handler must not; or the node was closed before, or is the
     /// parent's of this process.
     #[error("cannot close the node: {0}")]
     Refused(Error),
@@ -52,7 +55,7 @@ into_io_error!(CloseError);
 impl CloseError {
     /// Whether the node has closed.
     pub fn has_closed(&self) -> bool {
-        !matches!(self, CloseError::Refused(_))
+        !matches!(self, CloseError::Refused(error) if !matches!(error, Error::Closed { .. }))
     }
 }
 
@@ -71,11 +74,14 @@ impl Node {
     /// See [`CloseError`]. Not in handlers.
     pub fn close(self, within: Duration) -> Result<(), CloseError> {
         self.core.may_wait("closing the node").map_err(CloseError::Refused)?;
-        // Whose node it is, a handler's handle does not say: it is refused above.
-        let Some(life) = self.life() else { return Ok(()) };
+        // What a handler has kept of its call is no handle that a node lives by.
+        let kept = Error::InHandler { call: "closing the node by a handler's handle" };
+        let life = self.life().ok_or(CloseError::Refused(kept))?;
         let begun = Instant::now();
         let left = || within.saturating_sub(begun.elapsed());
-        let done = self.within(left()).quiet().map_err(CloseError::Undone);
+        // Peers of other hosts are to learn of it, too, where something does not end.
+        let for_leave = (within / 10).min(LEAVE_MAX);
+        let done = self.within(within - for_leave).quiet().map_err(CloseError::Undone);
         let told = self.core.take_leave(left());
         let told = if told { Ok(()) } else { Err(CloseError::Unsent { waited: begun.elapsed() }) };
         // Of two threads that close at once, the second one waits for nothing more.

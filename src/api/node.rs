@@ -309,10 +309,13 @@ impl Node {
     }
 
     /// What this node has done so far as OpenMetrics text, with its rank and these labels: what a program
-    /// that is scraped answers with. Any thread, and handlers.
+    /// that is scraped answers with. Labels that the figures have themselves (`rank`, `operation`,
+    /// `mechanism`, `call`) are left out. Any thread, and handlers.
     pub fn open_metrics(&self, labels: &[(&'static str, &str)]) -> String {
         let rank = ("rank", self.rank().to_string());
-        let labels = labels.iter().map(|(name, value)| (*name, (*value).to_owned()));
+        let own = ["rank", "operation", "mechanism", "call"];
+        let labels = labels.iter().filter(|(name, _)| !own.contains(name));
+        let labels = labels.map(|(name, value)| (*name, (*value).to_owned()));
         let figures = NodeFigures::of(&self.stats(), &self.registrations(), self.latencies());
         metrics::text([(labels.chain([rank]).collect(), figures)])
     }

@@ -253,3 +253,57 @@ fn closing_does_not_wait_for_a_handler_longer_than_it_may() {
     assert!(matches!(late, Err(CloseError::Unfinished { .. })) && begun.elapsed() < LONG / 2, "{late:?}");
     drop(release);
 }
+
+#[test]
+fn closing_may_take_for_ever_and_ends_at_once() {
+    let (a, b, _) = pair();
+    assert_eq!(a.close(Duration::MAX), Ok(()));
+    drop(b);
+}
+
+/// A task leaves nothing behind, however its await ends: what would be left is looked at with each message.
+#[test]
+fn tasks_that_have_awaited_leave_nothing_behind() {
+    let (a, b, peer) = pair();
+    let words = vec![7_u64; 8];
+    let exposed = b.expose(&words[..], Rights::Read);
+    // SAFETY: the words live to the end of the test, and are only read.
+    let there = unsafe { Remote::raw(peer, words.as_ptr().expose_provenance() as u64) };
+    let over = std::sync::atomic::AtomicBool::new(false);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                b.progress();
+            }
+        });
+        runtime.block_on(async {
+            for turn in 0..300 {
+                let mut event = a.get_nb(there, vec![0_u64; 8]);
+                match turn % 3 {
+                    0 => assert_eq!(event.await.0, Ok(())),
+                    1 => {
+                        // As a `select!` that it loses.
+                        std::future::poll_fn(|cx| {
+                            let _ = std::pin::Pin::new(&mut event).poll(cx);
+                            std::task::Poll::Ready(())
+                        })
+                        .await;
+                        let (_, rest) = event.wait_local();
+                        drop(rest);
+                    }
+                    _ => {
+                        let node = a.within(Duration::from_micros(1));
+                        let _ = node.get_nb(there, vec![0_u64; 8]).await;
+                        let _ = event.cancel();
+                    }
+                }
+            }
+        });
+        a.quiet().expect("all has ended");
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    a.core.wake_for_ended();
+    assert_eq!(a.core.tasks_that_await(), 0);
+    drop(exposed);
+}

@@ -9,7 +9,7 @@ use std::io::ErrorKind;
 macro_rules! codes {
     ($($code:ident = $number:literal, $name:literal, $kind:ident, $meaning:literal;)*) => {
         /// What kind of error it is. Numbers and names never change, and none is used again; new kinds come
-        /// with new ones. Every error type of this crate has a method `code`, and becomes a
+        /// with new ones. The error type of every call has a method `code`, and becomes a
         /// [`std::io::Error`] of the kind that the code has.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]

@@ -26,6 +26,7 @@ const REGISTRATION: usize = RegistrationCounters::FIGURES.len();
 
 /// The figures of one node.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct NodeFigures {
     /// Whether it is there: it runs, or computes and says nothing.
     pub up: bool,
@@ -37,7 +38,7 @@ pub struct NodeFigures {
     pub staged_bytes: u64,
     /// What it did about registered memory, in the order of [`RegistrationCounters::FIGURES`]; `None` where
     /// it registers none.
-    pub registration: Option<[u64; REGISTRATION]>,
+    pub registration: Option<Vec<u64>>,
     /// All that its process has pinned for devices, where the system tells.
     pub process_pinned_bytes: Option<u64>,
     /// How long its calls took.
@@ -57,7 +58,8 @@ impl NodeFigures {
             operations: operations.collect(),
             malformed: stats.malformed(),
             staged_bytes: stats.staged_bytes(),
-            registration: registers.then(|| RegistrationCounters::FIGURES.map(|(_, of)| of(registration))),
+            registration: registers
+                .then(|| RegistrationCounters::FIGURES.iter().map(|(_, of)| of(registration)).collect()),
             process_pinned_bytes: None,
             latencies,
         }
@@ -112,7 +114,7 @@ impl Families {
             self.operations.get_or_create(&labels).inc_by(tally.count);
             self.bytes.get_or_create(&labels).inc_by(tally.bytes);
         }
-        for (at, value) in figures.registration.iter().flatten().enumerate() {
+        for (at, value) in figures.registration.iter().flatten().enumerate().take(REGISTRATION) {
             if is_amount(RegistrationCounters::FIGURES[at].0) {
                 self.amounts[at].get_or_create(labels).set(i64::try_from(*value).unwrap_or(i64::MAX));
             } else {
@@ -205,7 +207,7 @@ mod tests {
         let busy = NodeFigures {
             up: true,
             operations: vec![(Operation::Put, Mechanism::Mapped, Tally { count: 3, bytes: 24 })],
-            registration: Some(registration),
+            registration: Some(registration.to_vec()),
             process_pinned_bytes: Some(0),
             ..NodeFigures::default()
         };

@@ -55,9 +55,10 @@ const LOSSES: u8 = 1;
 /// A bit of [`NodeCore::notices`]: somebody looks from outside, and the engine's counters are to be shown.
 const LOOK: u8 = 2;
 
-/// Bits of [`NodeCore::deferred`]: there are tasks to wake; buffers of operations that may have ended;
-/// operations whose time is taken.
+/// Bits of [`NodeCore::deferred`]: there are tasks that await; operations that tasks await have ended; there
+/// are buffers of operations that may have ended; operations whose time is taken.
 const WAKERS: u8 = 1;
+const ENDED: u8 = 8;
 const DETACHED: u8 = 2;
 const FOLLOWED: u8 = 4;
 
@@ -119,8 +120,8 @@ pub(crate) struct NodeCore {
     polls_with_notices: AtomicU32,
     /// Whether anybody has ever looked at this node from outside.
     pub(crate) watched: AtomicBool,
-    /// What there is to do once something has moved: [`WAKERS`], [`DETACHED`], [`FOLLOWED`], in one word as
-    /// [`NodeCore::notices`].
+    /// What there is to do once something has moved: [`WAKERS`], [`ENDED`], [`DETACHED`], [`FOLLOWED`], in
+    /// one word as [`NodeCore::notices`].
     deferred: AtomicU8,
     /// Tasks that await operations.
     wakers: Mutex<HashMap<OpId, Waker>>,
@@ -306,10 +307,14 @@ impl NodeCore {
     #[inline(always)]
     fn poll_engine(&self, inbox: &mut Inbox, polls: u32) -> Polled {
         let mut engine = self.engine();
-        match engine.poll(inbox) {
+        let polled = match engine.poll(inbox) {
             Polled::Idle => self.poll_on(&mut engine, inbox, polls),
             moved => self.after_moved(&mut engine, moved),
+        };
+        if engine.has_ended() {
+            self.deferred.fetch_or(ENDED, Ordering::AcqRel);
         }
+        polled
     }
 
     /// Polls again, after a poll that found nothing, until `polls` have been made or something moves.
@@ -369,7 +374,7 @@ impl NodeCore {
     #[cold]
     fn run_deferred(&self) {
         let deferred = self.deferred.load(Ordering::Acquire);
-        if deferred & WAKERS != 0 {
+        if deferred & ENDED != 0 {
             self.wake_ended_tasks();
         }
         if deferred & DETACHED != 0 {
@@ -464,8 +469,8 @@ impl NodeCore {
         if self.net_wakeup.get().is_none() || self.may_wait("leaving").is_err() {
             return true;
         }
-        let until = Instant::now() + within;
-        let left = || Some(until.saturating_duration_since(Instant::now()));
+        let until = Instant::now().checked_add(within);
+        let left = || Some(until?.saturating_duration_since(Instant::now()));
         let flushed = || {
             let mut engine = self.engine();
             (!engine.has_work() && engine.transport().is_flushed()).then_some(())

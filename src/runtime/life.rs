@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
+use std::thread::ThreadId;
 use std::time::Duration;
 
 use crate::base::lock::lock;
@@ -41,13 +42,17 @@ impl Life {
         let (core, host) = (Arc::clone(&self.core), lock(&self.host).take());
         let (ended, when_ended) = channel::<()>();
         let stage = Arc::new(AtomicU8::new(0));
+        let closer = std::thread::current().id();
         let work = Arc::new(Mutex::new(Some((core, host, ended))));
         let ending = {
             let (work, stage) = (Arc::clone(&work), Arc::clone(&stage));
             move || {
                 let taken = lock(&work).take();
-                if let Some((core, host, _ended)) = taken {
-                    end(&core, host, &stage);
+                if let Some((core, host, ended)) = taken {
+                    end(&core, host, &stage, closer);
+                    // Whoever waits has a share of it, and is the last to let go.
+                    drop(core);
+                    drop(ended);
                 }
             }
         };
@@ -69,7 +74,7 @@ impl Drop for Life {
             std::mem::forget((Arc::clone(&self.core), host));
         } else if !self.has_ended.load(Ordering::SeqCst) {
             self.core.take_leave(FLUSH_WITHIN);
-            end(&self.core, host, &AtomicU8::new(0));
+            end(&self.core, host, &AtomicU8::new(0), std::thread::current().id());
         }
     }
 }
@@ -80,8 +85,9 @@ const STAGES: [&str; 2] = [
     "the other processes of its host, which have not left their job and need it",
 ];
 
-/// Ends the node's threads and its part in the job.
-fn end(core: &Arc<NodeCore>, host: Option<Host>, stage: &AtomicU8) {
+/// Ends the node's threads and its part in the job. The closer's thread, which may be one of them, is not
+/// waited for.
+fn end(core: &Arc<NodeCore>, host: Option<Host>, stage: &AtomicU8, closer: ThreadId) {
     core.closing.store(true, Ordering::SeqCst);
     core.wake();
     // No listener is opened any more.
@@ -89,10 +95,10 @@ fn end(core: &Arc<NodeCore>, host: Option<Host>, stage: &AtomicU8) {
     // What is published holds the node itself.
     lock(&core.published).clear();
     core.peers.leave();
-    core.progress_thread.end();
-    core.listener.end();
+    core.progress_thread.end(closer);
+    core.listener.end(closer);
     core.waker.unpark();
-    core.waker.end();
+    core.waker.end(closer);
     // Memory of collectives that nobody waits for goes with the node; nobody goes on with them any more.
     core.engine().give_up_offers();
     core.publish_last();

@@ -5,7 +5,7 @@ use std::io;
 use std::panic::AssertUnwindSafe;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread::JoinHandle;
+use std::thread::{JoinHandle, ThreadId};
 
 use crate::base::lock::lock;
 
@@ -51,11 +51,12 @@ impl ProgressThreadSlot {
         }
     }
 
-    /// Waits for the thread, which the node's closing has ended, and lets none start any more.
-    pub(crate) fn end(&self) {
+    /// Waits for the thread, which the node's closing has ended, unless it is the closer's own, and lets none
+    /// start any more.
+    pub(crate) fn end(&self, closer: ThreadId) {
         let before = std::mem::replace(&mut *lock(&self.state), State::Barred);
         if let State::Runs(thread) = before
-            && thread.thread().id() != std::thread::current().id()
+            && thread.thread().id() != closer
         {
             // What panics in a handler it has caught and told.
             let _ = thread.join();

@@ -174,6 +174,10 @@ impl Peers {
         vm::forks::known_generation() != self.generation
     }
 
+    fn has_closed(&self) -> bool {
+        self.open.load(Ordering::SeqCst) == CLOSED
+    }
+
     /// From now on no memory of a peer is reached, nor this node's own by way of it.
     pub(crate) fn close(&self) {
         self.open.store(CLOSED, Ordering::SeqCst);
@@ -363,10 +367,10 @@ impl Peers {
             }
         };
         tracing::debug!(peer = rank, attach = ?peer.attach(), "connected");
-        // A loss that was noted before the slot was filled found nobody to mark.
-        if self.is_lost(rank) {
+        // A loss that was noted before the slot was filled found nobody to mark, and so did closing.
+        if self.is_lost(rank) || self.has_closed() {
             peer.lose();
-            return Err(Error::PeerLost { peer: rank });
+            return Err(self.lost_or_closed(rank));
         }
         Ok(peer)
     }
@@ -383,12 +387,22 @@ impl Peers {
         let peer = self.introduce(number, handles, Terms { rank: 0, size: 1, places, place })?;
         tracing::debug!(peer = number, pid = peer.reach.pid, attach = ?peer.reach.attach(), "connected");
         let entered = self.near.0.set(number as usize, Arc::new(peer));
+        let entered = entered.inspect(|peer| {
+            if self.has_closed() {
+                peer.lose()
+            }
+        });
         entered.map(drop).map_err(|_| Error::NoSuchPeer { peer: number, size: self.own.places })
     }
 
     /// Enters a process from outside that the network reaches, by a number that none had before.
     pub(crate) fn admit_far(&self, number: Rank, peer: Far) -> Result<(), Error> {
         let entered = self.far.set(number as usize, Arc::new(peer));
+        let entered = entered.inspect(|peer| {
+            if self.has_closed() {
+                peer.lose()
+            }
+        });
         entered.map(drop).map_err(|_| Error::NoSuchPeer { peer: number, size: self.own.places })
     }
 

@@ -172,6 +172,13 @@ fn pieces_with_an_event_are_of_one_peer() {
             // SAFETY: it fails before anything is started, so that nothing is used.
             let (result, ()) = unsafe { node.get_raw_nb(&[piece(0), piece(1)], ()) }.wait();
             assert_eq!(result, Err(Error::Elsewhere { peer: 1, expected: 0 }));
+            let nothing = RawPiece { start: std::ptr::null_mut(), len: 0, ..piece(0) };
+            // SAFETY: there are no bytes, and so no memory to be valid.
+            unsafe { node.put_raw(&[nothing]).and_then(|()| node.get_raw(&[nothing])) }
+                .expect("nothing to do");
+            // SAFETY: as there are no bytes, the pointer may be null.
+            let empty = unsafe { Foreign::new(std::ptr::null_mut(), 0, ()) };
+            assert_eq!(node.get_nb(nothing.remote, empty).wait().0, Ok(()));
             // SAFETY: there are no pieces, and so no memory to be valid.
             assert_eq!(unsafe { node.put_raw_nb(&[], 7) }.wait(), (Ok(()), 7));
             node.barrier().expect("barrier");

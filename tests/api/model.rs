@@ -212,6 +212,11 @@ fn shapes_that_do_not_fit_are_refused_with_numbers() {
         let refused = pair.zero.put_strided(to, &[1; 30], &outside);
         assert!(matches!(refused, Err(Error::Length { .. })), "{local_start}, {stride}: {refused:?}");
     }
+    // More blocks than anybody could look at, one over the other.
+    let endless =
+        Strided { block: 1, counts: &[1 << 40], remote_strides: &[0], local_strides: &[0], ..shape };
+    let refused = pair.zero.get_strided(to, &mut [0; 8], &endless);
+    assert!(matches!(refused, Err(Error::Length { given: 8, .. })), "{refused:?}");
     let backwards = Strided { local_start: 20, local_strides: &[-10], ..shape };
     assert_eq!(pair.zero.put_strided(to, &[1; 30], &backwards), Ok(()));
 }

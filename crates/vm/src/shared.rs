@@ -247,11 +247,24 @@ impl SharedMemory {
     /// [`Outside`] if they do not fit there; then nothing is written.
     #[inline]
     pub fn copy_in(&self, offset: u64, bytes: &[u8]) -> Result<(), Outside> {
-        let at = self.at(offset, bytes.len() as u64)?;
-        // SAFETY: the target is `bytes.len()` mapped writable bytes (checked above, alive with `self`); the
-        // source is a borrowed slice, which may lie in this mapping where the heap's owner made it of a bare
-        // pointer: the two may overlap. Races with other processes only decide which bytes end there.
-        unsafe { copy(bytes.as_ptr(), at, bytes.len(), usize::MAX) };
+        // SAFETY: the source is a borrowed slice.
+        unsafe { self.copy_in_from(offset, bytes.as_ptr(), bytes.len()) }
+    }
+
+    /// As [`SharedMemory::copy_in`], from memory that others may use meanwhile, too.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Safety
+    /// `len` bytes can be read at `from`, from which nothing is read where `len` is 0.
+    #[inline]
+    pub unsafe fn copy_in_from(&self, offset: u64, from: *const u8, len: usize) -> Result<(), Outside> {
+        let at = self.at(offset, len as u64)?;
+        // SAFETY: the target is `len` mapped writable bytes (checked above, alive with `self`); the caller
+        // promises the source, which may lie in this mapping: the two may overlap. Races with other processes
+        // only decide which bytes end there.
+        unsafe { copy(from, at, len, usize::MAX) };
         Ok(())
     }
 
@@ -261,11 +274,23 @@ impl SharedMemory {
     /// [`Outside`] if the mapping has not so many bytes there; then nothing is read.
     #[inline]
     pub fn copy_out(&self, offset: u64, bytes: &mut [u8]) -> Result<(), Outside> {
-        let at = self.at(offset, bytes.len() as u64)?;
-        // SAFETY: the source is `bytes.len()` mapped readable bytes (checked above, alive with `self`); the
-        // target is a slice borrowed for writing, which the source may overlap for the reason given in
-        // `copy_in`. Whatever bytes a racing peer leaves are valid `u8`s.
-        unsafe { copy(at, bytes.as_mut_ptr(), bytes.len(), OUT_MAX) };
+        // SAFETY: the target is a slice borrowed for writing, of bytes that may be any.
+        unsafe { self.copy_out_to(offset, bytes.as_mut_ptr(), bytes.len()) }
+    }
+
+    /// As [`SharedMemory::copy_out`], to memory that others may use meanwhile, too.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Safety
+    /// Any `len` bytes may be written at `into`, where nothing is written where `len` is 0.
+    #[inline]
+    pub unsafe fn copy_out_to(&self, offset: u64, into: *mut u8, len: usize) -> Result<(), Outside> {
+        let at = self.at(offset, len as u64)?;
+        // SAFETY: the source is `len` mapped readable bytes (checked above, alive with `self`); the caller
+        // promises the target, which the source may overlap. Whatever bytes a racing peer leaves are valid.
+        unsafe { copy(at, into, len, OUT_MAX) };
         Ok(())
     }
 
@@ -291,11 +316,29 @@ impl SharedMemory {
     /// [`Outside`] if the blocks do not lie inside the mapping, or not inside `bytes`; then nothing is
     /// written.
     pub fn copy_in_blocks(&self, offset: u64, bytes: &[u8], blocks: Blocks) -> Result<(), Outside> {
-        let Some(there) = blocks.span(offset, bytes.len())? else { return Ok(()) };
+        // SAFETY: the source is a borrowed slice.
+        unsafe { self.copy_in_blocks_from(offset, bytes.as_ptr(), bytes.len(), blocks) }
+    }
+
+    /// As [`SharedMemory::copy_in_blocks`], from memory that others may use meanwhile, too.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Safety
+    /// `len` bytes can be read at `from`.
+    pub unsafe fn copy_in_blocks_from(
+        &self,
+        offset: u64,
+        from: *const u8,
+        len: usize,
+        blocks: Blocks,
+    ) -> Result<(), Outside> {
+        let Some(there) = blocks.span(offset, len)? else { return Ok(()) };
         let at = self.at(offset, there)?;
-        // SAFETY: both spans lie within the mapping and within the slice (checked above), which are apart for
-        // the reason given in `copy_in`, and so does every block. No stride is longer than its span: it fits.
-        unsafe { copy_blocks((bytes.as_ptr(), blocks.here), (at, blocks.there as usize), blocks) };
+        // SAFETY: both spans lie within the mapping and within the source (checked above), and so does every
+        // block. No stride is longer than its span: it fits.
+        unsafe { copy_blocks((from, blocks.here), (at, blocks.there as usize), blocks) };
         Ok(())
     }
 
@@ -304,10 +347,28 @@ impl SharedMemory {
     /// # Errors
     /// As for [`SharedMemory::copy_in_blocks`]; then nothing is read.
     pub fn copy_out_blocks(&self, offset: u64, bytes: &mut [u8], blocks: Blocks) -> Result<(), Outside> {
-        let Some(there) = blocks.span(offset, bytes.len())? else { return Ok(()) };
+        // SAFETY: the target is a slice borrowed for writing, of bytes that may be any.
+        unsafe { self.copy_out_blocks_to(offset, bytes.as_mut_ptr(), bytes.len(), blocks) }
+    }
+
+    /// As [`SharedMemory::copy_out_blocks`], to memory that others may use meanwhile, too.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Safety
+    /// Any `len` bytes may be written at `into`.
+    pub unsafe fn copy_out_blocks_to(
+        &self,
+        offset: u64,
+        into: *mut u8,
+        len: usize,
+        blocks: Blocks,
+    ) -> Result<(), Outside> {
+        let Some(there) = blocks.span(offset, len)? else { return Ok(()) };
         let at = self.at(offset, there)?;
-        // SAFETY: as in `copy_in_blocks`, the other way; whatever bytes a racing peer leaves are valid `u8`s.
-        unsafe { copy_blocks((at, blocks.there as usize), (bytes.as_mut_ptr(), blocks.here), blocks) };
+        // SAFETY: as in `copy_in_blocks_from`, the other way; whatever bytes a racing peer leaves are valid.
+        unsafe { copy_blocks((at, blocks.there as usize), (into, blocks.here), blocks) };
         Ok(())
     }
 

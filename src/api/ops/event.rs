@@ -111,7 +111,7 @@ impl<B: Send + 'static> Event<B> {
             let done = || self.node.core.engine().is_locally_done(op).then_some(());
             let in_time = self.node.core.may_wait("waiting for an event").is_ok()
                 && self.node.core.wait(self.node.timeout, done).is_some();
-            if !in_time {
+            if !in_time && !self.settle() {
                 self.node.core.engine().cancel(op);
                 self.node.core.after_cancel();
             }
@@ -120,7 +120,7 @@ impl<B: Send + 'static> Event<B> {
         let buffer = self.take_buffer();
         let state = std::mem::replace(&mut self.state, State::Taken);
         let mut rest = Event::new(&self.node, self.peer, Ok(None), ());
-        rest.state = state;
+        (rest.state, rest.is_awaited) = (state, self.is_awaited);
         (buffer, rest)
     }
 
@@ -167,6 +167,11 @@ impl<B: Send + 'static> Event<B> {
             && let State::Pending(op) = self.state
         {
             let mut engine = self.node.core.engine();
+            // It may have ended since.
+            if let Some(outcome) = engine.outcome(op) {
+                self.state = State::Done(outcome.map(|_| ()).map_err(Error::from));
+                return;
+            }
             engine.cancel(op);
             let outcome = engine.outcome(op).unwrap_or(Err(OpError::Timeout { peer: self.peer }));
             drop(engine);

@@ -142,8 +142,8 @@ impl Rows<'_> {
             let step = index % count;
             index /= count;
             // Blocks lie within what was found to fit, and so do their distances.
-            there += self.outer.remote_strides[d].wrapping_mul(step as i64);
-            here += self.outer.local_strides[d].wrapping_mul(step as isize);
+            there = there.wrapping_add(self.outer.remote_strides[d].wrapping_mul(step as i64));
+            here = here.wrapping_add(self.outer.local_strides[d].wrapping_mul(step as isize));
         }
         (there as u64, here as usize)
     }
@@ -231,6 +231,12 @@ impl Node {
         let Some(rows) = shape.rows(remote, local.len())? else { return Ok(()) };
         let block = rows.row.block;
         if local.direction() == engine::Direction::Get {
+            // More bytes than there is room for lie over one another: that need not be looked for.
+            let bytes = block as u64 * (rows.row.count * rows.count) as u64;
+            if bytes > local.len() as u64 {
+                let given = local.len() as u64;
+                return Err(Error::Length { what: LOCAL, given, expected: bytes });
+            }
             disjoint(rows.blocks().map(|(_, here)| (here, block)))?;
         }
         let remote = rows.lowest;

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use engine::OpId;
 
-use super::{NodeCore, Progress, WAKERS};
+use super::{ENDED, NodeCore, Progress, WAKERS};
 use crate::base::lock::lock;
 
 /// Messages that one poll of a task takes, at most, before it lets its executor go on with others.
@@ -64,7 +64,7 @@ impl NodeCore {
         }
         if !self.engine().watch(op) {
             // It has ended, which the caller finds.
-            return;
+            return self.forget_task(op);
         }
         let watched = match self.may_attend {
             true => self.attend(),
@@ -114,9 +114,7 @@ impl NodeCore {
         let mut ended = Vec::new();
         {
             let mut engine = self.engine();
-            if !engine.has_ended() {
-                return;
-            }
+            self.deferred.fetch_and(!ENDED, Ordering::AcqRel);
             engine.take_ended(&mut ended);
         }
         for op in ended {
@@ -128,6 +126,11 @@ impl NodeCore {
     /// Forgets the task that awaited an operation, which nobody awaits any more.
     pub(crate) fn forget_task(&self, op: OpId) {
         drop(self.take_waker(op));
+    }
+
+    #[cfg(test)]
+    pub(crate) fn tasks_that_await(&self) -> usize {
+        lock(&self.wakers).len()
     }
 
     fn take_waker(&self, op: OpId) -> Option<Waker> {

@@ -41,6 +41,7 @@ impl<'a> Lent<'a> {
     /// # Safety
     /// So many bytes are valid and initialised there until `'a` ends.
     pub(crate) unsafe fn source_at(start: *const u8, len: usize) -> Lent<'a> {
+        let start = if len == 0 { std::ptr::dangling() } else { start };
         Lent { addr: start.expose_provenance(), len, direction: Direction::Put, borrowed: PhantomData }
     }
 
@@ -49,6 +50,7 @@ impl<'a> Lent<'a> {
     /// # Safety
     /// So many bytes are valid there until `'a` ends, and may be written; nobody else uses them meanwhile.
     pub(crate) unsafe fn target_at(start: *mut u8, len: usize) -> Lent<'a> {
+        let start = if len == 0 { std::ptr::dangling_mut() } else { start };
         Lent { addr: start.expose_provenance(), len, direction: Direction::Get, borrowed: PhantomData }
     }
 
@@ -215,12 +217,12 @@ pub(crate) fn blocks(
         Direction::Put => {
             let addr = std::ptr::with_exposed_provenance(local.addr);
             // SAFETY: so many bytes there are borrowed for reading until this returns.
-            heap.copy_in_blocks(offset, unsafe { std::slice::from_raw_parts(addr, local.len) }, blocks)
+            unsafe { heap.copy_in_blocks_from(offset, addr, local.len, blocks) }
         }
         Direction::Get => {
             let addr = std::ptr::with_exposed_provenance_mut(local.addr);
             // SAFETY: memory borrowed for writing until this returns, and by nobody else.
-            heap.copy_out_blocks(offset, unsafe { std::slice::from_raw_parts_mut(addr, local.len) }, blocks)
+            unsafe { heap.copy_out_blocks_to(offset, addr, local.len, blocks) }
         }
     }
 }
@@ -264,14 +266,11 @@ unsafe fn copy_mapped(peer: &Near, direction: Direction, piece: &Piece) -> Resul
         Direction::Put => {
             // SAFETY: the caller promises `len` readable bytes at this address; the address was exposed by
             // whoever borrowed them. They may lie in the heap itself.
-            let from = unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance(addr), len) };
-            heap.copy_in(piece.remote.offset, from)
+            unsafe { heap.copy_in_from(piece.remote.offset, std::ptr::with_exposed_provenance(addr), len) }
         }
         Direction::Get => {
             // SAFETY: the caller promises `len` writable bytes at this address that nothing else refers to.
-            let into =
-                unsafe { std::slice::from_raw_parts_mut(std::ptr::with_exposed_provenance_mut(addr), len) };
-            heap.copy_out(piece.remote.offset, into)
+            unsafe { heap.copy_out_to(piece.remote.offset, std::ptr::with_exposed_provenance_mut(addr), len) }
         }
     };
     copied.or_else(|_| fault())

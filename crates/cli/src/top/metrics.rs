@@ -18,7 +18,7 @@ fn figures(rank: &RankReport) -> NodeFigures {
         operations.map(|line| (line.operation, line.mechanism, tally(line.count, line.bytes))).collect();
     figures.malformed = rank.figures.malformed;
     figures.staged_bytes = rank.figures.staged_bytes;
-    figures.registration = rank.figures.registration.map(|registration| registration.0);
+    figures.registration = rank.figures.registration.map(|registration| registration.0.to_vec());
     figures.process_pinned_bytes = rank.process_pinned_bytes;
     figures.latencies = rank.figures.latencies.clone();
     figures

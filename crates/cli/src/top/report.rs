@@ -247,7 +247,7 @@ impl Registration {
     /// `None` where nothing was ever counted.
     fn of(counters: &RegistrationCounters) -> Option<Registration> {
         let any = *counters != RegistrationCounters::default();
-        any.then(|| Registration(RegistrationCounters::FIGURES.map(|(_, of)| of(counters))))
+        any.then(|| Registration(std::array::from_fn(|at| RegistrationCounters::FIGURES[at].1(counters))))
     }
 
     /// Bytes that are pinned now, at the peak, and at most.

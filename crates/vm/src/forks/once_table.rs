@@ -38,7 +38,8 @@ impl<T> OnceTable<T> {
     /// # Errors
     /// The kernel's, when it gives no memory.
     pub fn new(len: usize) -> io::Result<OnceTable<T>> {
-        let places = pages(len.max(1) * size_of::<AtomicPtr<T>>())?.cast();
+        let bytes = len.max(1).checked_mul(size_of::<AtomicPtr<T>>());
+        let places = pages(bytes.ok_or(io::ErrorKind::OutOfMemory)?)?.cast();
         Ok(OnceTable { places, len, _memory: Arc::new(Memory { places, len, owns: PhantomData }) })
     }
 
@@ -53,7 +54,10 @@ impl<T> OnceTable<T> {
 
     /// As [`OnceTable::get`], shared with the table. Any thread.
     pub fn get_shared(&self, index: usize) -> Option<Arc<T>> {
-        let value: *const T = self.get(index)?;
+        let value = self.place(index)?.load(Ordering::Acquire).cast_const();
+        if value.is_null() {
+            return None;
+        }
         // SAFETY: it came from `Arc::into_raw`, and the table holds a share of it now.
         unsafe {
             Arc::increment_strong_count(value);

@@ -137,6 +137,10 @@ impl<T: Pod + Send> TeamEvent<T> {
 
 impl<T> Owned<T> {
     fn take(&self) -> Vec<T> {
+        if self.core.upgrade().is_some_and(|core| core.is_forked()) {
+            // Who was at it in the parent is not there to let go of the lock.
+            return Vec::new();
+        }
         std::mem::take(&mut lock(&self.memory).output)
     }
 

@@ -44,7 +44,7 @@ type Figure = (&'static str, fn(&RegistrationCounters) -> u64);
 
 impl RegistrationCounters {
     /// What is shown of them, in this order.
-    pub const FIGURES: [Figure; 13] = [
+    pub const FIGURES: &[Figure] = &[
         ("hits", |counters| counters.hits),
         ("misses", |counters| counters.misses),
         ("moves", |counters| counters.moves),
