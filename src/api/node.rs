@@ -145,7 +145,10 @@ impl Node {
             engine.barrier(None)
         };
         match (Node { timeout: wait_policy.left(), ..self.clone() }).finish(op) {
-            Ok(_) => Ok(()),
+            Ok(_) => {
+                self.core.flush_for_others(wait_policy.left());
+                Ok(())
+            }
             // The engine names who counts them.
             Err(Error::Timeout { .. }) => {
                 Err(Error::WaitTimeout { waited_for: "all ranks to come to the barrier" })

@@ -69,6 +69,9 @@ const POLLS_WITH_NOTICES_MAX: u32 = 1000;
 /// time.
 const GRACE: Duration = Duration::from_millis(20);
 
+/// How long a call waits for the network to take what others wait for, once it has what it waited for itself.
+const FLUSH_MAX: Duration = Duration::from_secs(1);
+
 /// Handles the message in the inbox, which that rank sent by that lane. Whether it has replied.
 pub(crate) type Handler = Arc<dyn Fn(&Arc<NodeCore>, &Inbox, Rank, Lane) -> bool + Send + Sync>;
 
@@ -460,6 +463,22 @@ impl NodeCore {
     pub(crate) fn ring_wakeup(&self) {
         if let Some(net_wakeup) = self.net_wakeup.get() {
             net_wakeup.ring();
+        }
+    }
+
+    /// Where nobody makes progress but calls: waits until the network has taken what this node has to say, as
+    /// others wait for it while this process may compute. At most for the time, and [`FLUSH_MAX`].
+    pub(crate) fn flush_for_others(self: &Arc<Self>, timeout: Option<Duration>) {
+        if self.may_attend || self.net_wakeup.get().is_none() {
+            return;
+        }
+        let flushed = || {
+            let mut engine = self.engine();
+            (!engine.has_work() && engine.transport().is_flushed()).then_some(())
+        };
+        if flushed().is_none() {
+            let within = timeout.unwrap_or(FLUSH_MAX).min(FLUSH_MAX);
+            self.wait_for_room(Some(within), flushed);
         }
     }
 

@@ -326,3 +326,30 @@ fn a_provider_that_is_not_there_is_named() {
         "{error}"
     );
 }
+
+/// Under `off` nobody makes progress for a rank that computes: what the others wait for at a barrier has left
+/// it when it leaves the barrier, also to those that it has never talked to.
+#[test]
+fn a_barrier_lets_all_go_though_one_computes_after_it() {
+    if !is_there() {
+        return;
+    }
+    for _ in 0..5 {
+        let left = AtomicU64::new(0);
+        job(
+            4,
+            |_| by_network().progress(standpipe::ProgressThread::Off),
+            |node| {
+                (0..4).for_each(|rank| node.connect(rank).expect("connected"));
+                if node.rank() == 1 {
+                    std::thread::sleep(std::time::Duration::from_millis(100));
+                }
+                let begun = Instant::now();
+                node.barrier().expect("all come");
+                assert!(begun.elapsed() < LIMIT / 2, "rank {} was kept", node.rank());
+                // No call of the library until all have left: who waits for one that is here waits for ever.
+                left.wait();
+            },
+        );
+    }
+}
