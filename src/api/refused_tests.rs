@@ -146,7 +146,7 @@ fn nothing_is_told(node: &Node, peer: u32) {
 fn a_child_is_refused_its_parents_node_whatever_locks_are_held() {
     let (a, b, peer) = pair();
     let array = a.heap().alloc_zeroed::<u64>(8).expect("room");
-    let words = vec![7_u64; 8];
+    let words = [7_u64; 8];
     let exposed = b.expose(&words[..], Rights::Read);
     // SAFETY: the words live to the end of the test, and are only read.
     let there = unsafe { Remote::raw(peer, words.as_ptr().expose_provenance() as u64) };
@@ -213,7 +213,7 @@ fn a_node_that_has_closed_takes_no_calls() {
 #[test]
 fn closing_ends_what_other_threads_wait_for() {
     let (a, b, peer) = pair();
-    let words = vec![7_u64; 8];
+    let words = [7_u64; 8];
     // SAFETY: the words live to the end of the test, and are only read.
     let there = unsafe { Remote::raw(peer, words.as_ptr().expose_provenance() as u64) };
     let counter = a.heap().alloc_zeroed::<u64>(1).expect("room");
@@ -265,7 +265,7 @@ fn closing_may_take_for_ever_and_ends_at_once() {
 #[test]
 fn tasks_that_have_awaited_leave_nothing_behind() {
     let (a, b, peer) = pair();
-    let words = vec![7_u64; 8];
+    let words = [7_u64; 8];
     let exposed = b.expose(&words[..], Rights::Read);
     // SAFETY: the words live to the end of the test, and are only read.
     let there = unsafe { Remote::raw(peer, words.as_ptr().expose_provenance() as u64) };

@@ -245,7 +245,7 @@ impl Drop for AtEnd {
             let array = node.heap().alloc_from(&[1_u64]).expect("room");
             node.put(array.ptr(0), 2).expect("put");
             node.fetch_add(array.ptr(0), 1).expect("added");
-            let _ = node.get_nb(array.ptr(0), vec![0_u64]);
+            drop(node.get_nb(array.ptr(0), vec![0_u64]));
             assert_eq!(node.get(array.ptr(0)), Ok(3));
         }
     }

@@ -83,7 +83,7 @@ macro_rules! slices {
                 }
 
                 fn byte_len(&self) -> usize {
-                    size_of_val::<[$value]>(self)
+                    self.len() * size_of::<$value>()
                 }
             }
             $(
