@@ -12,7 +12,7 @@ const LEAVE_MAX: Duration = Duration::from_secs(1);
 
 debug_is_display!(CloseError);
 
-/// What [`Node::close`] could not do, or not in time. But for the first, the node has closed all the same.
+/// The part of closing that failed, or was late. But for the first, the node has closed all the same.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CloseError {

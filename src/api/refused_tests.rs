@@ -218,10 +218,12 @@ fn closing_ends_what_other_threads_wait_for() {
     let there = unsafe { Remote::raw(peer, words.as_ptr().expose_provenance() as u64) };
     let counter = a.heap().alloc_zeroed::<u64>(1).expect("room");
     // Its owner makes no progress, and does not expose it.
-    let (event, awaited) = (a.get_nb(there, vec![0_u64; 8]), a.get_nb(there, vec![0_u64; 8]));
+    let (event, awaited) =
+        (a.within(LONG).get_nb(there, vec![0_u64; 8]), a.within(LONG).get_nb(there, vec![0_u64; 8]));
     std::thread::scope(|scope| {
-        scope.spawn(|| closed(a.wait_until(|| false)));
-        scope.spawn(|| closed(a.wait_signal(counter.ptr(0), 1)));
+        // Waits that would end too late, and otherwise, if closing ended none.
+        scope.spawn(|| closed(a.within(LONG).wait_until(|| false)));
+        scope.spawn(|| closed(a.within(LONG).wait_signal(counter.ptr(0), 1)));
         scope.spawn(|| closed(event.wait().0));
         scope.spawn(|| {
             let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
@@ -261,6 +263,15 @@ fn closing_may_take_for_ever_and_ends_at_once() {
     drop(b);
 }
 
+/// Ends a thread beside when the other one goes.
+struct EndsAtDrop<'a>(&'a std::sync::atomic::AtomicBool);
+
+impl Drop for EndsAtDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
 /// A task leaves nothing behind, however its await ends: what would be left is looked at with each message.
 #[test]
 fn tasks_that_have_awaited_leave_nothing_behind() {
@@ -277,20 +288,22 @@ fn tasks_that_have_awaited_leave_nothing_behind() {
                 b.progress();
             }
         });
+        // Also when what follows fails.
+        let _end = EndsAtDrop(&over);
         runtime.block_on(async {
             for turn in 0..300 {
                 let mut event = a.get_nb(there, vec![0_u64; 8]);
                 match turn % 3 {
                     0 => assert_eq!(event.await.0, Ok(())),
                     1 => {
-                        // As a `select!` that it loses.
-                        std::future::poll_fn(|cx| {
-                            let _ = std::pin::Pin::new(&mut event).poll(cx);
-                            std::task::Poll::Ready(())
-                        })
-                        .await;
-                        let (_, rest) = event.wait_local();
-                        drop(rest);
+                        // As a `select!` that it loses, if it does not win.
+                        let poll = std::future::poll_fn(|cx| {
+                            std::task::Poll::Ready(std::pin::Pin::new(&mut event).poll(cx))
+                        });
+                        if poll.await.is_pending() {
+                            let (_, rest) = event.wait_local();
+                            drop(rest);
+                        }
                     }
                     _ => {
                         let node = a.within(Duration::from_micros(1));
@@ -301,7 +314,6 @@ fn tasks_that_have_awaited_leave_nothing_behind() {
             }
         });
         a.quiet().expect("all has ended");
-        over.store(true, std::sync::atomic::Ordering::Relaxed);
     });
     a.core.wake_for_ended();
     assert_eq!(a.core.tasks_that_await(), 0);

@@ -58,9 +58,9 @@ const LOOK: u8 = 2;
 /// Bits of [`NodeCore::deferred`]: there are tasks that await; operations that tasks await have ended; there
 /// are buffers of operations that may have ended; operations whose time is taken.
 const WAKERS: u8 = 1;
-const ENDED: u8 = 8;
-const DETACHED: u8 = 2;
-const FOLLOWED: u8 = 4;
+const ENDED: u8 = 2;
+const DETACHED: u8 = 4;
+const FOLLOWED: u8 = 8;
 
 /// Messages that are heard before notices are, at most.
 const POLLS_WITH_NOTICES_MAX: u32 = 1000;
@@ -472,14 +472,16 @@ impl NodeCore {
         if self.may_attend || self.net_wakeup.get().is_none() {
             return;
         }
-        let flushed = || {
-            let mut engine = self.engine();
-            (!engine.has_work() && engine.transport().is_flushed()).then_some(())
-        };
-        if flushed().is_none() {
+        if self.flushed().is_none() {
             let within = timeout.unwrap_or(FLUSH_MAX).min(FLUSH_MAX);
-            self.wait_for_room(Some(within), flushed);
+            self.wait_for_room(Some(within), || self.flushed());
         }
+    }
+
+    /// Whether the network has taken all that this node has to say.
+    fn flushed(&self) -> Option<()> {
+        let mut engine = self.engine();
+        (!engine.has_work() && engine.transport().is_flushed()).then_some(())
     }
 
     /// Waits a while, at most, until the network has taken all that was sent, and then the word that this
@@ -490,10 +492,7 @@ impl NodeCore {
         }
         let until = Instant::now().checked_add(within);
         let left = || Some(until?.saturating_duration_since(Instant::now()));
-        let flushed = || {
-            let mut engine = self.engine();
-            (!engine.has_work() && engine.transport().is_flushed()).then_some(())
-        };
+        let flushed = || self.flushed();
         self.engine().retell_barrier();
         let all_sent = self.wait_for_room(left(), flushed);
         // Nobody else tells those of other hosts.

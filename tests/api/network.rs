@@ -330,11 +330,11 @@ fn a_provider_that_is_not_there_is_named() {
 /// Under `off` nobody makes progress for a rank that computes: what the others wait for at a barrier has left
 /// it when it leaves the barrier, also to those that it has never talked to.
 #[test]
-fn a_barrier_lets_all_go_though_one_computes_after_it() {
+fn barriers_and_collectives_let_all_go_though_one_computes_after_them() {
     if !is_there() {
         return;
     }
-    for _ in 0..5 {
+    for turn in 0..9 {
         let left = AtomicU64::new(0);
         job(
             4,
@@ -345,7 +345,11 @@ fn a_barrier_lets_all_go_though_one_computes_after_it() {
                     std::thread::sleep(std::time::Duration::from_millis(100));
                 }
                 let begun = Instant::now();
-                node.barrier().expect("all come");
+                match turn % 3 {
+                    0 => node.barrier().expect("all come"),
+                    1 => node.world().all_reduce(&mut [1_u64], standpipe::Reduction::Sum).expect("all come"),
+                    _ => node.world().barrier_nb().wait().0.expect("all come"),
+                }
                 assert!(begun.elapsed() < LIMIT / 2, "rank {} was kept", node.rank());
                 // No call of the library until all have left: who waits for one that is here is kept.
                 left.fetch_add(1, Ordering::SeqCst);

@@ -134,13 +134,7 @@ impl Peer {
         let blocks = bytes.len() / 8;
         let whole = bytes.len() == blocks * 8 && blocks > 0;
         let counts = [blocks];
-        let strided = Strided {
-            block: 8,
-            counts: &counts,
-            remote_strides: &[8],
-            local_strides: &[8],
-            ..Strided::default()
-        };
+        let strided = side_by_side(&counts);
         // Backwards, there and here alike.
         let offsets: Vec<usize> = (0..blocks).rev().map(|block| block * 8).collect();
         let remote_offsets: Vec<u64> = offsets.iter().map(|offset| *offset as u64).collect();
@@ -225,13 +219,7 @@ impl Peer {
         let (blocks, half) = (len / 8, len / 2);
         let whole = len == blocks * 8 && blocks > 0;
         let counts = [blocks];
-        let strided = Strided {
-            block: 8,
-            counts: &counts,
-            remote_strides: &[8],
-            local_strides: &[8],
-            ..Strided::default()
-        };
+        let strided = side_by_side(&counts);
         let runs =
             [RemoteRun { at: from, len: half }, RemoteRun { at: from.plus(half as u64), len: len - half }];
         match random.below(7) {
@@ -350,4 +338,9 @@ pub(crate) fn cuts(random: &mut Random) -> Vec<Cut> {
         }
     }
     cuts
+}
+
+/// Words of 8 bytes, side by side at both ends.
+fn side_by_side(counts: &[usize]) -> Strided<'_> {
+    Strided { block: 8, counts, remote_strides: &[8], local_strides: &[8], ..Strided::default() }
 }

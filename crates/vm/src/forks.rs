@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
 pub use once_table::OnceTable;
 
-/// What the kernel wipes in each child, also of a raw `clone`: alone on its page, whatever the pages' size.
+/// The kernel wipes this in each child, also of a raw `clone`: it is alone on its page, whatever their size.
 #[repr(C, align(65536))]
 struct Wiped {
     /// The generation of this process; 0 before it is asked for.

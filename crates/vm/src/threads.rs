@@ -6,8 +6,8 @@
 use std::io;
 use std::thread::{Builder, JoinHandle};
 
-/// What a thread does to itself rather than is sent. The program's handlers of these, a runtime's check of
-/// stacks or a reporter of crashes, are to run wherever its code does.
+/// Signals that a thread's own code causes. The program's handlers of these, a runtime's check of stacks or a
+/// reporter of crashes, are to run wherever its code does.
 const FAULTS: [i32; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 

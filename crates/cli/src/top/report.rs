@@ -81,7 +81,7 @@ pub(super) struct Line {
     pub(super) bytes_per_second: f64,
 }
 
-/// What the columns of figures about registration are called, of those that have one.
+/// The columns of figures about registration; `None` for a figure without one.
 pub(super) const REGISTRATION_COLUMNS: [Option<&str>; REGISTRATION] = [
     Some("hits"),
     Some("misses"),
@@ -101,7 +101,7 @@ pub(super) const REGISTRATION_COLUMNS: [Option<&str>; REGISTRATION] = [
 /// Figures about registration.
 const REGISTRATION: usize = RegistrationCounters::FIGURES.len();
 
-/// What a node that registers memory has counted: a value for each of [`RegistrationCounters::FIGURES`].
+/// The counts of a node that registers memory: a value for each of [`RegistrationCounters::FIGURES`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Registration(pub(super) [u64; REGISTRATION]);
 

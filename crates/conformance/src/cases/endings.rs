@@ -144,7 +144,7 @@ pub(crate) fn detached_operations_report_their_failure<C: Cluster>(make: Make<'_
     }
 }
 
-/// Whoever watches many operations hears of each that ends, however it ends, and of none twice.
+/// The engine tells of each watched operation once, however it ends.
 pub(crate) fn watched_operations_are_told_of_once<C: Cluster>(make: Make<'_, C>) {
     let mut bench = Bench::new(make, 2);
     let here = bench.memory(0, MemId::Space, LEN);

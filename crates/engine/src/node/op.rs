@@ -31,10 +31,10 @@ pub(super) enum Interest {
     Nobodys,
 }
 
-/// What has ended, for those who do not ask about single operations.
+/// News of operations that have ended, where nobody asks about single ones.
 #[derive(Debug, Default)]
 pub(super) struct Ended {
-    /// Those that were watched, in the order in which they ended.
+    /// The watched ones, in the order of their ends.
     pub(super) watched: Vec<OpId>,
     /// The first failure of an operation that nobody waits for.
     pub(super) failure: Option<OpError>,

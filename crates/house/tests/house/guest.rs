@@ -1,5 +1,5 @@
-//! What a library keeps to in somebody else's process: its threads take no signals of the program's, so that
-//! all start in one place, and its public enums may grow.
+//! Rules for a library in somebody else's process: its threads take no signals of the program's, so that all
+//! start in one place, and its public enums may grow.
 
 use crate::finding::Finding;
 use crate::source::{Role, Tree};

@@ -83,7 +83,7 @@ impl<T> OnceTable<T> {
         }
     }
 
-    /// What lies at a place, which is filled with this if it is empty.
+    /// Fills a place with this value if it is empty, and gives the value that lies there.
     ///
     /// # Panics
     /// Where there is no such place.

@@ -131,6 +131,9 @@ impl<T: Pod + Send> TeamEvent<T> {
     pub fn wait(self) -> (Result<(), Error>, Vec<T>) {
         let TeamEvent { event, owned, team } = self;
         let (result, ()) = event.wait();
+        if let Some(core) = owned.core.upgrade().filter(|core| core.may_wait("a collective").is_ok()) {
+            core.flush_for_others(None);
+        }
         (result.map_err(|error| owned.said(team, error)), owned.take())
     }
 }

@@ -251,6 +251,7 @@ impl Team {
         let outcome = match self.node.core.wait(timeout, done) {
             Some(outcome) => {
                 std::mem::forget(given_up);
+                self.node.core.flush_for_others(timeout);
                 Some(outcome)
             }
             None => given_up.end(),

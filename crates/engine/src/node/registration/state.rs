@@ -43,7 +43,7 @@ pub struct RegistrationCounters {
 type Figure = (&'static str, fn(&RegistrationCounters) -> u64);
 
 impl RegistrationCounters {
-    /// What is shown of them, in this order.
+    /// The figures that tables and collectors show, in this order.
     pub const FIGURES: &[Figure] = &[
         ("hits", |counters| counters.hits),
         ("misses", |counters| counters.misses),
