@@ -23,7 +23,8 @@
 //! ```
 //!
 //! - [`Node::put`], [`Node::get`] and their kin move data, to heaps ([`GlobalPtr`]) and to any other memory
-//!   ([`Remote::raw`]); [`Event`]s stand for operations under way.
+//!   ([`Remote::raw`]); [`Event`]s stand for operations under way, and a [`Completions`] says which of many have
+//!   ended.
 //! - [`Node::put_signal`] also tells the target, which [waits](Node::wait_signal) for it asleep.
 //! - [`Node::request`] runs a handler at a peer; [`Call`] says what handlers may do.
 //! - [`Node::fetch_add`], other atomics ([`Node::fetch`]), [`Node::barrier`] and [`Node::directory`]
@@ -57,6 +58,7 @@ pub use api::open::OpenError;
 pub use api::ops::active_message::{Call, HandlerId, Landed, MEDIUM_MAX};
 pub use api::ops::atomics::AtomicWord;
 pub use api::ops::buffer::{Append, Buffer, Foreign, GetBuffer, Grow, Part, PutBuffer};
+pub use api::ops::completions::{Completion, Completions, Permit};
 pub use api::ops::event::Event;
 pub use api::ops::group::Group;
 pub use api::ops::put_signal::Signal;
@@ -92,6 +94,10 @@ mod documents {
     struct Examples;
     #[doc = include_str!("../docs/API.md")]
     struct Guide;
+    #[doc = include_str!("../docs/COMPLETION.md")]
+    struct Completion;
+    #[doc = include_str!("../docs/ASYNC.md")]
+    struct Async;
     #[doc = include_str!("../docs/TRANSFER.md")]
     struct Transfer;
     #[doc = include_str!("../docs/PIECES.md")]

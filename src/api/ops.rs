@@ -3,6 +3,7 @@
 pub(crate) mod active_message;
 pub(crate) mod atomics;
 pub(crate) mod buffer;
+pub(crate) mod completions;
 pub(crate) mod event;
 pub(crate) mod group;
 pub(crate) mod put_signal;

@@ -316,6 +316,6 @@ fn tasks_that_have_awaited_leave_nothing_behind() {
         a.quiet().expect("all has ended");
     });
     a.core.wake_for_ended();
-    assert_eq!(a.core.tasks_that_await(), 0);
+    assert_eq!(a.core.watched_operations(), 0);
     drop(exposed);
 }

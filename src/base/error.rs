@@ -136,6 +136,21 @@ pub enum Error {
         /// What was called.
         call: &'static str,
     },
+    /// A queue of completions has no place left: it was made for so many operations, and so many are under way
+    /// or have not been taken. Nothing was started.
+    #[error("the queue is full: {capacity} operations are under way in it, or have not been taken")]
+    QueueFull {
+        /// How many it can hold.
+        capacity: u64,
+    },
+    /// The operating system refused something.
+    #[error("the system gives no {what}: {why}")]
+    System {
+        /// What was asked of it.
+        what: &'static str,
+        /// What it said.
+        why: String,
+    },
     /// The node has closed, by [`Node::close`](crate::Node::close) of another handle.
     #[error("{call}: the node has closed")]
     Closed {
@@ -250,6 +265,8 @@ impl Error {
             Error::PeerLost { .. } => Code::PeerLost,
             Error::Timeout { .. } | Error::WaitTimeout { .. } | Error::SignalTimeout { .. } => Code::Timeout,
             Error::Cancelled { .. } => Code::Cancelled,
+            Error::QueueFull { .. } => Code::NoRoom,
+            Error::System { .. } => Code::System,
             Error::Closed { .. } => Code::Closed,
             Error::Forked { .. } => Code::Forked,
             Error::InHandler { .. } => Code::InHandler,

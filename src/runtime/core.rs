@@ -8,7 +8,7 @@
 mod detached_buffers;
 mod peer_loss;
 mod request_timing;
-mod tasks;
+pub(crate) mod tasks;
 mod wait;
 
 use std::any::Any;
@@ -16,7 +16,6 @@ use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use engine::node::Polled;
@@ -24,6 +23,7 @@ use engine::{Delivery, Inbox, Lane, Nanos, OpId, Rank};
 use vm::{Bell, BiasedGuard, BiasedLock, Words};
 
 use self::detached_buffers::DetachedBuffers;
+use self::tasks::Watchers;
 use crate::base::error::Error;
 use crate::base::handler_scope::{self, HandlerScope};
 use crate::base::lock::lock;
@@ -55,9 +55,9 @@ const LOSSES: u8 = 1;
 /// A bit of [`NodeCore::notices`]: somebody looks from outside, and the engine's counters are to be shown.
 const LOOK: u8 = 2;
 
-/// Bits of [`NodeCore::deferred`]: there are tasks that await; operations that tasks await have ended; there
+/// Bits of [`NodeCore::deferred`]: somebody is to be told of operations' ends; such operations have ended; there
 /// are buffers of operations that may have ended; operations whose time is taken.
-const WAKERS: u8 = 1;
+const WATCHERS: u8 = 1;
 const ENDED: u8 = 2;
 const DETACHED: u8 = 4;
 const FOLLOWED: u8 = 8;
@@ -123,11 +123,11 @@ pub(crate) struct NodeCore {
     polls_with_notices: AtomicU32,
     /// Whether anybody has ever looked at this node from outside.
     pub(crate) watched: AtomicBool,
-    /// What there is to do once something has moved: [`WAKERS`], [`ENDED`], [`DETACHED`], [`FOLLOWED`], in
+    /// What there is to do once something has moved: [`WATCHERS`], [`ENDED`], [`DETACHED`], [`FOLLOWED`], in
     /// one word as [`NodeCore::notices`].
     deferred: AtomicU8,
-    /// Tasks that await operations.
-    wakers: Mutex<HashMap<OpId, Waker>>,
+    /// Who is told when operations end.
+    watchers: Mutex<Watchers>,
     /// Messages taken by all threads, about.
     moved: AtomicU32,
     /// Buffers of operations whose events were dropped, kept until the operations end.
@@ -213,7 +213,7 @@ impl NodeCore {
             polls_with_notices: AtomicU32::new(0),
             watched: AtomicBool::new(false),
             deferred: AtomicU8::new(0),
-            wakers: Mutex::default(),
+            watchers: Mutex::default(),
             moved: AtomicU32::new(0),
             detached_buffers: Mutex::new(DetachedBuffers::new()),
             followed: Mutex::default(),
@@ -378,7 +378,7 @@ impl NodeCore {
     fn run_deferred(&self) {
         let deferred = self.deferred.load(Ordering::Acquire);
         if deferred & ENDED != 0 {
-            self.wake_ended_tasks();
+            self.tell_of_ended();
         }
         if deferred & DETACHED != 0 {
             self.free_detached_buffers();
@@ -434,18 +434,21 @@ impl NodeCore {
     pub(crate) fn wake(&self) {
         self.wake_threads();
         self.wake_tasks();
+        if self.closing.load(Ordering::SeqCst) {
+            self.end_queued();
+        }
     }
 
     /// Operations have ended without any progress: by a deadline, or given up. Lets go on whoever waits for
     /// them.
     pub(crate) fn wake_for_ended(&self) {
         self.wake_threads();
-        if self.deferred.load(Ordering::Acquire) & WAKERS != 0 {
-            self.wake_ended_tasks();
+        if self.deferred.load(Ordering::Acquire) & WATCHERS != 0 {
+            self.tell_of_ended();
         }
     }
 
-    fn wake_threads(&self) {
+    pub(crate) fn wake_threads(&self) {
         self.bell.poke();
         if let Some(net_wakeup) = self.net_wakeup.get() {
             net_wakeup.ring_all();

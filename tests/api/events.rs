@@ -20,7 +20,7 @@ impl Wake for Unpark {
 }
 
 /// Runs a future to its end on this thread, which sleeps in between.
-fn block_on<F: Future>(future: F) -> F::Output {
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let waker = Arc::new(Unpark(std::thread::current())).into();
     let started = Instant::now();

@@ -3,6 +3,7 @@
 mod am;
 mod atomics;
 mod buffers;
+mod completions;
 mod directory;
 mod events;
 mod exposure;

@@ -19,6 +19,7 @@
 //! | [`duplex`] | two rings, and a line that changes hands: the quick way to ask and answer | no |
 //! | [`bell`] | waking a process that sleeps | no |
 //! | [`biased`] | a lock that is nearly free to the thread that uses it most | yes |
+//! | [`completion_queue`] | what has ended of what is under way, with a descriptor that tells of it | no |
 //! | `proc_mem` | writing another process's memory by a descriptor | yes |
 //! | `robust` | a word that the kernel marks when this process ends | yes |
 //! | [`cma`] | copying to and from another process's memory | yes |
@@ -49,6 +50,7 @@ pub mod biased;
 #[cfg_attr(any(loom, miri), allow(dead_code, unreachable_pub))]
 mod change_log;
 pub mod cma;
+pub mod completion_queue;
 pub mod duplex;
 pub mod fault_safe_copy;
 pub mod forks;
@@ -80,6 +82,7 @@ pub mod threads;
 pub use bell::{Bell, Ticket, Wake, bell_words};
 pub use biased::{BiasedGuard, BiasedLock};
 pub use cma::{CmaError, Iov};
+pub use completion_queue::CompletionQueue;
 pub use duplex::{BATON_PAYLOAD_BYTES, BATON_WORDS, Duplex, Side};
 pub use fault_safe_copy::{CheckedCopy, LocalFault};
 #[cfg(all(feature = "allocator", not(any(loom, miri))))]

@@ -13,6 +13,7 @@ use engine::{OpError, OpId, Rank};
 use crate::api::node::Node;
 use crate::api::ops::buffer::{GetBuffer, filled};
 use crate::base::error::Error;
+use crate::runtime::core::{Engine, NodeCore};
 
 /// A started operation, and the buffer that it uses.
 ///
@@ -29,7 +30,7 @@ pub struct Event<B: Send + 'static = ()> {
     buffer: Option<B>,
     /// What tells the buffer that a get has filled it.
     filled: fn(&mut B),
-    /// Whether a task has been noted to be woken.
+    /// Whether a task or queue has been noted to be told.
     is_awaited: bool,
 }
 
@@ -190,7 +191,7 @@ impl<B: Send + 'static> Event<B> {
                 self.state = State::Done(outcome.map(|_| ()).map_err(Error::from));
             }
         }
-        !matches!(self.state, State::Pending(_))
+        !self.is_under_way()
     }
 
     /// How an operation has ended that nobody goes on with: the node has closed, or is a parent's, whose
@@ -209,6 +210,53 @@ impl<B: Send + 'static> Event<B> {
         drop(engine);
         self.node.core.after_cancel();
         Err(refused)
+    }
+
+    /// The operation that is under way, of whose end a queue is told from now on; `None` where it has ended.
+    #[inline]
+    pub(crate) fn under_way(&mut self) -> Option<OpId> {
+        match self.state {
+            State::Pending(op) => {
+                self.is_awaited = true;
+                Some(op)
+            }
+            State::Done(_) | State::Taken => None,
+        }
+    }
+
+    /// Whether it has not been seen to end.
+    #[inline]
+    pub(crate) fn is_under_way(&self) -> bool {
+        matches!(self.state, State::Pending(_))
+    }
+
+    /// Whether it is that operation, and has not been seen to end.
+    pub(crate) fn is(&self, op: OpId) -> bool {
+        matches!(self.state, State::Pending(own) if own == op)
+    }
+
+    /// The node that the operation is of.
+    pub(crate) fn core(&self) -> &Arc<NodeCore> {
+        &self.node.core
+    }
+
+    /// Ends it where it has not ended, as its node has closed.
+    #[inline]
+    pub(crate) fn end_for_closed(&mut self) {
+        if self.is_under_way() {
+            self.give_up(Some(&Error::Closed { call: "waiting for a completion" }));
+        }
+    }
+
+    /// As [`Event::settle`] of an operation of the node that this engine is of, which is neither closed nor a
+    /// parent's.
+    pub(crate) fn settle_in(&mut self, engine: &mut Engine) -> bool {
+        if let State::Pending(op) = self.state
+            && let Some(outcome) = engine.outcome(op)
+        {
+            self.state = State::Done(outcome.map(|_| ()).map_err(Error::from));
+        }
+        !self.is_under_way()
     }
 
     /// Whether the buffer has not been given away.
@@ -273,15 +321,16 @@ impl<B: Send + 'static> Drop for Event<B> {
         match std::mem::replace(&mut self.state, State::Taken) {
             State::Pending(op) => {
                 if self.is_awaited {
-                    self.node.core.forget_task(op);
+                    self.node.core.forget_watcher(op);
                 }
                 if let Some(buffer) = self.buffer.take() {
                     self.node.core.keep(op, Box::new(buffer));
                 }
                 self.node.core.engine().detach(op);
             }
+            // Whoever has cancelled it knows.
+            State::Done(Ok(()) | Err(Error::Cancelled { .. })) | State::Taken => {}
             State::Done(Err(error)) => self.node.core.note_failure(error),
-            State::Done(Ok(())) | State::Taken => {}
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Operations that are waited for together.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytemuck::Pod;
@@ -61,7 +62,12 @@ impl<B: Send + 'static> Group<B> {
             self.node.core.poll_once();
             self.settle();
         }
-        self.events[self.settled..].iter_mut().map(|event| usize::from(!event.settle())).sum()
+        let mut left = 0;
+        self.settle_each(self.settled, |has_ended| {
+            left += usize::from(!has_ended);
+            true
+        });
+        left
     }
 
     /// Whether all operations have ended, remotely too; makes progress once if not. Never waits.
@@ -86,7 +92,7 @@ impl<B: Send + 'static> Group<B> {
     pub fn wait_at_most(&mut self, time: Duration) -> Result<bool, Error> {
         if !self.settle() {
             self.node.core.may_wait("waiting for a group")?;
-            let core = std::sync::Arc::clone(&self.node.core);
+            let core = Arc::clone(&self.node.core);
             core.wait(Some(time), || self.settle().then_some(()));
         }
         Ok(self.settle())
@@ -101,7 +107,7 @@ impl<B: Send + 'static> Group<B> {
         if !self.settle() {
             let forbidden = self.node.core.may_wait("waiting for a group").err();
             if forbidden.is_none() {
-                let core = std::sync::Arc::clone(&self.node.core);
+                let core = Arc::clone(&self.node.core);
                 core.wait(self.node.timeout, || self.settle().then_some(()));
             }
             self.events[self.settled..].iter_mut().for_each(|event| event.give_up(forbidden.as_ref()));
@@ -118,12 +124,34 @@ impl<B: Send + 'static> Group<B> {
 
     /// Whether all have ended. What was seen to have ended is not looked at again.
     fn settle(&mut self) -> bool {
-        while let Some(event) = self.events.get_mut(self.settled)
-            && event.settle()
-        {
-            self.settled += 1;
+        let mut settled = self.settled;
+        self.settle_each(settled, |has_ended| {
+            settled += usize::from(has_ended);
+            has_ended
+        });
+        self.settled = settled;
+        settled == self.events.len()
+    }
+
+    /// Looks at each operation from that one on, for as long as `goes_on` says so: under one lock of the
+    /// engine, those apart that are another node's.
+    fn settle_each(&mut self, from: usize, mut goes_on: impl FnMut(bool) -> bool) {
+        let core = &self.node.core;
+        let is_open = core.may_call("waiting for a group").is_ok();
+        let mut held = None;
+        for event in &mut self.events[from..] {
+            let has_ended = if !event.is_under_way() {
+                true
+            } else if is_open && Arc::ptr_eq(event.core(), core) {
+                event.settle_in(held.get_or_insert_with(|| core.engine()))
+            } else {
+                held = None;
+                event.settle()
+            };
+            if !goes_on(has_ended) {
+                break;
+            }
         }
-        self.settled == self.events.len()
     }
 }
 

@@ -1,20 +1,23 @@
-//! Tasks that await: who wakes them, and who makes the progress that they wait for.
+//! Tasks that await, and queues of completions: who tells them, and who makes the progress that they wait for.
 //!
 //! A task that awaits an operation sleeps until it is woken. Whoever makes progress wakes the tasks whose
-//! operations have ended, and no others: the engine tells which those are. But while all threads of the
-//! program sleep nobody makes any. So the first task that has to wait starts a thread: the progress thread,
-//! where the node may have one. Under `STANDPIPE_PROGRESS=off` it may not, and the thread only *wakes*: it
-//! sleeps until there may be something to do, and wakes the tasks, whose own polls then do it.
+//! operations have ended, and no others: the engine tells which those are. So it tells each queue what of it
+//! has ended. But while all threads of the program sleep nobody makes any progress. So the first task that has
+//! to wait starts a thread, as does the first operation of a queue whose descriptor somebody waits on: the
+//! progress thread, where the node may have one. Under `STANDPIPE_PROGRESS=off` it may not, and the thread
+//! only *wakes*: it sleeps until there may be something to do, and has tasks and queues look, which then do it.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use engine::OpId;
 
-use super::{ENDED, NodeCore, Progress, WAKERS};
+use vm::completion_queue::Place;
+
+use super::{ENDED, NodeCore, Progress, WATCHERS};
 use crate::base::lock::lock;
 
 /// Messages that one poll of a task takes, at most, before it lets its executor go on with others.
@@ -22,6 +25,55 @@ const MOVES: u32 = 64;
 
 /// The longest sleep of the thread that only wakes tasks: they look then whether they have been told of all.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
+
+/// A queue of completions.
+pub(crate) trait Queue: Send + Sync {
+    /// The operation in that place has ended, if it is still there.
+    fn ended(&self, op: OpId, place: Place);
+
+    /// There may be progress to make, for who waits on the queue.
+    fn nudge(&self);
+}
+
+/// Who is told of what.
+#[derive(Default)]
+pub(super) struct Watchers {
+    /// Tasks that await operations.
+    tasks: HashMap<OpId, Waker>,
+    /// Where in which queue an operation is.
+    queued: hashbrown::HashMap<OpId, (Arc<dyn Queue>, Place)>,
+    /// All queues that there are.
+    queues: Vec<Weak<dyn Queue>>,
+}
+
+/// Whom an operation's end is told.
+enum Watcher {
+    Task(Waker),
+    Queue(Arc<dyn Queue>, Place),
+}
+
+impl Watcher {
+    /// To be called with no lock held: whoever is woken may poll at once.
+    fn tell(self, op: OpId) {
+        match self {
+            Watcher::Task(waker) => waker.wake(),
+            Watcher::Queue(queue, place) => queue.ended(op, place),
+        }
+    }
+}
+
+impl Watchers {
+    fn take(&mut self, op: OpId) -> Option<Watcher> {
+        if let Some(waker) = self.tasks.remove(&op) {
+            return Some(Watcher::Task(waker));
+        }
+        self.queued.remove(&op).map(|(queue, place)| Watcher::Queue(queue, place))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.tasks.is_empty() && self.queued.is_empty()
+    }
+}
 
 impl NodeCore {
     /// For the poll of a task that awaits an operation: makes progress while there is something to do, until
@@ -51,33 +103,64 @@ impl NodeCore {
     /// Wakes the task when the operation has ended, and sees to it that somebody makes progress, or wakes the
     /// task to make it.
     fn wake_later(self: &Arc<Self>, op: OpId, waker: &Waker) {
-        let is_known = lock(&self.wakers).get(&op).is_some_and(|known| known.will_wake(waker));
+        let is_known = lock(&self.watchers).tasks.get(&op).is_some_and(|known| known.will_wake(waker));
         if !is_known {
             // A copy runs the executor's code, and so may the drop of the one before.
             let copy = waker.clone();
             let before = {
-                let mut wakers = lock(&self.wakers);
-                self.deferred.fetch_or(WAKERS, Ordering::AcqRel);
-                wakers.insert(op, copy)
+                let mut watchers = lock(&self.watchers);
+                self.deferred.fetch_or(WATCHERS, Ordering::AcqRel);
+                watchers.tasks.insert(op, copy)
             };
             drop(before);
         }
         if !self.engine().watch(op) {
             // It has ended, which the caller finds.
-            return self.forget_task(op);
+            return self.forget_watcher(op);
         }
-        let watched = match self.may_attend {
+        if !self.see_to_progress() {
+            // Slower, as the executor then polls without end; but it ends.
+            waker.wake_by_ref();
+        }
+    }
+
+    /// Tells the queue when the operation in that place of it has ended, now if it has.
+    pub(crate) fn tell_queue(&self, op: OpId, queue: &Arc<dyn Queue>, place: Place) {
+        let task_before = {
+            let mut watchers = lock(&self.watchers);
+            self.deferred.fetch_or(WATCHERS, Ordering::AcqRel);
+            watchers.queued.insert(op, (Arc::clone(queue), place));
+            watchers.tasks.remove(&op)
+        };
+        drop(task_before);
+        let is_under_way = self.engine().watch(op);
+        // The node may have closed, or lost the peer, since the operation started.
+        if (!is_under_way || self.closing.load(Ordering::SeqCst))
+            && let Some(watcher) = self.take_watcher(op)
+        {
+            watcher.tell(op);
+        }
+    }
+
+    /// Knows of a queue from now on, for as long as there is one.
+    pub(crate) fn add_queue(&self, queue: Weak<dyn Queue>) {
+        let mut watchers = lock(&self.watchers);
+        watchers.queues.retain(|known| known.strong_count() > 0);
+        watchers.queues.push(queue);
+    }
+
+    /// For whoever is going to sleep by other means than this library's: sees to it that somebody makes
+    /// progress meanwhile, or tells when there may be some to make. `false` where nobody does: look again.
+    pub(crate) fn see_to_progress(self: &Arc<Self>) -> bool {
+        let started = match self.may_attend {
             true => self.attend(),
             false => self.start_waking(),
         };
-        if let Err(error) = watched {
-            // Slower, as the executor then polls without end; but it ends.
-            tracing::warn!(%error, "no thread to make progress or wake tasks: tasks that await are polled all the time");
-            waker.wake_by_ref();
-        } else if self.closing.load(Ordering::SeqCst) {
-            // The node may have closed since the poll looked: the next poll ends.
-            waker.wake_by_ref();
+        if let Err(error) = &started {
+            tracing::warn!(%error, "no thread to make progress or wake tasks: whoever waits looks all the time");
         }
+        // The node may have closed since the caller looked.
+        started.is_ok() && !self.closing.load(Ordering::SeqCst)
     }
 
     /// Starts the thread that only wakes tasks, or tells it that there are some.
@@ -88,11 +171,11 @@ impl NodeCore {
         Ok(())
     }
 
-    /// Wakes tasks whenever there may be something for their polls to do, until the node closes. Makes no
-    /// progress, runs no handler and serves no peer.
+    /// Has tasks and queues look whenever there may be something for them to do, until the node closes. Makes
+    /// no progress, runs no handler and serves no peer.
     fn keep_waking(&self) {
         while !self.closing.load(Ordering::SeqCst) {
-            if self.deferred.load(Ordering::Acquire) & WAKERS == 0 {
+            if self.deferred.load(Ordering::Acquire) & WATCHERS == 0 {
                 std::thread::park();
                 continue;
             }
@@ -104,13 +187,14 @@ impl NodeCore {
         }
     }
 
-    /// Wakes all tasks.
+    /// Wakes all tasks, and has all queues look.
     pub(super) fn wake_tasks(&self) {
-        self.take_wakers().into_values().for_each(Waker::wake);
+        let (tasks, queues) = self.take_all_to_wake();
+        wake_all(tasks, &queues);
     }
 
-    /// Wakes the tasks whose operations have ended.
-    pub(super) fn wake_ended_tasks(&self) {
+    /// Tells all whose operations have ended.
+    pub(super) fn tell_of_ended(&self) {
         let mut ended = Vec::new();
         {
             let mut engine = self.engine();
@@ -118,51 +202,70 @@ impl NodeCore {
             engine.take_ended(&mut ended);
         }
         for op in ended {
-            // Whoever is woken may poll at once: no lock is held.
-            self.take_waker(op).into_iter().for_each(Waker::wake);
+            self.take_watcher(op).into_iter().for_each(|watcher| watcher.tell(op));
         }
     }
 
-    /// Forgets the task that awaited an operation, which nobody awaits any more.
-    pub(crate) fn forget_task(&self, op: OpId) {
-        drop(self.take_waker(op));
+    /// The node has closed: nobody goes on with what queues wait for, which they find.
+    pub(super) fn end_queued(&self) {
+        let queued = std::mem::take(&mut lock(&self.watchers).queued);
+        queued.into_iter().for_each(|(op, (queue, place))| queue.ended(op, place));
+    }
+
+    /// Tells nobody of an operation any more.
+    pub(crate) fn forget_watcher(&self, op: OpId) {
+        drop(self.take_watcher(op));
     }
 
     #[cfg(test)]
-    pub(crate) fn tasks_that_await(&self) -> usize {
-        lock(&self.wakers).len()
+    pub(crate) fn watched_operations(&self) -> usize {
+        let watchers = lock(&self.watchers);
+        watchers.tasks.len() + watchers.queued.len()
     }
 
-    fn take_waker(&self, op: OpId) -> Option<Waker> {
-        let mut wakers = lock(&self.wakers);
-        let waker = wakers.remove(&op);
-        if wakers.is_empty() {
-            self.deferred.fetch_and(!WAKERS, Ordering::AcqRel);
+    fn take_watcher(&self, op: OpId) -> Option<Watcher> {
+        let mut watchers = lock(&self.watchers);
+        let watcher = watchers.take(op);
+        if watchers.is_empty() {
+            self.deferred.fetch_and(!WATCHERS, Ordering::AcqRel);
         }
-        waker
+        watcher
     }
 
-    fn take_wakers(&self) -> HashMap<OpId, Waker> {
-        let mut wakers = lock(&self.wakers);
-        self.deferred.fetch_and(!WAKERS, Ordering::AcqRel);
-        std::mem::take(&mut *wakers)
+    fn take_all_to_wake(&self) -> (HashMap<OpId, Waker>, Vec<Arc<dyn Queue>>) {
+        let mut watchers = lock(&self.watchers);
+        let tasks = std::mem::take(&mut watchers.tasks);
+        // Where the node may have a progress thread, that one makes progress, and tells them of ends alone.
+        let queues = match self.may_attend || watchers.queued.is_empty() {
+            true => Vec::new(),
+            false => watchers.queues.iter().filter_map(Weak::upgrade).collect(),
+        };
+        if watchers.is_empty() {
+            self.deferred.fetch_and(!WATCHERS, Ordering::AcqRel);
+        }
+        (tasks, queues)
     }
 
     /// Wakes every thread that waits, as [`NodeCore::wake`] does; and tasks by a thread of its own, as
     /// whoever wakes one may poll it at once, which can wait for the caller.
     pub(crate) fn wake_from_afar(&self) {
         self.wake_threads();
-        if self.deferred.load(Ordering::Acquire) & WAKERS == 0 {
+        if self.deferred.load(Ordering::Acquire) & WATCHERS == 0 {
             return;
         }
-        let wakers = Arc::new(Mutex::new(self.take_wakers()));
-        let wake = |wakers: &Mutex<HashMap<OpId, Waker>>| {
-            let wakers = std::mem::take(&mut *lock(wakers));
-            wakers.into_values().for_each(Waker::wake);
+        let to_wake = Arc::new(Mutex::new(Some(self.take_all_to_wake())));
+        let wake = |to_wake: &Mutex<Option<(HashMap<OpId, Waker>, Vec<Arc<dyn Queue>>)>>| {
+            let to_wake = lock(to_wake).take();
+            to_wake.into_iter().for_each(|(tasks, queues)| wake_all(tasks, &queues));
         };
-        let theirs = Arc::clone(&wakers);
+        let theirs = Arc::clone(&to_wake);
         if vm::threads::spawn("standpipe-wake", move || wake(&theirs)).is_err() {
-            wake(&wakers);
+            wake(&to_wake);
         }
     }
+}
+
+fn wake_all(tasks: HashMap<OpId, Waker>, queues: &[Arc<dyn Queue>]) {
+    tasks.into_values().for_each(Waker::wake);
+    queues.iter().for_each(|queue| queue.nudge());
 }

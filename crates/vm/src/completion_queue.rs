@@ -1,0 +1,361 @@
+//! A queue of what has ended, out of a table of what is under way, with a descriptor that can be read when
+//! there is something to take, and only then.
+//!
+//! All of it lies under one lock, which its usual thread enters for next to nothing. The descriptor changes
+//! hands between *raised* and *lowered* under that lock, too: else a taker could lower what another thread is
+//! just about to raise. It is touched when the first thing arrives and when the last one is taken, and only
+//! once somebody looks at it: whoever takes by calls pays no system call.
+
+use std::collections::VecDeque;
+use std::io;
+#[cfg(not(any(loom, miri)))]
+use std::os::fd::{AsFd, BorrowedFd};
+use std::task::Waker;
+
+use slab::Slab;
+
+use crate::biased::{BiasedGuard, BiasedLock};
+
+/// A queue of at most so many things, under way and ended together.
+///
+/// Any thread may call, also several at once; none waits here. In a child made by `fork` its parent's queue
+/// is nobody's to call.
+pub struct CompletionQueue<T> {
+    state: BiasedLock<State<T>>,
+    capacity: usize,
+    descriptor: Descriptor,
+}
+
+struct State<T> {
+    places: Slab<Slot<T>>,
+    /// The places of those that have ended, in the order of their ends.
+    ended: VecDeque<usize>,
+    /// Threads that are about to sleep until something ends, or do.
+    sleepers: usize,
+    /// Tasks that are to be woken when something ends.
+    tasks: Vec<Waker>,
+    signal: Signal,
+}
+
+/// What a place holds.
+struct Slot<T> {
+    /// `None` in a place that is kept.
+    thing: Option<T>,
+    has_ended: bool,
+}
+
+/// What becomes of the descriptor.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Signal {
+    /// Nobody looks at it.
+    Unseen,
+    Lowered,
+    Raised,
+    /// It cannot be relied upon, and is raised anew whenever somebody has looked in vain.
+    Always,
+}
+
+/// Whom to let go on, with no lock held: what wakes a task may run it.
+#[must_use = "somebody sleeps who is to be woken"]
+#[derive(Default)]
+pub struct Awaiting {
+    tasks: Vec<Waker>,
+    has_sleepers: bool,
+}
+
+impl Awaiting {
+    /// Wakes the tasks, and the threads by `wake_threads`.
+    #[inline]
+    pub fn wake(self, wake_threads: impl FnOnce()) {
+        if self.has_sleepers {
+            wake_threads();
+        }
+        self.tasks.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// A place that is kept: for one who begins something next, or has taken it out for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place(usize);
+
+impl<T> CompletionQueue<T> {
+    /// An empty queue.
+    ///
+    /// # Errors
+    /// The system's, when it gives no descriptor.
+    pub fn new(capacity: usize) -> io::Result<CompletionQueue<T>> {
+        let state = State {
+            places: Slab::new(),
+            ended: VecDeque::new(),
+            sleepers: 0,
+            tasks: Vec::new(),
+            signal: Signal::Unseen,
+        };
+        Ok(CompletionQueue { state: BiasedLock::new(state), capacity, descriptor: Descriptor::new()? })
+    }
+
+    /// Things that it can hold.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Things under way and ended, and places that are kept.
+    pub fn len(&self) -> usize {
+        self.state.lock().places.len()
+    }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Keeps a place; `None` where there is none left.
+    #[inline]
+    pub fn reserve(&self) -> Option<Place> {
+        let mut state = self.state.lock();
+        (state.places.len() < self.capacity)
+            .then(|| Place(state.places.insert(Slot { thing: None, has_ended: false })))
+    }
+
+    /// Gives a place back that was kept for nothing.
+    pub fn release(&self, place: Place) {
+        let _nothing = self.state.lock().places.try_remove(place.0);
+    }
+
+    /// Puts something in a place that was kept, which is under way.
+    #[inline]
+    pub fn begin(&self, place: Place, thing: T) {
+        self.state.lock().kept(place).thing = Some(thing);
+    }
+
+    /// Puts something in a place that was kept, which has ended.
+    #[inline]
+    pub fn begin_ended(&self, place: Place, thing: T) -> Awaiting {
+        let mut state = self.state.lock();
+        let slot = state.kept(place);
+        (slot.thing, slot.has_ended) = (Some(thing), true);
+        self.announce(state, place)
+    }
+
+    /// What lies in a place has ended, if it is still what the caller thinks it is.
+    pub fn end(&self, place: Place, is_it: impl FnOnce(&T) -> bool) -> Awaiting {
+        let mut state = self.state.lock();
+        match state.places.get_mut(place.0) {
+            Some(Slot { thing: Some(thing), has_ended }) if !*has_ended && is_it(thing) => {
+                *has_ended = true;
+                self.announce(state, place)
+            }
+            _ => Awaiting::default(),
+        }
+    }
+
+    #[inline]
+    fn announce(&self, mut state: BiasedGuard<'_, State<T>>, place: Place) -> Awaiting {
+        state.ended.push_back(place.0);
+        if state.signal == Signal::Lowered {
+            self.descriptor.raise();
+            state.signal = Signal::Raised;
+        }
+        Awaiting { tasks: std::mem::take(&mut state.tasks), has_sleepers: state.sleepers > 0 }
+    }
+
+    /// Takes what has ended first. Whether nothing has is what the descriptor says from then on.
+    #[inline]
+    pub fn take(&self) -> Option<T> {
+        let mut state = self.state.lock();
+        let taken = state.ended.pop_front().and_then(|place| state.places.try_remove(place)?.thing);
+        if state.ended.is_empty() && matches!(state.signal, Signal::Raised | Signal::Always) {
+            self.quieten(&mut state);
+        }
+        taken
+    }
+
+    #[cold]
+    fn quieten(&self, state: &mut State<T>) {
+        self.descriptor.lower();
+        match state.signal {
+            Signal::Always => self.descriptor.raise(),
+            _ => state.signal = Signal::Lowered,
+        }
+    }
+
+    /// Takes out one that is under way, and keeps its place, if `is_it` says so: the first of those. What has
+    /// ended stays.
+    pub fn take_out(&self, mut is_it: impl FnMut(&T) -> bool) -> Option<(Place, T)> {
+        let mut state = self.state.lock();
+        state.places.iter_mut().find_map(|(place, slot)| {
+            let found = !slot.has_ended && slot.thing.as_ref().is_some_and(&mut is_it);
+            if found { Some((Place(place), slot.thing.take()?)) } else { None }
+        })
+    }
+
+    /// A look from outside that may be worth while: makes whoever looks at the queue look again, the
+    /// descriptor raised until then.
+    pub fn nudge(&self) -> Awaiting {
+        let mut state = self.state.lock();
+        if state.places.is_empty() {
+            return Awaiting::default();
+        }
+        if state.signal == Signal::Lowered {
+            self.descriptor.raise();
+            state.signal = Signal::Raised;
+        }
+        Awaiting { tasks: std::mem::take(&mut state.tasks), has_sleepers: false }
+    }
+
+    /// From now on the descriptor says whether there is something to take.
+    pub fn observe(&self) {
+        let mut state = self.state.lock();
+        if state.signal != Signal::Unseen {
+            return;
+        }
+        state.signal = Signal::Lowered;
+        if !state.ended.is_empty() {
+            self.descriptor.raise();
+            state.signal = Signal::Raised;
+        }
+    }
+
+    /// Nobody will raise the descriptor when something ends: it is raised now, and after each look in vain.
+    pub fn raise_always(&self) {
+        let mut state = self.state.lock();
+        if state.signal != Signal::Unseen {
+            state.signal = Signal::Always;
+            self.descriptor.raise();
+        }
+    }
+
+    /// Has a task woken when something ends next; `false` where something has ended and is there to be taken.
+    pub fn wake_later(&self, waker: &Waker) -> bool {
+        // A copy runs the executor's code, and so may the drop of one that is not needed.
+        let copy = waker.clone();
+        let mut state = self.state.lock();
+        if !state.ended.is_empty() {
+            return false;
+        }
+        if state.tasks.iter().all(|known| !known.will_wake(&copy)) {
+            state.tasks.push(copy);
+        }
+        true
+    }
+
+    /// Counts a thread that will sleep until something ends, for as long as the value lives. It looks once
+    /// more after this, and before it sleeps.
+    pub fn sleeper(&self) -> Sleeper<'_, T> {
+        self.state.lock().sleepers += 1;
+        Sleeper(self)
+    }
+
+    /// Takes everything, under way or ended; places that are kept stay.
+    pub fn take_all(&self) -> Vec<T> {
+        let mut state = self.state.lock();
+        state.ended.clear();
+        let full = state.places.iter().filter(|(_, slot)| slot.thing.is_some()).map(|(place, _)| place);
+        let full: Vec<usize> = full.collect();
+        let all = full.into_iter().filter_map(|place| state.places.remove(place).thing).collect();
+        if matches!(state.signal, Signal::Raised | Signal::Always) {
+            self.quieten(&mut state);
+        }
+        all
+    }
+}
+
+impl<T> State<T> {
+    fn kept(&mut self, place: Place) -> &mut Slot<T> {
+        let slot = self.places.get_mut(place.0).expect("the caller has kept this place");
+        debug_assert!(slot.thing.is_none(), "a place holds one thing");
+        slot
+    }
+}
+
+#[cfg(not(any(loom, miri)))]
+impl<T> AsFd for CompletionQueue<T> {
+    /// The descriptor, whatever it says: [`CompletionQueue::observe`] has it say something.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+/// A thread that is counted as one that sleeps until something ends.
+pub struct Sleeper<'a, T>(&'a CompletionQueue<T>);
+
+impl<T> Drop for Sleeper<'_, T> {
+    fn drop(&mut self) {
+        self.0.state.lock().sleepers -= 1;
+    }
+}
+
+#[cfg(not(any(loom, miri)))]
+use real::Descriptor;
+
+#[cfg(not(any(loom, miri)))]
+mod real {
+    use std::io;
+    use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+    use rustix::event::{EventfdFlags, eventfd};
+
+    /// A counter of the kernel's that can be read while it is not 0.
+    pub(super) struct Descriptor(OwnedFd);
+
+    impl Descriptor {
+        pub(super) fn new() -> io::Result<Descriptor> {
+            Ok(Descriptor(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+        }
+
+        /// It can be read. Fails only where it has been raised without end, and then it can.
+        pub(super) fn raise(&self) {
+            let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+        }
+
+        /// It can be read no more. Fails only where it could not be.
+        pub(super) fn lower(&self) {
+            let _ = rustix::io::read(&self.0, &mut [0_u8; 8]);
+        }
+    }
+
+    impl AsFd for Descriptor {
+        fn as_fd(&self) -> BorrowedFd<'_> {
+            self.0.as_fd()
+        }
+    }
+}
+
+#[cfg(any(loom, miri))]
+use model::Descriptor;
+
+#[cfg(any(loom, miri))]
+mod model {
+    use std::io;
+
+    use crate::sync::{AtomicU32, Ordering};
+
+    /// The kernel's counter, as far as one looks at whether it is 0.
+    pub(super) struct Descriptor(AtomicU32);
+
+    impl Descriptor {
+        pub(super) fn new() -> io::Result<Descriptor> {
+            Ok(Descriptor(AtomicU32::new(0)))
+        }
+
+        pub(super) fn raise(&self) {
+            self.0.store(1, Ordering::SeqCst);
+        }
+
+        pub(super) fn lower(&self) {
+            self.0.store(0, Ordering::SeqCst);
+        }
+
+        pub(super) fn is_raised(&self) -> bool {
+            self.0.load(Ordering::SeqCst) == 1
+        }
+    }
+}
+
+#[cfg(all(test, loom))]
+#[path = "completion_queue_loom.rs"]
+mod loom_models;
+
+#[cfg(all(test, not(loom)))]
+#[path = "completion_queue_tests.rs"]
+mod tests;

@@ -1,0 +1,88 @@
+use super::*;
+use loom::sync::Arc;
+use loom::thread;
+
+fn check(model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.max_branches = 10_000;
+    builder.check(model);
+}
+
+fn queue() -> Arc<CompletionQueue<u32>> {
+    Arc::new(CompletionQueue::new(2).expect("a model of a descriptor"))
+}
+
+/// One thread ends what another has begun, which takes while the descriptor says that there is something. At
+/// last it says what is so.
+#[test]
+fn loom_queue_the_descriptor_says_whether_there_is_something() {
+    check(|| {
+        let queue = queue();
+        queue.observe();
+        let place = queue.reserve().expect("there is room");
+        queue.begin(place, 1);
+        let ender = {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || {
+                queue.end(place, |it| *it == 1).wake(|| ());
+                let place = queue.reserve().expect("there is room for two");
+                queue.begin_ended(place, 2).wake(|| ());
+            })
+        };
+        let mut taken = Vec::new();
+        if queue.descriptor.is_raised() {
+            taken.extend(queue.take());
+            assert_eq!(taken, [1], "it is raised only where there is something");
+        }
+        ender.join().unwrap();
+        assert!(queue.descriptor.is_raised());
+        taken.extend(std::iter::from_fn(|| queue.take()));
+        assert_eq!(taken, [1, 2]);
+        assert!(!queue.descriptor.is_raised());
+    });
+}
+
+/// Two threads take while a third ends things: each comes out once.
+#[test]
+fn loom_queue_each_comes_out_once() {
+    check(|| {
+        let queue = queue();
+        queue.observe();
+        let takers: Vec<_> = (0..2)
+            .map(|_| {
+                let queue = Arc::clone(&queue);
+                thread::spawn(move || queue.take())
+            })
+            .collect();
+        let place = queue.reserve().expect("there is room");
+        queue.begin_ended(place, 1).wake(|| ());
+        let taken = takers.into_iter().map(|taker| taker.join().unwrap());
+        let mut all: Vec<u32> = taken.flatten().collect();
+        assert_eq!(queue.descriptor.is_raised(), all.is_empty());
+        all.extend(queue.take());
+        assert_eq!((all, queue.descriptor.is_raised()), (vec![1], false));
+    });
+}
+
+/// A thread counts itself, looks, and only then sleeps: it has seen what had ended, or is woken for it.
+#[test]
+fn loom_queue_no_sleeper_is_forgotten() {
+    check(|| {
+        let queue = queue();
+        let place = queue.reserve().expect("there is room");
+        queue.begin(place, 1);
+        let ender = {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || {
+                let mut woken = false;
+                queue.end(place, |it| *it == 1).wake(|| woken = true);
+                woken
+            })
+        };
+        let sleeper = queue.sleeper();
+        let seen = queue.take();
+        assert!(ender.join().unwrap() || seen == Some(1));
+        drop(sleeper);
+    });
+}

@@ -1,0 +1,437 @@
+//! A queue that tells which of many operations have ended.
+
+use std::future::poll_fn;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use std::{fmt, io};
+
+use engine::{OpId, Rank};
+use vm::CompletionQueue;
+use vm::completion_queue::{Awaiting, Place};
+
+use crate::api::node::Node;
+use crate::api::ops::event::Event;
+use crate::base::error::Error;
+use crate::runtime::core::NodeCore;
+use crate::runtime::core::Progress;
+use crate::runtime::core::tasks::Queue;
+
+/// Messages that one poll of a task takes, at most, before it lets its executor go on with others.
+const MOVES: u32 = 64;
+
+/// A queue of operations' ends: each operation that is started into it comes out once, with the token that it
+/// was given, when it has ended.
+///
+/// [Made](Node::completions) by a node, and filled by [`Completions::reserve`] and [`Permit::start`]. It is
+/// taken from by calls ([`take`](Completions::take), [`wait_any`](Completions::wait_any)), by tasks
+/// ([`next`](Completions::next)), or by whoever sleeps on its descriptor ([`AsFd`]), in the order in which the
+/// operations end. Any thread may call anything, also several at once: each completion is given to one of
+/// them. What costs an operation more than the same by a bare [`Event`] does not depend on how many are under
+/// way.
+///
+/// Dropping it drops the operations' events: they go on, and [`Node::quiet`] reports failures.
+pub struct Completions<B: Send + 'static = ()> {
+    shared: Arc<Shared<B>>,
+}
+
+/// What the node knows of a queue, too.
+struct Shared<B: Send + 'static> {
+    node: Node,
+    queue: CompletionQueue<Started<B>>,
+    /// Somebody sleeps by other means than the library's: a task, or whoever has the descriptor.
+    is_slept_on: AtomicBool,
+}
+
+/// An operation in the queue.
+struct Started<B: Send + 'static> {
+    token: u64,
+    event: Event<B>,
+    is_cancelled: bool,
+}
+
+/// An operation that has ended, as a [`Completions`] gives it back.
+#[derive(Debug)]
+#[must_use = "it has the operation's result, and its buffer"]
+pub struct Completion<B> {
+    /// The token that the operation was started with.
+    pub token: u64,
+    /// The peer that the operation was with.
+    pub peer: Rank,
+    /// How it ended: [`Error::Cancelled`] where [`Completions::cancel`] came first, [`Error::Closed`] where
+    /// the node closed, and otherwise what an [`Event`] says.
+    pub result: Result<(), Error>,
+    /// The buffer, which nothing touches any more.
+    pub buffer: B,
+}
+
+/// A place in a [`Completions`] for one operation; dropping it gives the place back.
+#[must_use = "the place is kept for an operation: start one into it"]
+pub struct Permit<'q, B: Send + 'static> {
+    shared: &'q Arc<Shared<B>>,
+    place: Option<Place>,
+}
+
+impl Node {
+    /// A queue for at most so many operations, under way or ended and not yet taken; the waits of the queue
+    /// wait as long as those by this handle. Memory is used as they come.
+    ///
+    /// # Errors
+    /// [`Error::Closed`], [`Error::Forked`], and [`Error::System`] where the system gives no descriptor.
+    pub fn completions<B: Send + 'static>(&self, capacity: usize) -> Result<Completions<B>, Error> {
+        self.core.may_call("a queue of completions")?;
+        let queue = CompletionQueue::new(capacity).map_err(no_descriptor)?;
+        let shared = Arc::new(Shared { node: self.clone(), queue, is_slept_on: AtomicBool::new(false) });
+        let weak: Weak<Shared<B>> = Arc::downgrade(&shared);
+        self.core.add_queue(weak);
+        Ok(Completions { shared })
+    }
+}
+
+#[cold]
+fn no_descriptor(error: io::Error) -> Error {
+    Error::System { what: "descriptor for a queue", why: error.to_string() }
+}
+
+impl<B: Send + 'static> Completions<B> {
+    /// Keeps a place for an operation, to be [started](Permit::start) next. It is counted until its completion
+    /// has been taken.
+    ///
+    /// # Errors
+    /// [`Error::QueueFull`] where there is no place left: nothing was started. [`Error::Forked`].
+    #[inline]
+    pub fn reserve(&self) -> Result<Permit<'_, B>, Error> {
+        self.check("starting into a queue")?;
+        match self.shared.queue.reserve() {
+            Some(place) => Ok(Permit { shared: &self.shared, place: Some(place) }),
+            None => Err(Error::QueueFull { capacity: self.capacity() as u64 }),
+        }
+    }
+
+    /// Takes the operation that ended first of those that have; makes progress once if none has. Never waits;
+    /// also in handlers.
+    ///
+    /// # Errors
+    /// [`Error::Forked`].
+    #[inline]
+    pub fn take(&self) -> Result<Option<Completion<B>>, Error> {
+        self.check("taking from a queue")?;
+        let taken = self.taken();
+        if taken.is_some() {
+            return Ok(taken);
+        }
+        self.shared.node.core.poll_once();
+        Ok(self.taken())
+    }
+
+    /// Takes all that have ended, at most so many, in the order of their ends, and adds them to `into`; makes
+    /// progress once if none has. How many it took. Never waits; also in handlers.
+    ///
+    /// # Errors
+    /// [`Error::Forked`].
+    pub fn take_some(&self, most: usize, into: &mut Vec<Completion<B>>) -> Result<usize, Error> {
+        let before = into.len();
+        if most > 0 {
+            into.extend(self.take()?);
+        }
+        while into.len() > before && into.len() - before < most {
+            let Some(completion) = self.taken() else { break };
+            into.push(completion);
+        }
+        Ok(into.len() - before)
+    }
+
+    /// Waits until an operation has ended, and takes it; `None` where the queue is empty.
+    ///
+    /// # Errors
+    /// [`Error::WaitTimeout`] after the node's timeout: the operations go on. [`Error::InHandler`] in a
+    /// handler, if none has ended. [`Error::Forked`].
+    pub fn wait_any(&self) -> Result<Option<Completion<B>>, Error> {
+        match self.wait(self.shared.node.timeout)? {
+            None if !self.is_empty() => {
+                let core = &self.shared.node.core;
+                Err(core.gave_up("waiting for a completion", Error::WaitTimeout { waited_for: "a completion" }))
+            }
+            taken => Ok(taken),
+        }
+    }
+
+    /// As [`Completions::wait_any`], and takes with it all that have ended, at most so many. Adds them to
+    /// `into`, and says how many: 0 where the queue is empty.
+    ///
+    /// # Errors
+    /// As for [`Completions::wait_any`].
+    pub fn wait_some(&self, most: usize, into: &mut Vec<Completion<B>>) -> Result<usize, Error> {
+        if most == 0 {
+            return Ok(0);
+        }
+        let Some(first) = self.wait_any()? else { return Ok(0) };
+        into.push(first);
+        let mut count = 1;
+        while count < most
+            && let Some(completion) = self.taken()
+        {
+            into.push(completion);
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// As [`Completions::wait_any`], for at most so long: `None` also where none has ended by then.
+    ///
+    /// # Errors
+    /// [`Error::InHandler`] in a handler, if none has ended. [`Error::Forked`].
+    pub fn wait_at_most(&self, time: Duration) -> Result<Option<Completion<B>>, Error> {
+        self.wait(Some(time))
+    }
+
+    fn wait(&self, timeout: Option<Duration>) -> Result<Option<Completion<B>>, Error> {
+        self.check("taking from a queue")?;
+        let taken = self.taken();
+        if taken.is_some() || self.is_empty() {
+            return Ok(taken);
+        }
+        let core = &self.shared.node.core;
+        handler_may_wait(core)?;
+        let _sleeper = self.shared.queue.sleeper();
+        let found = core.wait(timeout, || {
+            let taken = self.taken();
+            // Another thread may take the last one.
+            (taken.is_some() || self.is_empty()).then_some(taken)
+        });
+        // Where the node has closed, nobody waits for what is there.
+        Ok(found.flatten().or_else(|| self.taken()))
+    }
+
+    /// For tasks: takes an operation that has ended, `None` where the queue is empty. Makes progress while
+    /// there is some to make; if nothing has ended then, the task is woken when something has.
+    ///
+    /// # Errors
+    /// [`Error::Forked`].
+    pub fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Result<Option<Completion<B>>, Error>> {
+        self.check("taking from a queue")?;
+        let shared = &self.shared;
+        let mut moves = 0;
+        loop {
+            let taken = self.taken();
+            if taken.is_some() || self.is_empty() {
+                return Poll::Ready(Ok(taken));
+            }
+            if moves < MOVES && shared.node.core.poll_once() == Progress::Moved {
+                moves += 1;
+                continue;
+            }
+            if shared.queue.wake_later(cx.waker()) {
+                break;
+            }
+        }
+        shared.is_slept_on.store(true, Ordering::SeqCst);
+        if moves == MOVES || !shared.node.core.see_to_progress() {
+            // There may be more, which nobody announces again; or nobody makes any.
+            cx.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+
+    /// The next operation to end; `None` where the queue is empty. Any executor may await it.
+    ///
+    /// # Errors
+    /// [`Error::Forked`].
+    pub async fn next(&self) -> Result<Option<Completion<B>>, Error> {
+        poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    /// Ends the operations with that token that are under way: each comes out with [`Error::Cancelled`], and
+    /// with its buffer, which is touched no more. What they were to do may have been done at the peer, in part
+    /// or whole. How many. Looks through all that is under way; never waits.
+    pub fn cancel(&self, token: u64) -> usize {
+        self.cancel_where(|started| started.token == token)
+    }
+
+    /// As [`Completions::cancel`], for all operations that are under way.
+    pub fn cancel_all(&self) -> usize {
+        self.cancel_where(|_| true)
+    }
+
+    fn cancel_where(&self, which: impl Fn(&Started<B>) -> bool) -> usize {
+        if self.shared.node.core.is_forked() {
+            return 0;
+        }
+        let mut count = 0;
+        // It is out of the queue while it is ended, as whoever ends others may have to enter that.
+        while let Some((place, mut started)) = self.shared.queue.take_out(&which) {
+            started.is_cancelled = !started.event.settle();
+            count += usize::from(started.is_cancelled);
+            started.event.give_up(Some(&Error::Cancelled { peer: started.event.peer() }));
+            self.shared.wake(self.shared.queue.begin_ended(place, started));
+        }
+        count
+    }
+
+    /// Operations in it, under way or ended and not yet taken, and places that are kept for one.
+    pub fn len(&self) -> usize {
+        if self.shared.node.core.is_forked() { 0 } else { self.shared.queue.len() }
+    }
+
+    /// Whether there are none: nothing can come out.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many it can hold.
+    pub fn capacity(&self) -> usize {
+        self.shared.queue.capacity()
+    }
+
+    /// Refuses a child made by `fork`. A node that has closed still gives its operations back.
+    #[inline]
+    fn check(&self, call: &'static str) -> Result<(), Error> {
+        if self.shared.node.core.is_forked() { Err(Error::Forked { call }) } else { Ok(()) }
+    }
+
+    #[inline]
+    fn taken(&self) -> Option<Completion<B>> {
+        self.shared.queue.take().map(Started::finish)
+    }
+}
+
+/// In a child and after the node has closed, waiting is not what fails.
+fn handler_may_wait(core: &NodeCore) -> Result<(), Error> {
+    match core.may_wait("waiting for a completion") {
+        Err(Error::Closed { .. }) | Ok(()) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+impl<B: Send + 'static> Permit<'_, B> {
+    /// Puts an operation that has just been started into the queue, or one that was started before; the token
+    /// is for the caller, and need not be unique. An operation of another node of this process comes out, too,
+    /// but somebody else must make progress for it.
+    ///
+    /// # Panics
+    /// When the event has been awaited to its end: it has given its buffer away.
+    #[inline]
+    pub fn start(mut self, token: u64, mut event: Event<B>) {
+        assert!(event.has_buffer(), "an event that has been awaited to its end has nothing to complete");
+        let Some(place) = self.place.take() else { return };
+        match event.under_way() {
+            None => {
+                let started = Started { token, event, is_cancelled: false };
+                self.shared.wake(self.shared.queue.begin_ended(place, started));
+            }
+            Some(op) => self.shared.begin(place, op, Started { token, event, is_cancelled: false }),
+        }
+    }
+}
+
+impl<B: Send + 'static> Drop for Permit<'_, B> {
+    fn drop(&mut self) {
+        if let Some(place) = self.place.take()
+            && !self.shared.node.core.is_forked()
+        {
+            self.shared.queue.release(place);
+        }
+    }
+}
+
+impl<B: Send + 'static> Started<B> {
+    #[inline]
+    fn finish(mut self) -> Completion<B> {
+        self.event.end_for_closed();
+        let (peer, token) = (self.event.peer(), self.token);
+        let (result, buffer) = self.event.take();
+        let result = match result {
+            // A deadline that passes afterwards is not what ended it.
+            Err(Error::Timeout { peer }) if self.is_cancelled => Err(Error::Cancelled { peer }),
+            result => result,
+        };
+        Completion { token, peer, result, buffer }
+    }
+}
+
+impl<B: Send + 'static> Shared<B> {
+    #[inline(never)]
+    fn begin(self: &Arc<Self>, place: Place, op: OpId, started: Started<B>) {
+        let core = Arc::clone(started.event.core());
+        self.queue.begin(place, started);
+        let queue: Arc<dyn Queue> = Arc::clone(self) as Arc<dyn Queue>;
+        core.tell_queue(op, &queue, place);
+        if self.is_slept_on.load(Ordering::SeqCst) && !core.see_to_progress() {
+            self.queue.raise_always();
+        }
+    }
+
+    #[inline]
+    fn wake(&self, awaiting: Awaiting) {
+        awaiting.wake(|| self.node.core.wake_threads());
+    }
+
+    /// Somebody sleeps on the descriptor from now on.
+    fn observe(&self) {
+        if self.node.core.is_forked() {
+            return;
+        }
+        self.queue.observe();
+        if !self.is_slept_on.swap(true, Ordering::SeqCst)
+            && !self.queue.is_empty()
+            && !self.node.core.see_to_progress()
+        {
+            self.queue.raise_always();
+        }
+    }
+}
+
+impl<B: Send + 'static> Queue for Shared<B> {
+    fn ended(&self, op: OpId, place: Place) {
+        self.wake(self.queue.end(place, |started| started.event.is(op)));
+    }
+
+    fn nudge(&self) {
+        if self.is_slept_on.load(Ordering::SeqCst) {
+            self.wake(self.queue.nudge());
+        }
+    }
+}
+
+/// The descriptor can be read while, and only while, there is something to take: level-triggered and
+/// edge-triggered waiting both do. Only poll it, and let nobody read or write it. The library lowers it at the
+/// take after which nothing is left. The first call starts the progress thread, where the node may have one.
+/// Under [`ProgressThread::Off`](crate::ProgressThread::Off) the descriptor can be read also when there may be
+/// progress to make: [`Completions::take`] makes it.
+impl<B: Send + 'static> AsFd for Completions<B> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.shared.observe();
+        self.shared.queue.as_fd()
+    }
+}
+
+impl<B: Send + 'static> AsRawFd for Completions<B> {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
+    }
+}
+
+impl<B: Send + 'static> fmt::Debug for Completions<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Completions");
+        shown.field("node", &self.shared.node).field("len", &self.len()).field("capacity", &self.capacity());
+        shown.finish_non_exhaustive()
+    }
+}
+
+impl<B: Send + 'static> fmt::Debug for Permit<'_, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Permit").finish_non_exhaustive()
+    }
+}
+
+impl<B: Send + 'static> Drop for Completions<B> {
+    fn drop(&mut self) {
+        if !self.shared.node.core.is_forked() {
+            // Buffers and what they keep are dropped with no lock held.
+            drop(self.shared.queue.take_all());
+        }
+    }
+}
