@@ -8,3 +8,4 @@ pub(crate) mod life;
 pub(crate) mod progress_thread;
 pub(crate) mod publish_counters;
 pub(crate) mod wait_policy;
+pub(crate) mod watchers;

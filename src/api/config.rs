@@ -26,6 +26,9 @@ const PEERS: u32 = 1024;
 /// No node has room for more.
 const PEERS_MAX: u32 = PLACES_MAX - 1;
 
+/// Threads that copy, at most.
+const COPIERS_MAX: u32 = 64;
+
 /// When a node has a thread of its own that makes progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -79,6 +82,7 @@ pub struct Config {
     pub(crate) transport: Transport,
     pub(crate) strategy: Option<Strategy>,
     pub(crate) pin_bytes: Option<u64>,
+    pub(crate) copiers: u32,
     pub(crate) handlers: Handlers,
 }
 
@@ -99,6 +103,7 @@ impl Default for Config {
             transport: Transport::default(),
             strategy: None,
             pin_bytes: None,
+            copiers: 0,
             handlers: Handlers::default(),
         }
     }
@@ -174,6 +179,18 @@ impl Config {
     /// How much memory may be registered at a time, where that is said.
     pub fn pin_budget(&self) -> Option<u64> {
         self.pin_bytes
+    }
+
+    /// Sets how many threads make large copies within a host, of 256 KiB and more. Those that are started by
+    /// forms that end in `_nb` are then under way, as over a network, and a deadline cuts off also those that
+    /// are waited for. With none, as without this, the calling thread makes them.
+    ///
+    /// # Panics
+    /// For more than 64.
+    pub fn copiers(mut self, threads: u32) -> Config {
+        assert!(threads <= COPIERS_MAX, "{threads} copiers are more than {COPIERS_MAX}");
+        self.copiers = threads;
+        self
     }
 
     /// Sets how long a blocking call may wait; see [`Node::within`](crate::Node::within) for single calls.

@@ -28,7 +28,7 @@ use crate::transport::peers::{Own, Peer, Peers};
 use crate::transport::router::Router;
 use crate::transport::shm::control::{Identity, Mapping};
 use crate::transport::shm::heap_pages::HeapState;
-use crate::transport::shm::{Control, OwnMemory, ShmTransport};
+use crate::transport::shm::{COPIED_APART_MIN, Control, OwnMemory, ShmTransport};
 
 /// How long joining the job may take.
 const JOIN_WITHIN: Duration = Duration::from_secs(30);
@@ -201,7 +201,8 @@ impl Node {
         let sleepers = Arc::new(AtomicU32::new(0));
         let memory =
             OwnMemory::new(Arc::clone(peers.itself()), checked()?).with_bounce_buffers(Arc::clone(&heap));
-        let shm = ShmTransport::new(Arc::clone(&peers), Arc::clone(&sleepers), !spin.is_zero(), memory);
+        let mut shm = ShmTransport::new(Arc::clone(&peers), Arc::clone(&sleepers), !spin.is_zero(), memory);
+        shm.set_copiers(config.copiers as usize);
         let plan = plan(&config);
         let parts = Parts {
             engine: Engine::new(own.rank, own.size, config.handlers.len(), Router::near(shm)),
@@ -213,6 +214,7 @@ impl Node {
             nonce,
             outside,
             may_attend: plan.attends,
+            copied_apart_min: if config.copiers == 0 { u64::MAX } else { COPIED_APART_MIN },
         };
         let core = Arc::new(NodeCore::new(parts));
         if core.peers.own().identity.ranges_only {

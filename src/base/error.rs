@@ -136,8 +136,8 @@ pub enum Error {
         /// What was called.
         call: &'static str,
     },
-    /// A queue of completions has no place left: it was made for so many operations, and so many are under way
-    /// or have not been taken. Nothing was started.
+    /// A queue of completions has no place left: it was made for so many operations, and so many are under
+    /// way or have not been taken. Nothing was started.
     #[error("the queue is full: {capacity} operations are under way in it, or have not been taken")]
     QueueFull {
         /// How many it can hold.

@@ -8,7 +8,7 @@
 mod detached_buffers;
 mod peer_loss;
 mod request_timing;
-pub(crate) mod tasks;
+mod tasks;
 mod wait;
 
 use std::any::Any;
@@ -23,7 +23,6 @@ use engine::{Delivery, Inbox, Lane, Nanos, OpId, Rank};
 use vm::{Bell, BiasedGuard, BiasedLock, Words};
 
 use self::detached_buffers::DetachedBuffers;
-use self::tasks::Watchers;
 use crate::base::error::Error;
 use crate::base::handler_scope::{self, HandlerScope};
 use crate::base::lock::lock;
@@ -32,6 +31,8 @@ use crate::counters::thread_counters::ThreadCounters;
 use crate::runtime::background_steps::BackgroundSteps;
 use crate::runtime::collective_scratch::ScratchPool;
 use crate::runtime::progress_thread::ProgressThreadSlot;
+use crate::runtime::wait_policy::Polling;
+use crate::runtime::watchers::Watchers;
 use crate::transport::contract::NodeTransport as _;
 use crate::transport::list::{Network, NetworkPlan};
 use crate::transport::mr_invalidation;
@@ -55,8 +56,8 @@ const LOSSES: u8 = 1;
 /// A bit of [`NodeCore::notices`]: somebody looks from outside, and the engine's counters are to be shown.
 const LOOK: u8 = 2;
 
-/// Bits of [`NodeCore::deferred`]: somebody is to be told of operations' ends; such operations have ended; there
-/// are buffers of operations that may have ended; operations whose time is taken.
+/// Bits of [`NodeCore::deferred`]: somebody is to be told of operations' ends; such operations have ended;
+/// there are buffers of operations that may have ended; operations whose time is taken.
 const WATCHERS: u8 = 1;
 const ENDED: u8 = 2;
 const DETACHED: u8 = 4;
@@ -109,10 +110,7 @@ pub(crate) struct NodeCore {
     /// What threads sleep on besides the bell, from when on there is a network.
     net_wakeup: OnceLock<Arc<NetWakeup>>,
     sleepers: Arc<AtomicU32>,
-    spin: Duration,
-    /// Polls of the engine at a time, by whoever waits: one where polling in vain would only keep the awaited
-    /// from running, without a core to spare.
-    polls: u32,
+    polling: Polling,
     epoch: Instant,
     /// Peers that are newly lost, for whoever polls next to tell the engine, from then on.
     losses: Mutex<Vec<(Rank, Instant)>>,
@@ -140,6 +138,8 @@ pub(crate) struct NodeCore {
     pub(crate) closing: AtomicBool,
     /// Whether the node may have a progress thread.
     pub(crate) may_attend: bool,
+    /// Bytes of a copy within the host from which on a thread apart makes it.
+    pub(crate) copied_apart_min: u64,
     pub(crate) progress_thread: ProgressThreadSlot,
     /// Wakes tasks that await where the node may have no progress thread.
     pub(crate) waker: ProgressThreadSlot,
@@ -175,6 +175,8 @@ pub(crate) struct Parts {
     pub(crate) outside: Option<Outside>,
     /// Whether the node may have a progress thread.
     pub(crate) may_attend: bool,
+    /// Bytes of a copy within the host from which on a thread apart makes it.
+    pub(crate) copied_apart_min: u64,
 }
 
 /// What one attempt at progress came to.
@@ -205,8 +207,7 @@ impl NodeCore {
             engine: BiasedLock::new(parts.engine),
             inbox: BiasedLock::new(Inbox::default()),
             sleepers: parts.sleepers,
-            spin: parts.spin,
-            polls: if parts.spin.is_zero() { 1 } else { POLLS },
+            polling: Polling { spin: parts.spin, polls: if parts.spin.is_zero() { 1 } else { POLLS } },
             epoch: Instant::now(),
             losses: Mutex::new(Vec::new()),
             notices: AtomicU8::new(0),
@@ -221,6 +222,7 @@ impl NodeCore {
             any_failure: AtomicBool::new(false),
             closing: AtomicBool::new(false),
             may_attend: parts.may_attend,
+            copied_apart_min: parts.copied_apart_min,
             progress_thread: ProgressThreadSlot::new(parts.may_attend),
             waker: ProgressThreadSlot::new(true),
             listener: ProgressThreadSlot::new(true),
@@ -256,7 +258,7 @@ impl NodeCore {
 
     /// Whether waits poll before they sleep.
     pub(crate) fn polls(&self) -> bool {
-        !self.spin.is_zero()
+        !self.polling.spin.is_zero()
     }
 
     /// Refuses a call that may wait while a handler runs on this thread, and to a child made by `fork`.
@@ -546,7 +548,7 @@ impl NodeCore {
     pub(crate) fn poll_once(self: &Arc<Self>) -> Progress {
         // Twice, with looks in between: callers do this in loops, and polling without a pause takes the lines
         // of memory away from whoever writes them.
-        let progress = self.progress(if self.spin.is_zero() { 1 } else { 2 });
+        let progress = self.progress(if self.polling.spin.is_zero() { 1 } else { 2 });
         match progress {
             Progress::Idle => _ = self.expire(Instant::now(), true),
             Progress::Moved => self.note_moved(),

@@ -99,6 +99,7 @@ fn end(core: &Arc<NodeCore>, host: Option<Host>, stage: &AtomicU8, closer: Threa
     core.listener.end(closer);
     core.waker.unpark();
     core.waker.end(closer);
+    core.engine().transport().shm().end_copiers();
     // Memory of collectives that nobody waits for goes with the node; nobody goes on with them any more.
     core.engine().give_up_offers();
     core.publish_last();

@@ -14,6 +14,15 @@ pub(crate) struct WaitPolicy {
     polled_longer: bool,
 }
 
+/// How a node's waits poll.
+pub(crate) struct Polling {
+    /// How long, before they sleep.
+    pub(crate) spin: Duration,
+    /// Polls of the engine at a time: one where polling in vain would only keep the awaited from running,
+    /// without a core to spare.
+    pub(crate) polls: u32,
+}
+
 /// What a wait does next.
 pub(crate) enum Next {
     Poll,

@@ -17,7 +17,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use super::contract::{Endpoint, Members, NodeTransport, Outsider, Rest, Setup};
 use super::mr_invalidation::{CachesRegistrations, ChangeSource};
 use super::shm::OwnMemory;
-use super::shm::transport::atomic_at;
+use super::shm::atomic::atomic_at;
 use crate::base::lock::lock;
 
 /// Bytes of a message's payload, at most.

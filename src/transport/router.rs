@@ -66,8 +66,14 @@ impl Router {
         Router { shm, net: None, unregistered_max: u64::MAX }
     }
 
+    /// Shared memory, for what concerns no other way.
+    pub(crate) fn shm(&mut self) -> &mut ShmTransport {
+        &mut self.shm
+    }
+
     /// From now on far peers are reached over the network.
     pub(crate) fn set_network(&mut self, way: Network, peers: Arc<Peers>, net_wakeup: Arc<NetWakeup>) {
+        self.shm.set_net_wakeup(&net_wakeup);
         self.unregistered_max =
             way.unregistered_max(Direction::Put).min(way.unregistered_max(Direction::Get));
         self.net = Some(Box::new(Net {
@@ -404,7 +410,7 @@ impl Transport for Router {
     }
 
     fn abandon(&mut self, op: OpId) {
-        // What goes by shared memory is over when it is submitted.
+        self.shm.abandon(op);
         if let Some(net) = &mut self.net {
             net.way.abandon(op);
         }

@@ -1,5 +1,5 @@
-//! Queues of completions: each operation comes out once, by whichever way it is taken, and the descriptor says
-//! when there is something.
+//! Queues of completions: each operation comes out once, by whichever way it is taken, and the descriptor
+//! says when there is something.
 
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
@@ -179,7 +179,8 @@ fn cancelled_operations_come_out_with_their_buffers() {
             }
             assert!(queue.wait_at_most(Duration::from_millis(20)).expect("no failure").is_none());
             assert_eq!((queue.cancel_all(), queue.cancel_all(), queue.len()), (2, 0, 2));
-            let late = node.within(Duration::from_millis(20)).completions::<Vec<u8>>(1).expect("a descriptor");
+            let late =
+                node.within(Duration::from_millis(20)).completions::<Vec<u8>>(1).expect("a descriptor");
             late.reserve().expect("room").start(4, node.get_nb(theirs, vec![0u8; LEN]));
             let refused = late.wait_any().err();
             assert_eq!(refused, Some(Error::WaitTimeout { waited_for: "a completion" }));

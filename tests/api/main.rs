@@ -4,6 +4,7 @@ mod am;
 mod atomics;
 mod buffers;
 mod completions;
+mod copiers;
 mod directory;
 mod events;
 mod exposure;
@@ -32,8 +33,14 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// What the tests run over, where that is not shared memory: see [`network`].
 const TRANSPORT: &str = "STANDPIPE_TRANSPORT";
 
+/// How many copiers the tests' nodes have, where they are to have any: see [`copiers`].
+const COPIERS: &str = "STANDPIPE_COPIERS";
+
 fn config() -> Config {
-    let config = Config::new().heap_bytes(8 << 20).timeout(LIMIT);
+    let mut config = Config::new().heap_bytes(8 << 20).timeout(LIMIT);
+    if let Ok(copiers) = std::env::var(COPIERS) {
+        config.set(COPIERS, &copiers).expect("a number");
+    }
     match std::env::var(TRANSPORT) {
         Ok(name) => config.transport(Transport::parse(&name).expect("a transport")),
         Err(_) => config,

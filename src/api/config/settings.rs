@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use engine::registration::Strategy;
 
-use super::{Config, Exposure, Listen, PEERS_MAX, ProgressThread, Transport};
+use super::{COPIERS_MAX, Config, Exposure, Listen, PEERS_MAX, ProgressThread, Transport};
 use crate::base::code::{Code, into_io_error};
 use crate::base::debug_is_display::debug_is_display;
 use crate::job::bootstrap::addresses::own as own_addresses;
@@ -125,6 +125,17 @@ pub const SETTINGS: &[Setting] = &[
         methods: &["pin_bytes"],
         parse: |config, text| bytes(text).map(|bytes| config.pin_bytes = Some(bytes)),
         show: |config| config.pin_bytes.map(|bytes| bytes.to_string()),
+    },
+    Setting {
+        name: "STANDPIPE_COPIERS",
+        unit: "threads, 0 to 64",
+        default: "0",
+        cost: "threads, and for each large copy two wake-ups",
+        help: "how many threads make copies of 256 KiB and more within a host, in place of the threads that start them: so an \
+               executor goes on meanwhile, and deadlines cut copies off",
+        methods: &["copiers"],
+        parse: |config, text| count(text, 0..=COPIERS_MAX).map(|threads| config.copiers = threads),
+        show: |config| Some(config.copiers.to_string()),
     },
     Setting {
         name: "STANDPIPE_MEET_MS",

@@ -13,7 +13,7 @@ use crate::base::pointers::GlobalPtr;
 use crate::counters::latency::Timed;
 use crate::counters::thread_counters::FastOp;
 use crate::transport::peers::Peer;
-use crate::transport::shm::transport::{atomic_in_heap, fetch_u32, fetch_u64, swap_u32, swap_u64};
+use crate::transport::shm::atomic::{atomic_in_heap, fetch_u32, fetch_u64, swap_u32, swap_u64};
 
 /// The types of words that atomics work on: `u32`, `i32`, `u64` and `i64`. Nothing else can implement it.
 pub trait AtomicWord: Pod + sealed::Word {}

@@ -15,9 +15,8 @@ use vm::completion_queue::{Awaiting, Place};
 use crate::api::node::Node;
 use crate::api::ops::event::Event;
 use crate::base::error::Error;
-use crate::runtime::core::NodeCore;
-use crate::runtime::core::Progress;
-use crate::runtime::core::tasks::Queue;
+use crate::runtime::core::{NodeCore, Progress};
+use crate::runtime::watchers::Queue;
 
 /// Messages that one poll of a task takes, at most, before it lets its executor go on with others.
 const MOVES: u32 = 64;
@@ -27,8 +26,8 @@ const MOVES: u32 = 64;
 ///
 /// [Made](Node::completions) by a node, and filled by [`Completions::reserve`] and [`Permit::start`]. It is
 /// taken from by calls ([`take`](Completions::take), [`wait_any`](Completions::wait_any)), by tasks
-/// ([`next`](Completions::next)), or by whoever sleeps on its descriptor ([`AsFd`]), in the order in which the
-/// operations end. Any thread may call anything, also several at once: each completion is given to one of
+/// ([`next`](Completions::next)), or by whoever sleeps on its descriptor ([`AsFd`]), in the order in which
+/// the operations end. Any thread may call anything, also several at once: each completion is given to one of
 /// them. What costs an operation more than the same by a bare [`Event`] does not depend on how many are under
 /// way.
 ///
@@ -96,8 +95,8 @@ fn no_descriptor(error: io::Error) -> Error {
 }
 
 impl<B: Send + 'static> Completions<B> {
-    /// Keeps a place for an operation, to be [started](Permit::start) next. It is counted until its completion
-    /// has been taken.
+    /// Keeps a place for an operation, to be [started](Permit::start) next. It is counted until its
+    /// completion has been taken.
     ///
     /// # Errors
     /// [`Error::QueueFull`] where there is no place left: nothing was started. [`Error::Forked`].
@@ -152,7 +151,8 @@ impl<B: Send + 'static> Completions<B> {
         match self.wait(self.shared.node.timeout)? {
             None if !self.is_empty() => {
                 let core = &self.shared.node.core;
-                Err(core.gave_up("waiting for a completion", Error::WaitTimeout { waited_for: "a completion" }))
+                Err(core
+                    .gave_up("waiting for a completion", Error::WaitTimeout { waited_for: "a completion" }))
             }
             taken => Ok(taken),
         }
@@ -244,8 +244,8 @@ impl<B: Send + 'static> Completions<B> {
     }
 
     /// Ends the operations with that token that are under way: each comes out with [`Error::Cancelled`], and
-    /// with its buffer, which is touched no more. What they were to do may have been done at the peer, in part
-    /// or whole. How many. Looks through all that is under way; never waits.
+    /// with its buffer, which is touched no more. What they were to do may have been done at the peer, in
+    /// part or whole. How many. Looks through all that is under way; never waits.
     pub fn cancel(&self, token: u64) -> usize {
         self.cancel_where(|started| started.token == token)
     }
@@ -307,8 +307,8 @@ fn handler_may_wait(core: &NodeCore) -> Result<(), Error> {
 
 impl<B: Send + 'static> Permit<'_, B> {
     /// Puts an operation that has just been started into the queue, or one that was started before; the token
-    /// is for the caller, and need not be unique. An operation of another node of this process comes out, too,
-    /// but somebody else must make progress for it.
+    /// is for the caller, and need not be unique. An operation of another node of this process comes out,
+    /// too, but somebody else must make progress for it.
     ///
     /// # Panics
     /// When the event has been awaited to its end: it has given its buffer away.
@@ -396,10 +396,10 @@ impl<B: Send + 'static> Queue for Shared<B> {
 }
 
 /// The descriptor can be read while, and only while, there is something to take: level-triggered and
-/// edge-triggered waiting both do. Only poll it, and let nobody read or write it. The library lowers it at the
-/// take after which nothing is left. The first call starts the progress thread, where the node may have one.
-/// Under [`ProgressThread::Off`](crate::ProgressThread::Off) the descriptor can be read also when there may be
-/// progress to make: [`Completions::take`] makes it.
+/// edge-triggered waiting both do. Only poll it, and let nobody read or write it. The library lowers it at
+/// the take after which nothing is left. The first call starts the progress thread, where the node may have
+/// one. Under [`ProgressThread::Off`](crate::ProgressThread::Off) the descriptor can be read also when there
+/// may be progress to make: [`Completions::take`] makes it.
 impl<B: Send + 'static> AsFd for Completions<B> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.shared.observe();

@@ -16,8 +16,8 @@ use crate::base::pointers::{GlobalPtr, Remote};
 use crate::counters::latency::Timed;
 use crate::counters::thread_counters::FastOp;
 use crate::transport::peers::{Near, Peer};
+use crate::transport::shm::atomic::{atomic_in_heap, fetch_u64};
 use crate::transport::shm::copy;
-use crate::transport::shm::transport::{atomic_in_heap, fetch_u64};
 use crate::transport::shm::{Lent, PieceList};
 
 /// Looks at a counter before a wait does anything else, where waits poll. Other things wait for a microsecond

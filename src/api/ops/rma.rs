@@ -249,7 +249,11 @@ impl Node {
     #[inline]
     fn place(&self, remote: Remote, local: Lent<'_>) -> Result<(), Error> {
         let peer = self.connected(remote.peer)?;
-        match self.copy_now(peer, remote, local)? {
+        // A copy that this thread makes is not cut off once it has begun.
+        let is_cut_off = self.timeout.is_some()
+            && self.is_copied_apart(local.len())
+            && self.core.may_wait("a copy").is_ok();
+        match !is_cut_off && self.copy_now(peer, remote, local)? {
             true => Ok(()),
             false => self.by_engine(peer, &one(remote, local)?),
         }
@@ -258,10 +262,16 @@ impl Node {
     /// Starts to move one piece. `None`: it has been moved at once.
     fn start_one(&self, remote: Remote, local: Lent<'_>) -> Result<Option<engine::OpId>, Error> {
         let peer = self.connected(remote.peer)?;
-        match self.copy_now(peer, remote, local)? {
+        match !self.is_copied_apart(local.len()) && self.copy_now(peer, remote, local)? {
             true => Ok(None),
             false => Ok(Some(self.start(peer, &one(remote, local)?))),
         }
+    }
+
+    /// Whether a copy of so many bytes is for a thread apart to make, where it is made within the host.
+    #[inline]
+    pub(crate) fn is_copied_apart(&self, bytes: usize) -> bool {
+        bytes as u64 >= self.core.copied_apart_min
     }
 
     /// Copies one piece now, and counts it, where this process's own hands reach the memory. `false`: it is
@@ -313,13 +323,18 @@ impl Node {
         rest: &mut Rest<'_>,
     ) -> Result<(), Error> {
         let mut pieces = pieces.peekable();
+        // What is waited for or forgotten this thread copies: it lends the memory.
+        let may_be_apart = matches!(rest, Rest::Started(_));
         while let Some((first, _)) = pieces.peek() {
             let peer = self.connected(first.peer)?;
             let (mut list, mut mapped) = (PieceList::new(direction), None);
             while let Some((remote, local)) = pieces.next_if(|(remote, _)| remote.peer == peer.rank()) {
                 let best = peer.near().map(|near| (near, near.best(remote.place, local.len())));
                 match best {
-                    Some((near, place)) if place.mem == MemId::Heap => {
+                    Some((near, place))
+                        if place.mem == MemId::Heap
+                            && !(may_be_apart && self.is_copied_apart(local.len())) =>
+                    {
                         copy::in_heap(near, place, local)?;
                         mapped = Some(mapped.unwrap_or(0) + local.len() as u64);
                     }
@@ -339,7 +354,9 @@ impl Node {
     /// One transfer of all pieces with one peer, none of which lies in a mapped heap: to its end, or as far
     /// as `rest` says.
     fn transfer(&self, peer: Peer<'_>, list: &PieceList<'_>, rest: &mut Rest<'_>) -> Result<(), Error> {
+        let is_apart = matches!(rest, Rest::Started(_)) && self.is_copied_apart(list.bytes() as usize);
         if let Peer::Near(near) = peer
+            && !is_apart
             && at_once(near, MemId::Space, list.direction(), list.bytes()) == Path::Attached
         {
             match self.core.latencies.time(timed(list.direction()), || list.by_attach(near)) {

@@ -1,11 +1,13 @@
-//! Tasks that await, and queues of completions: who tells them, and who makes the progress that they wait for.
+//! Tasks that await, and queues of completions: who tells them, and who makes the progress that they wait
+//! for.
 //!
 //! A task that awaits an operation sleeps until it is woken. Whoever makes progress wakes the tasks whose
 //! operations have ended, and no others: the engine tells which those are. So it tells each queue what of it
-//! has ended. But while all threads of the program sleep nobody makes any progress. So the first task that has
-//! to wait starts a thread, as does the first operation of a queue whose descriptor somebody waits on: the
-//! progress thread, where the node may have one. Under `STANDPIPE_PROGRESS=off` it may not, and the thread
-//! only *wakes*: it sleeps until there may be something to do, and has tasks and queues look, which then do it.
+//! has ended. But while all threads of the program sleep nobody makes any progress. So the first task that
+//! has to wait starts a thread, as does the first operation of a queue whose descriptor somebody waits on:
+//! the progress thread, where the node may have one. Under `STANDPIPE_PROGRESS=off` it may not, and the
+//! thread only *wakes*: it sleeps until there may be something to do, and has tasks and queues look, which
+//! then do it.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -19,61 +21,13 @@ use vm::completion_queue::Place;
 
 use super::{ENDED, NodeCore, Progress, WATCHERS};
 use crate::base::lock::lock;
+use crate::runtime::watchers::{Queue, Watcher};
 
 /// Messages that one poll of a task takes, at most, before it lets its executor go on with others.
 const MOVES: u32 = 64;
 
 /// The longest sleep of the thread that only wakes tasks: they look then whether they have been told of all.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
-
-/// A queue of completions.
-pub(crate) trait Queue: Send + Sync {
-    /// The operation in that place has ended, if it is still there.
-    fn ended(&self, op: OpId, place: Place);
-
-    /// There may be progress to make, for who waits on the queue.
-    fn nudge(&self);
-}
-
-/// Who is told of what.
-#[derive(Default)]
-pub(super) struct Watchers {
-    /// Tasks that await operations.
-    tasks: HashMap<OpId, Waker>,
-    /// Where in which queue an operation is.
-    queued: hashbrown::HashMap<OpId, (Arc<dyn Queue>, Place)>,
-    /// All queues that there are.
-    queues: Vec<Weak<dyn Queue>>,
-}
-
-/// Whom an operation's end is told.
-enum Watcher {
-    Task(Waker),
-    Queue(Arc<dyn Queue>, Place),
-}
-
-impl Watcher {
-    /// To be called with no lock held: whoever is woken may poll at once.
-    fn tell(self, op: OpId) {
-        match self {
-            Watcher::Task(waker) => waker.wake(),
-            Watcher::Queue(queue, place) => queue.ended(op, place),
-        }
-    }
-}
-
-impl Watchers {
-    fn take(&mut self, op: OpId) -> Option<Watcher> {
-        if let Some(waker) = self.tasks.remove(&op) {
-            return Some(Watcher::Task(waker));
-        }
-        self.queued.remove(&op).map(|(queue, place)| Watcher::Queue(queue, place))
-    }
-
-    fn is_empty(&self) -> bool {
-        self.tasks.is_empty() && self.queued.is_empty()
-    }
-}
 
 impl NodeCore {
     /// For the poll of a task that awaits an operation: makes progress while there is something to do, until

@@ -84,13 +84,13 @@ impl NodeCore {
             if let Some(result) = look() {
                 return Some(result);
             }
-            if self.progress(self.polls) == Progress::Moved {
+            if self.progress(self.polling.polls) == Progress::Moved {
                 moves += 1;
                 self.note_moved();
                 if is_look_due(moves) && wait_policy.is_over() {
                     break;
                 }
-            } else if !matches!(wait_policy.next(Instant::now(), moves, self.spin), Next::Poll) {
+            } else if !matches!(wait_policy.next(Instant::now(), moves, self.polling.spin), Next::Poll) {
                 break;
             }
         }
@@ -128,7 +128,7 @@ impl NodeCore {
             if self.has_closed() {
                 return None;
             }
-            let progress = self.progress(self.polls);
+            let progress = self.progress(self.polling.polls);
             if progress == Progress::Moved {
                 moves += 1;
                 self.note_moved();
@@ -139,7 +139,7 @@ impl NodeCore {
             }
             // The clock is read only once there is nothing better to do.
             let now = Instant::now();
-            match wait_policy.next(now, moves, self.spin) {
+            match wait_policy.next(now, moves, self.polling.spin) {
                 Next::Poll => {}
                 Next::GiveUp => return done(),
                 Next::Sleep(_)
@@ -158,7 +158,7 @@ impl NodeCore {
 
     /// Whether a wait may poll for longer than usual.
     fn polls_longer(&self) -> bool {
-        !self.spin.is_zero() && self.net_wakeup.get().is_some()
+        !self.polling.spin.is_zero() && self.net_wakeup.get().is_some()
     }
 
     /// How long what the network has of this node's copies may take to go over it.

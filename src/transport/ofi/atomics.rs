@@ -12,7 +12,7 @@ use super::lane::Foul;
 use super::pending_requests::{Answer, PendingRequest, Reach, Wanted};
 use super::transport::OfiTransport;
 use crate::base::limits::{ANSWERS, ASKS};
-use crate::transport::shm::transport::atomic_at;
+use crate::transport::shm::atomic::atomic_at;
 
 /// No atomic: the key of the heap.
 const HEAP: u64 = 1 << 17;

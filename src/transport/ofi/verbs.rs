@@ -11,8 +11,8 @@ use fabric::Region;
 use super::buffers::{PAYLOAD_MAX, Size};
 use super::endpoint::Looked;
 use super::transport::{DeferredClose, OTHER_POLL, OfiTransport, Registered};
+use crate::transport::shm::atomic::atomic_at;
 use crate::transport::shm::own::BOUNCE_BYTES;
-use crate::transport::shm::transport::atomic_at;
 
 /// Messages handed on before the provider gets its turn.
 const RUN_MAX: u32 = 16;

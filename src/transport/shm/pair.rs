@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{HEAD_WORDS, Header, Inbox, Lane, OpError, Rank, SendError};
+use engine::{Event, HEAD_WORDS, Header, Inbox, Lane, OpError, Rank, SendError};
 use vm::{Attention, Consumer, Corrupt, Duplex, FenceMode, Producer, PushError, Pushed, Side, Words};
 
 use super::control::{PAYLOAD_MAX, RING};
@@ -47,6 +47,17 @@ pub(super) enum Found {
     Nothing,
     /// What cannot be a message.
     Garbage,
+}
+
+impl Found {
+    /// What the engine is told of it, if it is anything to be told of.
+    pub(super) fn event(self, peer: Rank) -> Option<Event> {
+        match self {
+            Found::Message(lane) => Some(Event::Message { peer, lane }),
+            Found::Garbage => Some(Event::Garbled { peer }),
+            Found::Blocked | Found::Nothing => None,
+        }
+    }
 }
 
 impl Pair {

@@ -7,20 +7,23 @@
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::time::{Duration, Instant};
 
 use engine::{
-    Atomic, AtomicOp, Change, Direction, Event, HEAD_WORDS, Header, Inbox, Lane, MemId, OpError, OpId,
-    PathReason, Piece, Place, Rank, SendError, Submit, WordType,
+    Atomic, Direction, Event, HEAD_WORDS, Header, Inbox, Lane, MemId, OpError, OpId, PathReason, Piece,
+    Place, Rank, SendError, Submit,
 };
 use vm::{Attention, Bell, Corrupt, Words, membarrier};
 
+use super::atomic::atomic_at;
 use super::control::{Control, PAYLOAD_MAX};
-use super::copy::{CopyError, copy_pieces, heap_fault};
+use super::copiers::{COPIED_APART_MIN, Copiers};
+use super::copy::{CopyError, copy_pieces};
 use super::own::{BOUNCE_BYTES, OwnMemory};
 use super::pair::{Found, Pair, Warmth};
 use crate::transport::contract::Rest;
+use crate::transport::net_wakeup::NetWakeup;
 use crate::transport::peers::{Near, Peer, Peers};
 
 /// Rings polled directly, at most: more would make every poll slow.
@@ -60,6 +63,8 @@ pub(crate) struct ShmTransport {
     /// Threads of this process that sleep or are about to: while there are any, no ring turns hot.
     sleepers: Arc<AtomicU32>,
     own: OwnMemory,
+    /// What makes large copies, where that is not for the thread that starts them.
+    copiers: Option<Box<Copiers>>,
 }
 
 impl ShmTransport {
@@ -78,15 +83,39 @@ impl ShmTransport {
             run: 0,
             bell: peers.own().control.bell(),
             own,
+            copiers: None,
             peers,
             hot_max: if polls { HOT_MAX } else { 0 },
             sleepers,
         }
     }
 
+    /// Has large copies made by so many threads, which start when there is one.
+    pub(crate) fn set_copiers(&mut self, count: usize) {
+        let copiers = || Box::new(Copiers::new(count, self.peers.own().control.bell()));
+        self.copiers = (count > 0).then(copiers);
+    }
+
+    /// Whoever sleeps on the network is woken by this, too.
+    pub(crate) fn set_net_wakeup(&self, net_wakeup: &Arc<NetWakeup>) {
+        if let Some(copiers) = &self.copiers {
+            copiers.set_net_wakeup(Arc::clone(net_wakeup));
+        }
+    }
+
+    /// Ends the threads that copy; what they were at does not go on.
+    pub(crate) fn end_copiers(&mut self) {
+        if let Some(copiers) = &mut self.copiers {
+            copiers.end();
+        }
+    }
+
     /// Turns every hot ring cold, so that whatever comes from now on rings the bell, and says what is there
     /// already.
     pub(crate) fn arm_doorbell(&mut self) -> Rest {
+        if self.copiers.as_ref().is_some_and(|copiers| copiers.has_ended()) {
+            return Rest::Poll;
+        }
         self.take_rung();
         self.retry_unheard();
         if !self.hot.is_empty() {
@@ -219,7 +248,7 @@ impl ShmTransport {
 
     /// Any message of any sender.
     #[inline(never)]
-    fn poll_all(&mut self, inbox: &mut Inbox) -> Option<(Rank, Found)> {
+    fn poll_all(&mut self, inbox: &mut Inbox) -> Option<Event> {
         let found = if self.run < RUN_MAX { self.poll_hot(inbox) } else { None };
         if found.is_some() {
             self.run += 1;
@@ -230,8 +259,13 @@ impl ShmTransport {
 
     /// Looks at those that rang, after the hot ones had nothing or had their turns; then, after those turns,
     /// at the hot ones again.
-    fn poll_others(&mut self, inbox: &mut Inbox) -> Option<(Rank, Found)> {
+    fn poll_others(&mut self, inbox: &mut Inbox) -> Option<Event> {
         let hot_again = std::mem::replace(&mut self.run, 0) >= RUN_MAX;
+        if let Some(copiers) = &mut self.copiers
+            && let Some(ended) = copiers.take_ended()
+        {
+            return Some(ended);
+        }
         self.take_rung();
         let found = if self.warm.is_empty() { None } else { self.poll_warm(inbox) };
         match found {
@@ -241,23 +275,23 @@ impl ShmTransport {
     }
 
     /// The first hot sender with a message, and its lane.
-    fn poll_hot(&mut self, inbox: &mut Inbox) -> Option<(Rank, Found)> {
+    fn poll_hot(&mut self, inbox: &mut Inbox) -> Option<Event> {
         let count = self.hot.len();
         for step in 0..count {
             // Round robin, so that one that never stops does not keep the others from being heard.
             let index = if self.turn + step < count { self.turn + step } else { self.turn + step - count };
             let rank = self.hot[index];
-            let found = self.poll_sender(rank, inbox);
-            if matches!(found, Found::Message(_) | Found::Garbage) {
+            let event = self.poll_sender(rank, inbox).event(rank);
+            if event.is_some() {
                 // A sender of garbage is not among them any more.
                 self.pass_turn(index);
-                return Some((rank, found));
+                return event;
             }
         }
         None
     }
 
-    fn poll_warm(&mut self, inbox: &mut Inbox) -> Option<(Rank, Found)> {
+    fn poll_warm(&mut self, inbox: &mut Inbox) -> Option<Event> {
         for _ in 0..self.warm.len() {
             let rank = self.warm.pop_front()?;
             match self.poll_sender(rank, inbox) {
@@ -265,7 +299,7 @@ impl ShmTransport {
                     if !self.heat(rank) {
                         self.warm.push_back(rank);
                     }
-                    return Some((rank, Found::Message(lane)));
+                    return Found::Message(lane).event(rank);
                 }
                 Found::Blocked => self.warm.push_back(rank),
                 Found::Nothing => {
@@ -273,7 +307,7 @@ impl ShmTransport {
                         pair.cool();
                     }
                 }
-                Found::Garbage => return Some((rank, Found::Garbage)),
+                Found::Garbage => return Found::Garbage.event(rank),
             }
         }
         None
@@ -409,13 +443,9 @@ impl engine::Transport for ShmTransport {
 
     #[inline(always)]
     fn poll(&mut self, inbox: &mut Inbox) -> Option<Event> {
-        let (peer, found) = match self.poll_first(inbox) {
-            Some((peer, lane)) => (peer, Found::Message(lane)),
-            None => self.poll_all(inbox)?,
-        };
-        match found {
-            Found::Message(lane) => Some(Event::Message { peer, lane }),
-            _ => Some(Event::Garbled { peer }),
+        match self.poll_first(inbox) {
+            Some((peer, lane)) => Some(Event::Message { peer, lane }),
+            None => self.poll_all(inbox),
         }
     }
 
@@ -456,7 +486,7 @@ impl engine::Transport for ShmTransport {
         }
     }
 
-    fn copy(&mut self, _op: OpId, peer: Rank, direction: Direction, pieces: &[Piece]) -> Submit {
+    fn copy(&mut self, op: OpId, peer: Rank, direction: Direction, pieces: &[Piece]) -> Submit {
         // It was connected to, or tried in vain, when this was asked whether it reaches the pieces.
         let known = match self.peers.known(peer) {
             Some(Peer::Near(known)) if !known.is_lost() => known,
@@ -470,6 +500,17 @@ impl engine::Transport for ShmTransport {
             Some(at) => pieces[..at].iter().copied().chain(pieces[at..].iter().map(best)).collect(),
             None => pieces.into(),
         };
+        if let Some(copiers) = &mut self.copiers
+            && reached.iter().map(|piece| piece.len).fold(0, u64::saturating_add) >= COPIED_APART_MIN
+            && let Some(near) = self.peers.near().get_shared(peer)
+        {
+            // SAFETY: as below. The copiers call it until the operation has ended: `poll` tells the engine of
+            // that, or the engine tells by `abandon`.
+            let now = move |step: &[Piece]| unsafe { copy_pieces(&near, direction, step) };
+            if copiers.start(op, (peer, direction), &reached, Box::new(now)) {
+                return Submit::Pending;
+            }
+        }
         // SAFETY: the local ends are addresses. The engine hands on the pieces that it was given; this
         // library gives it only pieces of a `PieceList`, or of buffers that it keeps until the operation has
         // ended.
@@ -477,6 +518,12 @@ impl engine::Transport for ShmTransport {
             Ok(()) => Submit::Done(0),
             Err(CopyError::Unreachable(why)) => Submit::Unreachable(why),
             Err(CopyError::Failed(error)) => Submit::Failed(error),
+        }
+    }
+
+    fn abandon(&mut self, op: OpId) {
+        if let Some(copiers) = &mut self.copiers {
+            copiers.abandon(op);
         }
     }
 
@@ -520,66 +567,3 @@ fn reaches(known: &Near, pieces: &[Piece]) -> Result<(), PathReason> {
     let is_private = |piece: &Piece| known.best(piece.remote, piece.len as usize).mem == MemId::Space;
     if pieces.iter().any(is_private) { known.reach.attach() } else { Ok(()) }
 }
-
-/// An atomic on an aligned word of a peer's control memory or heap.
-pub(crate) fn atomic_at(peer: &Near, word: Place, atomic: Atomic) -> Result<u64, OpError> {
-    match word.mem {
-        MemId::Control if atomic.size() == 8 => Ok(apply_u64(peer.control.barrier(), atomic)),
-        MemId::Heap => atomic_in_heap(peer, word.offset, atomic),
-        mem => Err(OpError::Fault { peer: peer.rank, mem, addr: word.offset, len: atomic.size() }),
-    }
-}
-
-/// An atomic on an aligned word of a peer's heap, by this process's processor.
-#[inline(always)]
-pub(crate) fn atomic_in_heap(peer: &Near, offset: u64, atomic: Atomic) -> Result<u64, OpError> {
-    let heap = offset.checked_add(atomic.size()).and_then(|end| peer.heap_up_to(end));
-    let old = heap.and_then(|heap| match atomic.size() {
-        4 => heap.atomic_u32(offset).ok().map(|word| apply_u32(word, atomic)),
-        _ => heap.atomic_u64(offset).ok().map(|word| apply_u64(word, atomic)),
-    });
-    old.ok_or_else(|| heap_fault(peer, offset, atomic.size()))
-}
-
-/// Atomics by the processor. Those that it has not are loops over compare-and-swap.
-macro_rules! apply {
-    ($apply:ident, $fetch:ident, $swap:ident, $atomic:ty, $word:ty) => {
-        #[inline(always)]
-        fn $apply(word: &$atomic, atomic: Atomic) -> u64 {
-            u64::from(match atomic.change {
-                Change::Apply(op, value) => $fetch(word, atomic.word, op, value as $word),
-                Change::CompareSwap { expected, new } => $swap(word, expected as $word, new as $word),
-            })
-        }
-
-        /// Changes a word of that type by an operation with `value`, and returns the word from before.
-        #[inline(always)]
-        pub(crate) fn $fetch(word: &$atomic, of: WordType, op: AtomicOp, value: $word) -> $word {
-            // Who then looks for sleepers needs no fence in between.
-            const ORDER: Ordering = Ordering::SeqCst;
-            match op {
-                AtomicOp::Add => word.fetch_add(value, ORDER),
-                AtomicOp::And => word.fetch_and(value, ORDER),
-                AtomicOp::Or => word.fetch_or(value, ORDER),
-                AtomicOp::Xor => word.fetch_xor(value, ORDER),
-                AtomicOp::Swap => word.swap(value, ORDER),
-                // What the processor has no instruction for.
-                _ => {
-                    let atomic = Atomic::new(of, Change::Apply(op, u64::from(value)));
-                    let new = |old| Some(atomic.apply(u64::from(old)) as $word);
-                    word.fetch_update(ORDER, Ordering::Acquire, new).unwrap_or_else(|old| old)
-                }
-            }
-        }
-
-        /// Stores `new` in a word that holds `expected`, and returns the word from before.
-        #[inline(always)]
-        pub(crate) fn $swap(word: &$atomic, expected: $word, new: $word) -> $word {
-            word.compare_exchange(expected, new, Ordering::SeqCst, Ordering::Acquire)
-                .unwrap_or_else(|old| old)
-        }
-    };
-}
-
-apply!(apply_u32, fetch_u32, swap_u32, AtomicU32, u32);
-apply!(apply_u64, fetch_u64, swap_u64, AtomicU64, u64);

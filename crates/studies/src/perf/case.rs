@@ -25,6 +25,12 @@ pub(crate) enum Op {
     PutSignal,
     /// A fetch-add on a word of the target's heap
     Atomic,
+    /// A put of 8 bytes through a queue of completions
+    Completion,
+    /// An operation's end, until a task has it by its queue's descriptor
+    CompletionFd,
+    /// Gets that are awaited by as many tasks at a time
+    Pending,
     /// A barrier of all processes
     Barrier,
     /// An all-reduce: the greatest of each word
@@ -56,6 +62,9 @@ impl Op {
             Op::Am => "am",
             Op::PutSignal => "put-signal",
             Op::Atomic => "atomic",
+            Op::Completion => "completion",
+            Op::CompletionFd => "completion-fd",
+            Op::Pending => "pending",
             Op::Barrier => "barrier",
             Op::Allreduce => "allreduce",
             Op::Alltoall => "alltoall",
@@ -75,7 +84,11 @@ impl Op {
     /// Whether it moves bytes of the caller's, of which there may be more or fewer.
     #[must_use]
     pub(crate) const fn has_size(self) -> bool {
-        !matches!(self, Op::Miss | Op::Atomic | Op::Barrier | Op::Idle | Op::Open | Op::Overhead)
+        use Op::{Atomic, Barrier, Completion, CompletionFd, Idle, Miss, Open, Overhead, Pending};
+        !matches!(
+            self,
+            Miss | Atomic | Completion | CompletionFd | Pending | Barrier | Idle | Open | Overhead
+        )
     }
 
     /// Whether the target takes no part in it, and can do something else.
@@ -131,8 +144,8 @@ pub(crate) struct Case {
     pub op: Op,
     /// Bytes of one piece; of the payload for Active Messages; of each process for collectives.
     pub size: usize,
-    /// Pieces of a scattered get, or blocks of a strided put; processes of a collective, of idling or of
-    /// opening; otherwise 1.
+    /// Pieces of a scattered get, or blocks of a strided put; awaits that are pending; processes of a
+    /// collective, of idling or of opening; otherwise 1.
     pub n: usize,
     /// The memory at the target.
     pub memory: Memory,
@@ -159,6 +172,7 @@ impl Case {
     pub(crate) const fn processes(&self) -> usize {
         match self.op {
             Op::Idle | Op::Open => self.n,
+            Op::Completion | Op::CompletionFd => 1,
             op if op.is_collective() => self.n,
             _ => 2,
         }
@@ -206,6 +220,9 @@ pub(crate) const PROMISED: &[Case] = &[
     shared(case(Op::Am, 0, 1, Memory::Heap, 4.0)),
     case(Op::PutSignal, 8, 1, Memory::Heap, 1.5),
     case(Op::Atomic, 8, 1, Memory::Heap, 1.2),
+    case(Op::Completion, 8, 1, Memory::Heap, 1.0),
+    case(Op::CompletionFd, 0, 1, Memory::Heap, 1.3),
+    case(Op::Pending, 8, 10_000, Memory::Private, 2.0),
     case(Op::Barrier, 0, 2, Memory::Heap, 2.0),
     case(Op::Barrier, 0, 8, Memory::Heap, 1.5),
     case(Op::Allreduce, 8, 2, Memory::Heap, 2.0),
@@ -230,6 +247,9 @@ pub(crate) fn bound_for(case: &Case) -> Option<f64> {
         (Op::Am, _) if case.size == 0 => Some(1.5),
         (Op::PutSignal, _) if case.size == 8 => Some(1.5),
         (Op::Atomic, _) => Some(1.2),
+        (Op::Completion, _) => Some(1.0),
+        (Op::CompletionFd, _) => Some(1.3),
+        (Op::Pending, _) if case.n == 10_000 => Some(2.0),
         (Op::Barrier, _) if case.n == 8 => Some(1.5),
         (Op::Barrier, _) if case.n == 2 => Some(2.0),
         (Op::Allreduce, _) if case.n == 2 && case.size == 8 => Some(2.0),

@@ -2,6 +2,7 @@
 
 pub(crate) mod case;
 mod collectives;
+mod completions;
 mod memory;
 mod misses;
 mod timing;
@@ -42,8 +43,8 @@ pub struct PerfArgs {
     /// Bytes of one piece, of a message's payload, or of each process in a collective; 64K is 65536
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     size: Option<usize>,
-    /// Pieces of a scattered get, or blocks of a strided put (1 or more); or processes of collectives, idle
-    /// and open (2 to 256)
+    /// Pieces of a scattered get, or blocks of a strided put, or awaits of pending (1 or more); or processes
+    /// of collectives, idle and open (2 to 256)
     #[arg(short, long, value_name = "N", value_parser = at_least(1_usize))]
     n: Option<usize>,
     /// Memory at the target
@@ -169,7 +170,9 @@ fn cases(args: &PerfArgs) -> Result<Vec<Case>> {
         Op::Scatter => (8192, 1024, Memory::Private),
         Op::Strided => (64, 1024, Memory::Heap),
         Op::Am | Op::Overhead => (0, 1, Memory::Heap),
-        Op::PutSignal | Op::Atomic => (8, 1, Memory::Heap),
+        Op::PutSignal | Op::Atomic | Op::Completion => (8, 1, Memory::Heap),
+        Op::CompletionFd => (0, 1, Memory::Heap),
+        Op::Pending => (8, 10_000, Memory::Private),
         Op::Allreduce | Op::Alltoall | Op::Broadcast => (8 << 20, 4, Memory::Heap),
         Op::Barrier | Op::Open => (0, 8, Memory::Heap),
         Op::Idle => (0, 2, Memory::Heap),
@@ -220,8 +223,11 @@ fn check(case: &Case) -> Result<()> {
         if !(2..=256).contains(&n) {
             bail!("-n {n} processes: 2 to 256 can be measured");
         }
-    } else if n != 1 && !matches!(op, Op::Scatter | Op::Strided) {
-        bail!("-n {n} does not fit {}: it counts pieces of scatter or strided, or processes", op.name());
+    } else if n != 1 && !matches!(op, Op::Scatter | Op::Strided | Op::Pending) {
+        bail!(
+            "-n {n} does not fit {}: it counts pieces of scatter or strided, awaits of pending, or processes",
+            op.name()
+        );
     }
     if op.is_collective() && !size.is_multiple_of(8) || op == Op::Alltoall && !size.is_multiple_of(8 * n) {
         let of = if op == Op::Alltoall { 8 * n } else { 8 };
@@ -260,7 +266,11 @@ fn measure_over(case: &Case, network: &Transport) -> Result<Row> {
 }
 
 fn measure_once(case: &Case, network: &Transport) -> Result<Row> {
-    let settings: &[(&str, &str)] = if case.op == Op::Miss { &misses::SETTINGS } else { &[] };
+    let settings: &[(&str, &str)] = match case.op {
+        Op::Miss => &misses::SETTINGS,
+        Op::Pending => &completions::SETTINGS,
+        _ => &[],
+    };
     measure_by(case, network, settings)
 }
 
@@ -306,6 +316,9 @@ pub(crate) fn describe(case: &Case) -> String {
         Op::Overhead => words.push("of a message".to_owned()),
         Op::PutSignal => words.push(format!("{} round trip", bytes(case.size))),
         Op::Atomic => words.push("fetch-add".to_owned()),
+        Op::Completion => words.push(format!("{} heap", bytes(case.size))),
+        Op::CompletionFd => words.push("under tokio".to_owned()),
+        Op::Pending => words.push(format!("{} awaits", case.n)),
         Op::Allreduce | Op::Alltoall | Op::Broadcast => {
             words.push(format!("{} {} of {}", bytes(case.size), name(&case.memory), case.n));
         }

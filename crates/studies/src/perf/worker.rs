@@ -13,7 +13,7 @@ use super::case::{Case, Cores, Memory, Op, Samples, Target};
 use super::collectives;
 use super::memory::{PATIENCE, REFUSED, Shared, Theirs};
 use super::timing::{ROUNDS, SLOW_TURNS, TURNS, each, interleave, timed};
-use super::{misses, words};
+use super::{completions, misses, words};
 use crate::job_config;
 
 /// Runs this process's part of `case`; rank 0 returns the samples.
@@ -44,6 +44,9 @@ pub(super) fn run(case: &Case) -> Result<Option<Samples>> {
         Op::Am => active_messages(&node, case, &served),
         Op::PutSignal => words::put_signal(&node, case),
         Op::Atomic => words::atomic(&node, case),
+        Op::Completion => completions::through_a_queue(&node),
+        Op::CompletionFd => completions::by_descriptor(&node),
+        Op::Pending => completions::pending(&node, case),
         Op::Barrier | Op::Allreduce | Op::Alltoall | Op::Broadcast => collectives::measure(&node, case),
         Op::Idle => idle(&node),
         Op::Open => open(&node),

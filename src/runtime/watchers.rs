@@ -1,0 +1,59 @@
+//! Who is to be told when operations end.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+use std::task::Waker;
+
+use engine::OpId;
+use vm::completion_queue::Place;
+
+/// A queue of completions.
+pub(crate) trait Queue: Send + Sync {
+    /// The operation in that place has ended, if it is still there.
+    fn ended(&self, op: OpId, place: Place);
+
+    /// There may be progress to make, for who waits on the queue.
+    fn nudge(&self);
+}
+
+/// Who is told of what.
+#[derive(Default)]
+pub(crate) struct Watchers {
+    /// Tasks that await operations.
+    pub(crate) tasks: HashMap<OpId, Waker>,
+    /// Where in which queue an operation is.
+    pub(crate) queued: hashbrown::HashMap<OpId, (Arc<dyn Queue>, Place)>,
+    /// All queues that there are.
+    pub(crate) queues: Vec<Weak<dyn Queue>>,
+}
+
+/// Whom an operation's end is told.
+pub(crate) enum Watcher {
+    Task(Waker),
+    Queue(Arc<dyn Queue>, Place),
+}
+
+impl Watcher {
+    /// To be called with no lock held: whoever is woken may poll at once.
+    pub(crate) fn tell(self, op: OpId) {
+        match self {
+            Watcher::Task(waker) => waker.wake(),
+            Watcher::Queue(queue, place) => queue.ended(op, place),
+        }
+    }
+}
+
+impl Watchers {
+    /// Whom that operation's end is to be told, who is told no more.
+    pub(crate) fn take(&mut self, op: OpId) -> Option<Watcher> {
+        if let Some(waker) = self.tasks.remove(&op) {
+            return Some(Watcher::Task(waker));
+        }
+        self.queued.remove(&op).map(|(queue, place)| Watcher::Queue(queue, place))
+    }
+
+    /// Whether nobody is to be told of anything.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.tasks.is_empty() && self.queued.is_empty()
+    }
+}

@@ -1,0 +1,178 @@
+//! Large copies within a host that threads apart make.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use standpipe::{Error, Part, ProgressThread, PutPiece, Signal};
+
+use super::*;
+use crate::events::block_on;
+
+/// Bytes of a large copy, and of one that the caller makes.
+const LARGE: usize = 3 << 20;
+const SMALL: usize = 100 << 10;
+
+fn configure(_: u32) -> Config {
+    config().copiers(2)
+}
+
+/// A place of the right neighbour's in its heap, and one in its private memory, of so many bytes.
+fn places(node: &Node, private: &mut [u8], heap: &standpipe::HeapArray<u8>) -> [Remote; 2] {
+    let theirs = exchange_private(node, private);
+    let words = heap.ptr(0).to_words();
+    let name = |rank| format!("copiers {rank}");
+    node.directory().publish(&name(node.rank()), bytemuck::bytes_of(&words)).expect("published");
+    let found = node.directory().wait(&name(right_of(node)), LIMIT).expect("published");
+    let words: [u64; 2] = bytemuck::pod_read_unaligned(&found);
+    [theirs, GlobalPtr::<u8>::from_words(words).into()]
+}
+
+#[test]
+fn all_other_tests_hold_with_copiers() {
+    let itself = std::env::current_exe().expect("this program");
+    let mut command = std::process::Command::new(itself);
+    let command = command.args(["--skip", "network::", "--skip", "copiers::"]).env(COPIERS, "2");
+    let output = command.output().expect("it starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
+fn large_copies_are_made_apart_and_arrive_whole() {
+    job(2, configure, |node| {
+        let mut private = vec![0u8; LARGE];
+        let heap = node.heap().alloc_zeroed::<u8>(LARGE).expect("room");
+        for (turn, there) in places(node, &mut private, &heap).into_iter().enumerate() {
+            for len in [SMALL, LARGE - 1, LARGE] {
+                let bytes = pattern((10 * turn + len) as u64, len);
+                let (result, bytes) = block_on(node.put_nb(there, bytes));
+                result.expect("put");
+                let (result, got) = node.get_nb(there, vec![0u8; len]).wait();
+                assert!(result == Ok(()) && got == bytes, "{there:?}, {len}");
+            }
+            // Many at a time, and lists.
+            let queue = node.completions(16).expect("a descriptor");
+            for token in 0..8 {
+                queue.reserve().expect("room").start(token, node.get_nb(there, vec![0u8; LARGE]));
+            }
+            let bytes = pattern((10 * turn + LARGE) as u64, LARGE);
+            while let Some(done) = queue.wait_any().expect("in time") {
+                assert!(done.result == Ok(()) && done.buffer == bytes, "{}", done.token);
+            }
+            let half = LARGE / 2;
+            let pieces = [
+                PutPiece { to: there.plus(half as u64), from: &bytes[..half] },
+                PutPiece { to: there, from: &bytes[half..] },
+            ];
+            node.put_list(&pieces).expect("put");
+            node.put_list_nbi(&pieces).expect("put");
+            node.quiet().expect("quiet");
+            let (result, part) = node.get_nb(there, Part::new(vec![0u8; LARGE], half..LARGE)).wait();
+            result.expect("got");
+            assert!(part.into_inner()[half..] == bytes[half..]);
+        }
+        node.barrier().expect("barrier");
+    });
+}
+
+#[test]
+fn what_follows_a_large_put_is_done_after_it() {
+    let configure = |rank| configure(rank).progress(ProgressThread::On);
+    job(2, configure, |node| {
+        let mut private = vec![0u8; LARGE];
+        let heap = node.heap().alloc_zeroed::<u8>(LARGE).expect("room");
+        let counter = node.heap().alloc_zeroed::<u64>(1).expect("room");
+        let words = counter.ptr(0).to_words();
+        let name = |rank| format!("counter {rank}");
+        node.directory().publish(&name(node.rank()), bytemuck::bytes_of(&words)).expect("published");
+        let theirs = node.directory().wait(&name(right_of(node)), LIMIT).expect("published");
+        let theirs = GlobalPtr::<u64>::from_words(bytemuck::pod_read_unaligned(&theirs));
+        let there = places(node, &mut private, &heap);
+        for (turn, there) in there.into_iter().enumerate() {
+            let bytes = pattern(turn as u64, LARGE);
+            node.put_signal(there, &bytes, Signal::add(theirs, 1)).expect("put");
+            node.wait_signal(counter.ptr(0), turn as u64 + 1).expect("signalled");
+            match turn {
+                0 => assert!(private == bytes),
+                _ => assert!(heap.to_vec() == bytes),
+            }
+            node.barrier().expect("barrier");
+        }
+    });
+}
+
+#[test]
+fn a_deadline_cuts_a_copy_off_and_the_buffer_is_touched_no_more() {
+    if skipped_over_the_network() {
+        return;
+    }
+    job(2, configure, |node| {
+        let mut private = vec![1u8; LARGE];
+        let heap = node.heap().alloc_from(&vec![1u8; LARGE]).expect("room");
+        let hurried = node.within(Duration::from_micros(1));
+        for there in places(node, &mut private, &heap) {
+            node.barrier().expect("barrier");
+            let late = (0..100).find_map(|_| {
+                let mut into = vec![0u8; LARGE];
+                let result = hurried.get_bytes(there, &mut into);
+                let before = into.clone();
+                assert!(matches!(result, Ok(()) | Err(Error::Timeout { .. })), "{result:?}");
+                std::thread::sleep(Duration::from_millis(1));
+                assert!(into == before, "it was touched after the call");
+                result.err()
+            });
+            assert_eq!(late, Some(Error::Timeout { peer: right_of(node) }));
+            for _ in 0..20 {
+                let (result, buffer) = node.get_nb(there, vec![0u8; LARGE]).cancel();
+                let before = buffer.clone();
+                assert!(matches!(result, Ok(()) | Err(Error::Cancelled { .. })), "{result:?}");
+                std::thread::sleep(Duration::from_millis(1));
+                assert!(buffer == before, "it was touched after it had been given back");
+            }
+            assert_eq!(node.get_nb(there, vec![0u8; LARGE]).wait().0, Ok(()));
+        }
+        node.barrier().expect("barrier");
+    });
+}
+
+#[test]
+fn faults_come_with_the_place_that_was_not_there() {
+    if skipped_over_the_network() {
+        return;
+    }
+    job(2, configure, |node| {
+        let (result, buffer) = node.get_nb(nowhere(right_of(node)), vec![7u8; LARGE]).wait();
+        assert!(matches!(result, Err(Error::Fault { len: 1.., .. })), "{result:?}");
+        assert_eq!(buffer.len(), LARGE);
+        let beyond: Remote = GlobalPtr::<u8>::new(right_of(node), 8 << 20).into();
+        let (result, _) = node.put_nb(beyond, vec![7u8; LARGE]).wait();
+        assert!(matches!(result, Err(Error::Fault { .. })), "{result:?}");
+        node.barrier().expect("barrier");
+    });
+}
+
+/// Handlers may start large copies, and collectives make some.
+#[test]
+fn collectives_and_handlers_go_by_them() {
+    let seen = Arc::new(AtomicU64::new(0));
+    let by = Arc::clone(&seen);
+    let configure = move |rank| {
+        let by = Arc::clone(&by);
+        configure(rank).handler("pull", move |call| {
+            // SAFETY: the requester keeps the memory to the barrier, and changes nothing of it.
+            let from = unsafe { Remote::raw(call.from(), call.args()[0]) };
+            let event = call.node().get_nb(from, vec![0u8; LARGE]);
+            by.fetch_add(1, Ordering::SeqCst);
+            drop(event);
+        })
+    };
+    job(3, configure, |node| {
+        let mut words = vec![u64::from(node.rank()) + 1; LARGE / 8];
+        node.world().all_reduce(&mut words, standpipe::Reduction::Sum).expect("summed");
+        assert!(words.iter().all(|word| *word == 6));
+        let pull = node.handler("pull").expect("registered");
+        let from = words.as_ptr().expose_provenance() as u64;
+        node.request(right_of(node), pull, [from, 0, 0, 0]).expect("sent");
+        node.wait_until(|| seen.load(Ordering::SeqCst) >= 3).expect("pulled");
+        node.barrier().expect("barrier");
+        assert!(words.iter().all(|word| *word == 6));
+    });
+}
