@@ -24,7 +24,7 @@
 //!
 //! - [`Node::put`], [`Node::get`] and their kin move data, to heaps ([`GlobalPtr`]) and to any other memory
 //!   ([`Remote::raw`]); [`Event`]s stand for operations under way, and a [`Completions`] says which of many
-//! have   ended.
+//!   have ended.
 //! - [`Node::put_signal`] also tells the target, which [waits](Node::wait_signal) for it asleep.
 //! - [`Node::request`] runs a handler at a peer; [`Call`] says what handlers may do.
 //! - [`Node::fetch_add`], other atomics ([`Node::fetch`]), [`Node::barrier`] and [`Node::directory`]

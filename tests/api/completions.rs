@@ -76,7 +76,7 @@ fn each_operation_comes_out_once_with_its_token_and_buffer() {
                         && let Ok(place) = queue.reserve()
                     {
                         let from = theirs.plus(started * LEN as u64);
-                        place.start(started, node.get_nb(from, vec![0; LEN]));
+                        place.get(started, from, vec![0; LEN]);
                         started += 1;
                     }
                     next(&queue, how, &mut taken);
@@ -276,7 +276,7 @@ fn a_queue_that_is_dropped_leaves_its_operations_to_quiet() {
                 let mut mine = vec![0u8; LEN];
                 let theirs = exchange_private(node, &mut mine);
                 let queue = node.completions(4).expect("a descriptor");
-                queue.reserve().expect("room").start(0, node.put_nb(theirs, vec![8u8; LEN]));
+                queue.reserve().expect("room").put(0, theirs, vec![8u8; LEN]);
                 queue.reserve().expect("room").start(1, node.put_nb(nowhere(right_of(node)), vec![8u8; 8]));
                 drop(queue);
                 assert!(matches!(node.quiet(), Err(Error::Fault { .. })), "{way:?}");

@@ -14,7 +14,7 @@ use std::task::Waker;
 
 use slab::Slab;
 
-use crate::biased::{BiasedGuard, BiasedLock};
+use crate::biased::BiasedLock;
 
 /// A queue of at most so many things, under way and ended together.
 ///
@@ -27,9 +27,11 @@ pub struct CompletionQueue<T> {
 }
 
 struct State<T> {
-    places: Slab<Slot<T>>,
-    /// The places of those that have ended, in the order of their ends.
-    ended: VecDeque<usize>,
+    /// How many there are, and are to come.
+    len: usize,
+    under_way: Slab<Slot<T>>,
+    /// In the order of their ends.
+    ended: VecDeque<Ended<T>>,
     /// Threads that are about to sleep until something ends, or do.
     sleepers: usize,
     /// Tasks that are to be woken when something ends.
@@ -37,11 +39,18 @@ struct State<T> {
     signal: Signal,
 }
 
-/// What a place holds.
+/// One that is or was under way.
 struct Slot<T> {
-    /// `None` in a place that is kept.
-    thing: Option<T>,
+    thing: T,
     has_ended: bool,
+}
+
+/// One that has ended.
+enum Ended<T> {
+    /// It never was under way here.
+    Thing(T),
+    /// It was, in that place, and lies there still.
+    At(usize),
 }
 
 /// What becomes of the descriptor.
@@ -74,7 +83,7 @@ impl Awaiting {
     }
 }
 
-/// A place that is kept: for one who begins something next, or has taken it out for a while.
+/// Where something that is under way lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place(usize);
 
@@ -85,7 +94,8 @@ impl<T> CompletionQueue<T> {
     /// The system's, when it gives no descriptor.
     pub fn new(capacity: usize) -> io::Result<CompletionQueue<T>> {
         let state = State {
-            places: Slab::new(),
+            len: 0,
+            under_way: Slab::new(),
             ended: VecDeque::new(),
             sleepers: 0,
             tasks: Vec::new(),
@@ -99,59 +109,60 @@ impl<T> CompletionQueue<T> {
         self.capacity
     }
 
-    /// Things under way and ended, and places that are kept.
+    /// How many there are, under way and ended, and are to come.
+    #[inline]
     pub fn len(&self) -> usize {
-        self.state.lock().places.len()
+        self.state.lock().len
     }
 
-    /// Whether there is nothing in it.
+    /// Whether there is nothing in it, nor to come.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Keeps a place; `None` where there is none left.
+    /// Keeps room for one; `false` where there is none left.
     #[inline]
-    pub fn reserve(&self) -> Option<Place> {
+    pub fn reserve(&self) -> bool {
         let mut state = self.state.lock();
-        (state.places.len() < self.capacity)
-            .then(|| Place(state.places.insert(Slot { thing: None, has_ended: false })))
+        let is_room = state.len < self.capacity;
+        state.len += usize::from(is_room);
+        is_room
     }
 
-    /// Gives a place back that was kept for nothing.
-    pub fn release(&self, place: Place) {
-        let _nothing = self.state.lock().places.try_remove(place.0);
+    /// Gives room back that was kept for nothing.
+    pub fn release(&self) {
+        self.state.lock().len -= 1;
     }
 
-    /// Puts something in a place that was kept, which is under way.
+    /// Puts something that is under way where room was kept.
+    pub fn begin(&self, thing: T) -> Place {
+        Place(self.state.lock().under_way.insert(Slot { thing, has_ended: false }))
+    }
+
+    /// Puts something that has ended where room was kept.
     #[inline]
-    pub fn begin(&self, place: Place, thing: T) {
-        self.state.lock().kept(place).thing = Some(thing);
-    }
-
-    /// Puts something in a place that was kept, which has ended.
-    #[inline]
-    pub fn begin_ended(&self, place: Place, thing: T) -> Awaiting {
+    pub fn begin_ended(&self, thing: T) -> Awaiting {
         let mut state = self.state.lock();
-        let slot = state.kept(place);
-        (slot.thing, slot.has_ended) = (Some(thing), true);
-        self.announce(state, place)
+        state.ended.push_back(Ended::Thing(thing));
+        self.announce(&mut state)
     }
 
     /// What lies in a place has ended, if it is still what the caller thinks it is.
     pub fn end(&self, place: Place, is_it: impl FnOnce(&T) -> bool) -> Awaiting {
         let mut state = self.state.lock();
-        match state.places.get_mut(place.0) {
-            Some(Slot { thing: Some(thing), has_ended }) if !*has_ended && is_it(thing) => {
-                *has_ended = true;
-                self.announce(state, place)
+        match state.under_way.get_mut(place.0) {
+            Some(slot) if !slot.has_ended && is_it(&slot.thing) => {
+                slot.has_ended = true;
+                state.ended.push_back(Ended::At(place.0));
+                self.announce(&mut state)
             }
             _ => Awaiting::default(),
         }
     }
 
     #[inline]
-    fn announce(&self, mut state: BiasedGuard<'_, State<T>>, place: Place) -> Awaiting {
-        state.ended.push_back(place.0);
+    fn announce(&self, state: &mut State<T>) -> Awaiting {
         if state.signal == Signal::Lowered {
             self.descriptor.raise();
             state.signal = Signal::Raised;
@@ -163,7 +174,12 @@ impl<T> CompletionQueue<T> {
     #[inline]
     pub fn take(&self) -> Option<T> {
         let mut state = self.state.lock();
-        let taken = state.ended.pop_front().and_then(|place| state.places.try_remove(place)?.thing);
+        let taken = match state.ended.pop_front() {
+            Some(Ended::Thing(thing)) => Some(thing),
+            Some(Ended::At(place)) => state.under_way.try_remove(place).map(|slot| slot.thing),
+            None => None,
+        };
+        state.len -= usize::from(taken.is_some());
         if state.ended.is_empty() && matches!(state.signal, Signal::Raised | Signal::Always) {
             self.quieten(&mut state);
         }
@@ -179,28 +195,23 @@ impl<T> CompletionQueue<T> {
         }
     }
 
-    /// Takes out one that is under way, and keeps its place, if `is_it` says so: the first of those. What has
+    /// Takes out one that is under way, and keeps its room, if `is_it` says so: the first of those. What has
     /// ended stays.
-    pub fn take_out(&self, mut is_it: impl FnMut(&T) -> bool) -> Option<(Place, T)> {
+    pub fn take_out(&self, mut is_it: impl FnMut(&T) -> bool) -> Option<T> {
         let mut state = self.state.lock();
-        state.places.iter_mut().find_map(|(place, slot)| {
-            let found = !slot.has_ended && slot.thing.as_ref().is_some_and(&mut is_it);
-            if found { Some((Place(place), slot.thing.take()?)) } else { None }
-        })
+        let mut all = state.under_way.iter();
+        let place = all.find(|(_, slot)| !slot.has_ended && is_it(&slot.thing)).map(|(place, _)| place)?;
+        Some(state.under_way.remove(place).thing)
     }
 
     /// A look from outside that may be worth while: makes whoever looks at the queue look again, the
     /// descriptor raised until then.
     pub fn nudge(&self) -> Awaiting {
         let mut state = self.state.lock();
-        if state.places.is_empty() {
-            return Awaiting::default();
+        match state.under_way.is_empty() {
+            true => Awaiting::default(),
+            false => Awaiting { has_sleepers: false, ..self.announce(&mut state) },
         }
-        if state.signal == Signal::Lowered {
-            self.descriptor.raise();
-            state.signal = Signal::Raised;
-        }
-        Awaiting { tasks: std::mem::take(&mut state.tasks), has_sleepers: false }
     }
 
     /// From now on the descriptor says whether there is something to take.
@@ -246,25 +257,20 @@ impl<T> CompletionQueue<T> {
         Sleeper(self)
     }
 
-    /// Takes everything, under way or ended; places that are kept stay.
+    /// Takes everything, under way or ended; room that is kept stays.
     pub fn take_all(&self) -> Vec<T> {
         let mut state = self.state.lock();
-        state.ended.clear();
-        let full = state.places.iter().filter(|(_, slot)| slot.thing.is_some()).map(|(place, _)| place);
-        let full: Vec<usize> = full.collect();
-        let all = full.into_iter().filter_map(|place| state.places.remove(place).thing).collect();
+        let apart = std::mem::take(&mut state.ended).into_iter().filter_map(|ended| match ended {
+            Ended::Thing(thing) => Some(thing),
+            Ended::At(_) => None,
+        });
+        let mut all: Vec<T> = apart.collect();
+        all.extend(std::mem::take(&mut state.under_way).into_iter().map(|(_, slot)| slot.thing));
+        state.len -= all.len();
         if matches!(state.signal, Signal::Raised | Signal::Always) {
             self.quieten(&mut state);
         }
         all
-    }
-}
-
-impl<T> State<T> {
-    fn kept(&mut self, place: Place) -> &mut Slot<T> {
-        let slot = self.places.get_mut(place.0).expect("the caller has kept this place");
-        debug_assert!(slot.thing.is_none(), "a place holds one thing");
-        slot
     }
 }
 

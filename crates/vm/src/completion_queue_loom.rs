@@ -20,14 +20,14 @@ fn loom_queue_the_descriptor_says_whether_there_is_something() {
     check(|| {
         let queue = queue();
         queue.observe();
-        let place = queue.reserve().expect("there is room");
-        queue.begin(place, 1);
+        assert!(queue.reserve());
+        let place = queue.begin(1);
         let ender = {
             let queue = Arc::clone(&queue);
             thread::spawn(move || {
                 queue.end(place, |it| *it == 1).wake(|| ());
-                let place = queue.reserve().expect("there is room for two");
-                queue.begin_ended(place, 2).wake(|| ());
+                assert!(queue.reserve());
+                queue.begin_ended(2).wake(|| ());
             })
         };
         let mut taken = Vec::new();
@@ -55,8 +55,8 @@ fn loom_queue_each_comes_out_once() {
                 thread::spawn(move || queue.take())
             })
             .collect();
-        let place = queue.reserve().expect("there is room");
-        queue.begin_ended(place, 1).wake(|| ());
+        assert!(queue.reserve());
+        queue.begin_ended(1).wake(|| ());
         let taken = takers.into_iter().map(|taker| taker.join().unwrap());
         let mut all: Vec<u32> = taken.flatten().collect();
         assert_eq!(queue.descriptor.is_raised(), all.is_empty());
@@ -70,8 +70,8 @@ fn loom_queue_each_comes_out_once() {
 fn loom_queue_no_sleeper_is_forgotten() {
     check(|| {
         let queue = queue();
-        let place = queue.reserve().expect("there is room");
-        queue.begin(place, 1);
+        assert!(queue.reserve());
+        let place = queue.begin(1);
         let ender = {
             let queue = Arc::clone(&queue);
             thread::spawn(move || {

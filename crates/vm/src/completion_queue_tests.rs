@@ -32,14 +32,13 @@ fn can_be_read(queue: &CompletionQueue<u32>) -> bool {
 }
 
 fn begin(queue: &CompletionQueue<u32>, thing: u32) -> Place {
-    let place = queue.reserve().expect("there is room");
-    queue.begin(place, thing);
-    place
+    assert!(queue.reserve(), "there is room");
+    queue.begin(thing)
 }
 
 fn begin_ended(queue: &CompletionQueue<u32>, thing: u32) {
-    let place = queue.reserve().expect("there is room");
-    queue.begin_ended(place, thing).wake(|| panic!("nobody sleeps"));
+    assert!(queue.reserve(), "there is room");
+    queue.begin_ended(thing).wake(|| panic!("nobody sleeps"));
 }
 
 fn end(queue: &CompletionQueue<u32>, place: Place, thing: u32) {
@@ -76,16 +75,17 @@ fn a_place_is_another_things_once_it_has_been_taken() {
 
 #[test]
 fn no_more_fit_than_it_was_made_for() {
-    assert!(queue(0).reserve().is_none());
+    assert!(!queue(0).reserve());
     let queue = queue(2);
-    let kept = queue.reserve().expect("there is room");
+    assert!(queue.reserve());
     begin_ended(&queue, 1);
-    assert!(queue.reserve().is_none());
-    queue.release(kept);
+    assert!(!queue.reserve());
+    queue.release();
     begin(&queue, 2);
-    assert!(queue.reserve().is_none());
+    assert!(!queue.reserve());
     assert_eq!(queue.take(), Some(1));
-    assert!(queue.reserve().is_some());
+    assert!(queue.reserve() && !queue.reserve());
+    assert_eq!((queue.take_all(), queue.len()), (vec![2], 1));
 }
 
 #[test]
@@ -151,14 +151,13 @@ fn tasks_are_woken_once_and_sleepers_while_they_are_counted() {
 }
 
 #[test]
-fn what_is_taken_out_keeps_its_place_and_what_has_ended_stays() {
+fn what_is_taken_out_keeps_its_room_and_what_has_ended_stays() {
     let queue = queue(2);
     let first = begin(&queue, 1);
     begin_ended(&queue, 1);
-    let (place, thing) = queue.take_out(|it| *it == 1).expect("one is under way");
-    assert_eq!((place, thing, queue.len()), (first, 1, 2));
+    assert_eq!((queue.take_out(|it| *it == 1), queue.len()), (Some(1), 2));
     assert!(queue.take_out(|_| true).is_none(), "the other has ended");
-    end(&queue, place, 1);
-    queue.begin_ended(place, 9).wake(|| panic!("nobody sleeps"));
-    assert_eq!((queue.take(), queue.take(), queue.take()), (Some(1), Some(9), None));
+    end(&queue, first, 1);
+    queue.begin_ended(9).wake(|| panic!("nobody sleeps"));
+    assert_eq!((queue.take(), queue.take(), queue.take(), queue.len()), (Some(1), Some(9), None, 0));
 }

@@ -13,8 +13,10 @@ use vm::CompletionQueue;
 use vm::completion_queue::{Awaiting, Place};
 
 use crate::api::node::Node;
+use crate::api::ops::buffer::{GetBuffer, PutBuffer, filled, source, target};
 use crate::api::ops::event::Event;
 use crate::base::error::Error;
+use crate::base::pointers::Remote;
 use crate::runtime::core::{NodeCore, Progress};
 use crate::runtime::watchers::Queue;
 
@@ -24,12 +26,11 @@ const MOVES: u32 = 64;
 /// A queue of operations' ends: each operation that is started into it comes out once, with the token that it
 /// was given, when it has ended.
 ///
-/// [Made](Node::completions) by a node, and filled by [`Completions::reserve`] and [`Permit::start`]. It is
-/// taken from by calls ([`take`](Completions::take), [`wait_any`](Completions::wait_any)), by tasks
-/// ([`next`](Completions::next)), or by whoever sleeps on its descriptor ([`AsFd`]), in the order in which
-/// the operations end. Any thread may call anything, also several at once: each completion is given to one of
-/// them. What costs an operation more than the same by a bare [`Event`] does not depend on how many are under
-/// way.
+/// [Made](Node::completions) by a node, and filled by [`Completions::reserve`] and [`Permit::put`] and its
+/// kin. Calls take from it ([`take`](Completions::take), [`wait_any`](Completions::wait_any)), tasks
+/// ([`next`](Completions::next)), and whoever sleeps on its descriptor ([`AsFd`]), in the order in which the
+/// operations end. Any thread may call anything, also several at once: each completion is given to one of
+/// them. An operation's cost does not depend on how many are under way.
 ///
 /// Dropping it drops the operations' events: they go on, and [`Node::quiet`] reports failures.
 pub struct Completions<B: Send + 'static = ()> {
@@ -39,12 +40,20 @@ pub struct Completions<B: Send + 'static = ()> {
 /// What the node knows of a queue, too.
 struct Shared<B: Send + 'static> {
     node: Node,
-    queue: CompletionQueue<Started<B>>,
+    queue: CompletionQueue<Entry<B>>,
     /// Somebody sleeps by other means than the library's: a task, or whoever has the descriptor.
     is_slept_on: AtomicBool,
 }
 
 /// An operation in the queue.
+enum Entry<B: Send + 'static> {
+    /// It had ended before it came here.
+    Ended(Completion<B>),
+    /// Boxed, so that the others are not moved with room for it.
+    Started(Box<Started<B>>),
+}
+
+/// One that was under way when it came.
 struct Started<B: Send + 'static> {
     token: u64,
     event: Event<B>,
@@ -70,7 +79,6 @@ pub struct Completion<B> {
 #[must_use = "the place is kept for an operation: start one into it"]
 pub struct Permit<'q, B: Send + 'static> {
     shared: &'q Arc<Shared<B>>,
-    place: Option<Place>,
 }
 
 impl Node {
@@ -104,8 +112,8 @@ impl<B: Send + 'static> Completions<B> {
     pub fn reserve(&self) -> Result<Permit<'_, B>, Error> {
         self.check("starting into a queue")?;
         match self.shared.queue.reserve() {
-            Some(place) => Ok(Permit { shared: &self.shared, place: Some(place) }),
-            None => Err(Error::QueueFull { capacity: self.capacity() as u64 }),
+            true => Ok(Permit { shared: &self.shared }),
+            false => Err(Error::QueueFull { capacity: self.capacity() as u64 }),
         }
     }
 
@@ -261,11 +269,13 @@ impl<B: Send + 'static> Completions<B> {
         }
         let mut count = 0;
         // It is out of the queue while it is ended, as whoever ends others may have to enter that.
-        while let Some((place, mut started)) = self.shared.queue.take_out(&which) {
+        let is_it = |entry: &Entry<B>| matches!(entry, Entry::Started(started) if which(started));
+        while let Some(entry) = self.shared.queue.take_out(is_it) {
+            let Entry::Started(mut started) = entry else { continue };
             started.is_cancelled = !started.event.settle();
             count += usize::from(started.is_cancelled);
             started.event.give_up(Some(&Error::Cancelled { peer: started.event.peer() }));
-            self.shared.wake(self.shared.queue.begin_ended(place, started));
+            self.shared.wake(self.shared.queue.begin_ended(Entry::Started(started)));
         }
         count
     }
@@ -293,7 +303,10 @@ impl<B: Send + 'static> Completions<B> {
 
     #[inline]
     fn taken(&self) -> Option<Completion<B>> {
-        self.shared.queue.take().map(Started::finish)
+        match self.shared.queue.take()? {
+            Entry::Ended(completion) => Some(completion),
+            Entry::Started(started) => Some(started.finish()),
+        }
     }
 }
 
@@ -305,39 +318,101 @@ fn handler_may_wait(core: &NodeCore) -> Result<(), Error> {
     }
 }
 
-impl<B: Send + 'static> Permit<'_, B> {
-    /// Puts an operation that has just been started into the queue, or one that was started before; the token
-    /// is for the caller, and need not be unique. An operation of another node of this process comes out,
-    /// too, but somebody else must make progress for it.
+impl<'q, B: Send + 'static> Permit<'q, B> {
+    /// Starts a put from a buffer, as [`Node::put_nb`] of the node that made the queue. The token is the
+    /// caller's, and need not be unique.
+    #[inline]
+    pub fn put(self, token: u64, to: impl Into<Remote>, mut buffer: B)
+    where
+        B: PutBuffer,
+    {
+        let to = to.into();
+        let started = self.shared.node.start_one(to, source(&mut buffer));
+        match Self::under_way(started) {
+            Ok(op) => {
+                let event = Event::new(&self.shared.node, to.peer, Ok(Some(op)), buffer);
+                self.start(token, event);
+            }
+            Err(result) => self.end(Completion { token, peer: to.peer, result, buffer }),
+        }
+    }
+
+    /// Starts a get into a buffer, as [`Node::get_nb`] of the node that made the queue; the token as for
+    /// [`Permit::put`].
+    #[inline]
+    pub fn get(self, token: u64, from: impl Into<Remote>, mut buffer: B)
+    where
+        B: GetBuffer,
+    {
+        let from = from.into();
+        let started = self.shared.node.start_one(from, target(&mut buffer));
+        match Self::under_way(started) {
+            Ok(op) => {
+                let event = Event::of_get(&self.shared.node, from.peer, Ok(Some(op)), buffer);
+                self.start(token, event);
+            }
+            Err(result) => {
+                if result.is_ok() {
+                    filled(&mut buffer);
+                }
+                self.end(Completion { token, peer: from.peer, result, buffer });
+            }
+        }
+    }
+
+    /// Puts any operation that has just been started into the queue, or one that was started before; the
+    /// token as for [`Permit::put`]. An operation of another node of this process comes out, too, but
+    /// somebody else must make progress for it.
     ///
     /// # Panics
     /// When the event has been awaited to its end: it has given its buffer away.
     #[inline]
-    pub fn start(mut self, token: u64, mut event: Event<B>) {
+    pub fn start(self, token: u64, mut event: Event<B>) {
         assert!(event.has_buffer(), "an event that has been awaited to its end has nothing to complete");
-        let Some(place) = self.place.take() else { return };
         match event.under_way() {
             None => {
-                let started = Started { token, event, is_cancelled: false };
-                self.shared.wake(self.shared.queue.begin_ended(place, started));
+                let (peer, (result, buffer)) = (event.peer(), event.take());
+                self.end(Completion { token, peer, result, buffer });
             }
-            Some(op) => self.shared.begin(place, op, Started { token, event, is_cancelled: false }),
+            Some(op) => self.used().begin(op, Box::new(Started { token, event, is_cancelled: false })),
         }
+    }
+
+    /// What of a start is under way, or how it has ended.
+    #[inline]
+    fn under_way(started: Result<Option<OpId>, Error>) -> Result<OpId, Result<(), Error>> {
+        match started {
+            Ok(Some(op)) => Ok(op),
+            Ok(None) => Err(Ok(())),
+            Err(error) => Err(Err(error)),
+        }
+    }
+
+    #[inline]
+    fn end(self, completion: Completion<B>) {
+        let shared = self.used();
+        shared.wake(shared.queue.begin_ended(Entry::Ended(completion)));
+    }
+
+    /// The room is used, and not to be given back.
+    #[inline]
+    fn used(self) -> &'q Arc<Shared<B>> {
+        let shared = self.shared;
+        std::mem::forget(self);
+        shared
     }
 }
 
 impl<B: Send + 'static> Drop for Permit<'_, B> {
     fn drop(&mut self) {
-        if let Some(place) = self.place.take()
-            && !self.shared.node.core.is_forked()
-        {
-            self.shared.queue.release(place);
+        if !self.shared.node.core.is_forked() {
+            self.shared.queue.release();
         }
     }
 }
 
 impl<B: Send + 'static> Started<B> {
-    #[inline]
+    #[inline(never)]
     fn finish(mut self) -> Completion<B> {
         self.event.end_for_closed();
         let (peer, token) = (self.event.peer(), self.token);
@@ -353,9 +428,9 @@ impl<B: Send + 'static> Started<B> {
 
 impl<B: Send + 'static> Shared<B> {
     #[inline(never)]
-    fn begin(self: &Arc<Self>, place: Place, op: OpId, started: Started<B>) {
+    fn begin(self: &Arc<Self>, op: OpId, started: Box<Started<B>>) {
         let core = Arc::clone(started.event.core());
-        self.queue.begin(place, started);
+        let place = self.queue.begin(Entry::Started(started));
         let queue: Arc<dyn Queue> = Arc::clone(self) as Arc<dyn Queue>;
         core.tell_queue(op, &queue, place);
         if self.is_slept_on.load(Ordering::SeqCst) && !core.see_to_progress() {
@@ -385,7 +460,8 @@ impl<B: Send + 'static> Shared<B> {
 
 impl<B: Send + 'static> Queue for Shared<B> {
     fn ended(&self, op: OpId, place: Place) {
-        self.wake(self.queue.end(place, |started| started.event.is(op)));
+        let is_it = |entry: &Entry<B>| matches!(entry, Entry::Started(started) if started.event.is(op));
+        self.wake(self.queue.end(place, is_it));
     }
 
     fn nudge(&self) {
@@ -431,7 +507,14 @@ impl<B: Send + 'static> Drop for Completions<B> {
     fn drop(&mut self) {
         if !self.shared.node.core.is_forked() {
             // Buffers and what they keep are dropped with no lock held.
-            drop(self.shared.queue.take_all());
+            for entry in self.shared.queue.take_all() {
+                match entry {
+                    Entry::Ended(Completion { result: Err(error), .. }) => {
+                        self.shared.node.core.note_failure(error)
+                    }
+                    Entry::Ended(_) | Entry::Started(_) => {}
+                }
+            }
         }
     }
 }

@@ -260,7 +260,7 @@ impl Node {
     }
 
     /// Starts to move one piece. `None`: it has been moved at once.
-    fn start_one(&self, remote: Remote, local: Lent<'_>) -> Result<Option<engine::OpId>, Error> {
+    pub(crate) fn start_one(&self, remote: Remote, local: Lent<'_>) -> Result<Option<engine::OpId>, Error> {
         let peer = self.connected(remote.peer)?;
         match !self.is_copied_apart(local.len()) && self.copy_now(peer, remote, local)? {
             true => Ok(None),

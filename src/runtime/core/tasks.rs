@@ -143,8 +143,7 @@ impl NodeCore {
 
     /// Wakes all tasks, and has all queues look.
     pub(super) fn wake_tasks(&self) {
-        let (tasks, queues) = self.take_all_to_wake();
-        wake_all(tasks, &queues);
+        wake_all(self.take_all_to_wake());
     }
 
     /// Tells all whose operations have ended.
@@ -186,7 +185,7 @@ impl NodeCore {
         watcher
     }
 
-    fn take_all_to_wake(&self) -> (HashMap<OpId, Waker>, Vec<Arc<dyn Queue>>) {
+    fn take_all_to_wake(&self) -> ToWake {
         let mut watchers = lock(&self.watchers);
         let tasks = std::mem::take(&mut watchers.tasks);
         // Where the node may have a progress thread, that one makes progress, and tells them of ends alone.
@@ -208,9 +207,9 @@ impl NodeCore {
             return;
         }
         let to_wake = Arc::new(Mutex::new(Some(self.take_all_to_wake())));
-        let wake = |to_wake: &Mutex<Option<(HashMap<OpId, Waker>, Vec<Arc<dyn Queue>>)>>| {
+        let wake = |to_wake: &Mutex<Option<ToWake>>| {
             let to_wake = lock(to_wake).take();
-            to_wake.into_iter().for_each(|(tasks, queues)| wake_all(tasks, &queues));
+            to_wake.into_iter().for_each(wake_all);
         };
         let theirs = Arc::clone(&to_wake);
         if vm::threads::spawn("standpipe-wake", move || wake(&theirs)).is_err() {
@@ -219,7 +218,10 @@ impl NodeCore {
     }
 }
 
-fn wake_all(tasks: HashMap<OpId, Waker>, queues: &[Arc<dyn Queue>]) {
+/// Tasks that are to look, and queues that may have to.
+type ToWake = (HashMap<OpId, Waker>, Vec<Arc<dyn Queue>>);
+
+fn wake_all((tasks, queues): ToWake) {
     tasks.into_values().for_each(Waker::wake);
     queues.iter().for_each(|queue| queue.nudge());
 }

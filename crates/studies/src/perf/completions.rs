@@ -18,10 +18,10 @@ use super::case::{Case, Samples};
 use super::memory::{PATIENCE, Shared, Theirs};
 use super::timing::{each, interleave, timed};
 
-/// Calls that the compiler does not see into, by which a queue may cost an operation more.
-const OPAQUE_CALLS: u32 = 3;
+/// Copies of 8 bytes, which the compiler does not see into, by which a queue may cost an operation more.
+const OPAQUE_COPIES: u32 = 3;
 
-/// A put of 8 bytes by its event through a queue, beside the same without one and some calls.
+/// A put of 8 bytes through a queue, beside the same by its event, and some copies.
 ///
 /// # Errors
 /// Whatever the library says.
@@ -30,25 +30,26 @@ pub(super) fn through_a_queue(node: &Node) -> Result<Option<Samples>> {
     let (word, queue) = (words.ptr(0), node.completions(64)?);
     let mut buffer = Some(vec![1_u64]);
     let mut again = Some(vec![1_u64]);
-    let opaque: fn(u32) -> u32 = black_box(|value| value);
+    // As the compiler does not see which.
+    let copy: fn(&mut u64, &u64) = black_box(|to, from| *to = *from);
     interleave(
-        "the same by its event alone, and three opaque calls",
+        "the same by its event, and three opaque copies of 8 bytes",
         |times| {
             timed(times, |turn| {
-                let event = node.put_nb(black_box(word), buffer.take().context("it came back")?);
-                queue.reserve()?.start(u64::from(turn), event);
+                let from = buffer.take().context("it came back")?;
+                queue.reserve()?.put(u64::from(turn), black_box(word), from);
                 let done = queue.take()?.context("it has ended")?;
                 buffer = Some(done.buffer);
                 anyhow::Ok(done.result?)
             })
         },
         |times| {
-            timed(times, |turn| {
+            timed(times, |_| {
                 let event = node.put_nb(black_box(word), again.take().context("it came back")?);
                 let (result, back) = event.wait();
                 again = Some(back);
-                for _ in 0..OPAQUE_CALLS {
-                    black_box(opaque(black_box(turn)));
+                for _ in 0..OPAQUE_COPIES {
+                    copy(black_box(&mut 0), black_box(&7));
                 }
                 anyhow::Ok(result?)
             })
