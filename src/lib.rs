@@ -26,7 +26,8 @@
 //!   ([`Remote::raw`]); [`Event`]s stand for operations under way, and a [`Completions`] says which of many
 //!   have ended.
 //! - [`Node::put_signal`] also tells the target, which [waits](Node::wait_signal) for it asleep.
-//! - [`Node::request`] runs a handler at a peer; [`Call`] says what handlers may do.
+//! - [`Node::request`] runs a handler at a peer, [`Node::try_request`] never waits; [`Call`] says what
+//!   handlers may do.
 //! - [`Node::fetch_add`], other atomics ([`Node::fetch`]), [`Node::barrier`] and [`Node::directory`]
 //!   coordinate.
 //! - [`Node::world`] is the team of all ranks: [`Team`]s have collectives, and split.
@@ -55,12 +56,14 @@ pub use api::exposure::Exposed;
 pub use api::heap::{Heap, HeapArray, HeapError};
 pub use api::node::Node;
 pub use api::open::OpenError;
-pub use api::ops::active_message::{Call, HandlerId, Landed, MEDIUM_MAX};
+pub use api::ops::active_message::{Call, Landed};
 pub use api::ops::atomics::AtomicWord;
 pub use api::ops::buffer::{Append, Buffer, Foreign, GetBuffer, Grow, Part, PutBuffer};
 pub use api::ops::completions::{Completion, Completions, Permit};
 pub use api::ops::event::Event;
 pub use api::ops::group::Group;
+pub use api::ops::message::{HandlerId, MEDIUM_MAX};
+pub use api::ops::payload::{Payload, Prepared};
 pub use api::ops::put_signal::Signal;
 pub use api::ops::raw::RawPiece;
 pub use api::ops::rma::{GetPiece, PutPiece, STAGED_MIN};
@@ -98,6 +101,8 @@ mod documents {
     struct Completion;
     #[doc = include_str!("../docs/ASYNC.md")]
     struct Async;
+    #[doc = include_str!("../docs/MESSAGES.md")]
+    struct Messages;
     #[doc = include_str!("../docs/TRANSFER.md")]
     struct Transfer;
     #[doc = include_str!("../docs/PIECES.md")]

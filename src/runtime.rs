@@ -5,6 +5,7 @@ pub(crate) mod bring_up_network;
 pub(crate) mod collective_scratch;
 pub(crate) mod core;
 pub(crate) mod life;
+pub(crate) mod payloads;
 pub(crate) mod progress_thread;
 pub(crate) mod publish_counters;
 pub(crate) mod wait_policy;

@@ -100,6 +100,13 @@ fn all_is_refused(node: &Node, peer: u32, mine: GlobalPtr<u64>, is_refused: fn(&
     check(node.request(peer, node.handler("h").expect("it is there"), [0; 4]), is_refused);
     check(node.request_medium(peer, node.handler("h").expect("it is there"), [0; 4], b"a"), is_refused);
     check(node.request_long(node.handler("h").expect("it is there"), [0; 4], there, b"a"), is_refused);
+    let h = node.handler("h").expect("it is there");
+    check(node.try_request(peer, h, [0; 4]), is_refused);
+    check(node.try_request_medium(peer, h, [0; 4], b"a"), is_refused);
+    check(node.try_request_long(h, [0; 4], there, b"a"), is_refused);
+    check(node.request_long_nb(h, [0; 4], there, vec![0_u8; 3]).wait().0, is_refused);
+    check(node.prepare_medium(peer, 0, 1).map(drop), is_refused);
+    check(node.completions::<()>(1).map(drop), is_refused);
     check(node.connect(peer), is_refused);
     check(node.barrier(), is_refused);
     check(node.quiet(), is_refused);
@@ -154,8 +161,10 @@ fn a_child_is_refused_its_parents_node_whatever_locks_are_held() {
     assert!(!event.is_complete(), "its owner has made no progress");
     let mut group = a.group();
     group.add(a.get_nb(there, vec![0_u64; 8]));
+    let queue = a.completions(2).expect("a descriptor");
+    queue.reserve().expect("room").get(1, there, vec![0_u64; 8]);
     // The parent's stay for after the locks.
-    let (mut array, mut event, mut group) = (Some(array), Some(event), Some(group));
+    let (mut array, mut event, mut group, mut queue) = (Some(array), Some(event), Some(group), Some(queue));
     let (hold, held) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
     let (hold, held, node) = (&hold, &held, &a);
     std::thread::scope(|scope| {
@@ -174,7 +183,13 @@ fn a_child_is_refused_its_parents_node_whatever_locks_are_held() {
             forked(event.wait().0);
             assert_eq!(group.left(), 0);
             forked(group.wait().0);
-            drop((array, a.clone(), b.clone()));
+            let queue = queue.take().expect("a copy");
+            forked(queue.reserve().map(drop));
+            forked(queue.take());
+            forked(queue.wait_any());
+            assert_eq!((queue.len(), queue.cancel_all()), (0, 0));
+            std::os::fd::AsFd::as_fd(&queue);
+            drop((queue, array, a.clone(), b.clone()));
         });
         held.wait();
         assert_eq!(status, 0);

@@ -75,6 +75,7 @@ codes! {
     System = 32, "system", Other, "The system refused something else.";
     Failed = 33, "failed", Other, "Something that had been started before has failed.";
     Cancelled = 34, "cancelled", Other, "The program gave the operation up.";
+    NotConnected = 35, "not-connected", NotConnected, "There has been no contact with the peer, which a call that never waits needs.";
 }
 
 impl Code {
@@ -128,7 +129,8 @@ mod tests {
     const FROZEN: &str = "1 peer-lost 2 timeout 3 closed 4 forked 5 in-handler 6 fault 7 not-exposed 8 local-fault \
         9 no-such-peer 10 length 11 unaligned 12 overlap 13 elsewhere 14 no-reply-due 15 handlers-differ 16 protocol \
         17 team-over 18 unreachable 19 no-room 20 no-memory 21 setting 22 name 23 taken 24 address 25 not-listening \
-        26 in-job 27 no-network 28 refused 29 join 30 not-found 31 denied 32 system 33 failed 34 cancelled";
+        26 in-job 27 no-network 28 refused 29 join 30 not-found 31 denied 32 system 33 failed 34 cancelled\
+        35 not-connected";
 
     #[test]
     fn numbers_and_names_are_as_they_ever_were() {

@@ -183,6 +183,18 @@ pub enum Error {
         /// Bytes, at most.
         most: u64,
     },
+    /// As many payloads of messages are kept or prepared as may be at a time; the message is unharmed.
+    #[error("{most} payloads of messages are kept or prepared, which is the most")]
+    PayloadsKept {
+        /// How many may be.
+        most: u64,
+    },
+    /// There has been no contact with the peer, and to make it may take a wait, which the call never does.
+    #[error("there has been no contact with peer {peer}: connect to it first")]
+    NotConnected {
+        /// The peer.
+        peer: Rank,
+    },
     /// An atomic's word does not lie at a multiple of its size.
     #[error("offset {offset:#x} of rank {peer}'s heap is not aligned for an atomic of {size} bytes")]
     Unaligned {
@@ -265,7 +277,8 @@ impl Error {
             Error::PeerLost { .. } => Code::PeerLost,
             Error::Timeout { .. } | Error::WaitTimeout { .. } | Error::SignalTimeout { .. } => Code::Timeout,
             Error::Cancelled { .. } => Code::Cancelled,
-            Error::QueueFull { .. } => Code::NoRoom,
+            Error::QueueFull { .. } | Error::PayloadsKept { .. } => Code::NoRoom,
+            Error::NotConnected { .. } => Code::NotConnected,
             Error::System { .. } => Code::System,
             Error::Closed { .. } => Code::Closed,
             Error::Forked { .. } => Code::Forked,

@@ -30,6 +30,7 @@ use crate::counters::latency::{Recorder, Timed};
 use crate::counters::thread_counters::ThreadCounters;
 use crate::runtime::background_steps::BackgroundSteps;
 use crate::runtime::collective_scratch::ScratchPool;
+use crate::runtime::payloads::Payloads;
 use crate::runtime::progress_thread::ProgressThreadSlot;
 use crate::runtime::wait_policy::Polling;
 use crate::runtime::watchers::Watchers;
@@ -74,7 +75,7 @@ const GRACE: Duration = Duration::from_millis(20);
 const FLUSH_MAX: Duration = Duration::from_secs(1);
 
 /// Handles the message in the inbox, which that rank sent by that lane. Whether it has replied.
-pub(crate) type Handler = Arc<dyn Fn(&Arc<NodeCore>, &Inbox, Rank, Lane) -> bool + Send + Sync>;
+pub(crate) type Handler = Arc<dyn Fn(&Arc<NodeCore>, &mut Inbox, Rank, Lane) -> bool + Send + Sync>;
 
 /// A value that this rank has published in the directory.
 pub(crate) struct Published {
@@ -133,8 +134,8 @@ pub(crate) struct NodeCore {
     /// Operations under way whose time is taken: of which kind, and since when.
     followed: Mutex<Vec<(OpId, Timed, Instant)>>,
     /// The first failure of an operation that ended at once and whose event was dropped.
-    failure: Mutex<Option<Error>>,
-    any_failure: AtomicBool,
+    failure: FirstFailure,
+    pub(crate) payloads: Arc<Payloads>,
     pub(crate) closing: AtomicBool,
     /// Whether the node may have a progress thread.
     pub(crate) may_attend: bool,
@@ -152,6 +153,13 @@ pub(crate) struct NodeCore {
     /// A word whose address and value peers know, to find out whether they reach this process's private
     /// memory.
     _nonce: Box<u64>,
+}
+
+/// A failure that nobody has looked at, and a word that says whether there is one.
+#[derive(Default)]
+struct FirstFailure {
+    error: Mutex<Option<Error>>,
+    is_there: AtomicBool,
 }
 
 /// What a node needs for peers of no job.
@@ -218,8 +226,8 @@ impl NodeCore {
             moved: AtomicU32::new(0),
             detached_buffers: Mutex::new(DetachedBuffers::new()),
             followed: Mutex::default(),
-            failure: Mutex::default(),
-            any_failure: AtomicBool::new(false),
+            failure: FirstFailure::default(),
+            payloads: Arc::default(),
             closing: AtomicBool::new(false),
             may_attend: parts.may_attend,
             copied_apart_min: parts.copied_apart_min,
@@ -293,8 +301,8 @@ impl NodeCore {
         if let Polled::Deliver(Delivery { peer, lane, handler }) = polled {
             let _scope = HandlerScope::enter();
             match inbox.stamp() {
-                0 => _ = self.handlers[usize::from(handler)](self, &inbox, peer, lane),
-                stamp => self.handle_stamped(&inbox, Delivery { peer, lane, handler }, stamp),
+                0 => _ = self.handlers[usize::from(handler)](self, &mut inbox, peer, lane),
+                stamp => self.handle_stamped(&mut inbox, Delivery { peer, lane, handler }, stamp),
             }
         } else if let Polled::Acknowledged(stamp) = polled {
             self.on_stamp(stamp);
@@ -414,13 +422,14 @@ impl NodeCore {
 
     /// Keeps a failure that nobody has looked at for the next `quiet`.
     pub(crate) fn note_failure(&self, error: Error) {
-        lock(&self.failure).get_or_insert(error);
-        self.any_failure.store(true, Ordering::Release);
+        lock(&self.failure.error).get_or_insert(error);
+        self.failure.is_there.store(true, Ordering::Release);
     }
 
     pub(crate) fn take_failure(&self) -> Option<Error> {
-        if self.any_failure.load(Ordering::Acquire) && self.any_failure.swap(false, Ordering::AcqRel) {
-            lock(&self.failure).take()
+        let is_there = &self.failure.is_there;
+        if is_there.load(Ordering::Acquire) && is_there.swap(false, Ordering::AcqRel) {
+            lock(&self.failure.error).take()
         } else {
             None
         }

@@ -16,6 +16,7 @@ mod model;
 mod network;
 mod rma;
 mod runs;
+mod sending;
 mod signals;
 mod spans;
 mod spans_seen;

@@ -8,25 +8,19 @@
 
 use std::sync::Arc;
 
-use engine::{AmBody, AmSend, Inbox, Lane, MemId, Place, Rank, SendError};
+use engine::{AmBody, AmSend, Inbox, Lane, MemId, Rank, SendError};
 
 use crate::api::node::Node;
+use crate::api::ops::message::{HandlerId, Long, check_medium};
 use crate::base::error::Error;
 use crate::base::handler_names;
 use crate::base::pointers::{GlobalPtr, Remote};
 use crate::runtime::core::{Handler, NodeCore};
-use crate::transport::shm::control::{NAMES_MAX, PAYLOAD_MAX};
-use crate::transport::shm::{Lent, PieceList};
-
-/// Bytes that a medium message's payload may have.
-pub const MEDIUM_MAX: usize = PAYLOAD_MAX;
+use crate::runtime::payloads::Payloads;
+use crate::transport::shm::control::NAMES_MAX;
 
 /// Handlers that a node may have.
 const HANDLERS_MAX: usize = 4096;
-
-/// Names a handler of the job; the same at every rank. Got from [`Node::handler`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct HandlerId(u16);
 
 /// A node's handlers, sorted by name, so that equal sets of names give equal numbers everywhere.
 #[derive(Clone, Default)]
@@ -85,15 +79,16 @@ impl Handlers {
 /// - reply, once, if the message is a [request](Call::is_request);
 /// - put to and get from heaps, and private memory where cross-memory attach reaches it; atomics;
 /// - look at [`Call::node`]'s rank, size, statistics and its own heap's arrays, allocate and free there;
+/// - [try](Node::try_request) to send requests, and [start](Node::request_long_nb) long ones;
 /// - anything that does not wait for other threads of the job: change its own program's state, wake its own
 ///   threads, take a lock that nobody holds while calling something of this library that waits.
 ///
-/// What waits ends with [`Error::InHandler`]: requests, barrier, quiet, waiting for events, transfers that
-/// would have to go by message, first contact with a peer other than the sender. A handler that panics ends
-/// the call that made progress.
+/// What waits ends with [`Error::InHandler`]: requests that are not tried, barrier, quiet, waiting for
+/// events, transfers that would have to go by message, first contact with a peer other than the sender. A
+/// handler that panics ends the call that made progress.
 pub struct Call<'a> {
     core: &'a Arc<NodeCore>,
-    inbox: &'a Inbox,
+    inbox: &'a mut Inbox,
     peer: Rank,
     lane: Lane,
     replied: bool,
@@ -134,6 +129,11 @@ impl Call<'_> {
     /// Whether the message is a request, which may be replied to.
     pub fn is_request(&self) -> bool {
         self.lane == Lane::Request
+    }
+
+    /// The payloads that its node has, and that of this message.
+    pub(super) fn payloads(&mut self) -> (&Arc<Payloads>, &mut Vec<u8>) {
+        (&self.core.payloads, &mut self.inbox.payload)
     }
 
     /// The node that received the message.
@@ -211,167 +211,12 @@ pub enum Landed {
     Private(u64),
 }
 
-/// Requests. Any thread may send them, except in a handler; they wait while the lane to the peer is full.
 impl Node {
     /// The handler registered under `name`.
     pub fn handler(&self, name: &str) -> Option<HandlerId> {
         let at = handler_names::find(&self.core.peers.own().names, name)?;
         Some(HandlerId(u16::try_from(at).expect("HANDLERS_MAX fits")))
     }
-
-    /// Sends a request without payload.
-    ///
-    /// # Errors
-    /// [`Error::PeerLost`], [`Error::NoSuchPeer`], [`Error::Timeout`] while the lane is full,
-    /// [`Error::InHandler`], and at the first contact with the peer what [`Node::connect`] says.
-    #[inline]
-    pub fn request(&self, peer: Rank, handler: HandlerId, args: [u64; 4]) -> Result<(), Error> {
-        self.request_with(peer, handler, args, AmBody::Short)
-    }
-
-    /// Sends a request with a payload of at most [`MEDIUM_MAX`] bytes, which may be reused at return.
-    ///
-    /// # Errors
-    /// As for [`Node::request`], and [`Error::PayloadTooLong`].
-    pub fn request_medium(
-        &self,
-        peer: Rank,
-        handler: HandlerId,
-        args: [u64; 4],
-        payload: &[u8],
-    ) -> Result<(), Error> {
-        check_medium(payload)?;
-        self.request_with(peer, handler, args, AmBody::Medium(payload))
-    }
-
-    /// Puts the payload at `to` and then runs the handler there. The payload may be reused at return.
-    ///
-    /// # Errors
-    /// As for [`Node::request`] and [`Node::put_bytes`]; then the handler does not run.
-    pub fn request_long(
-        &self,
-        handler: HandlerId,
-        args: [u64; 4],
-        to: impl Into<Remote>,
-        payload: &[u8],
-    ) -> Result<(), Error> {
-        let to = to.into();
-        self.core.may_wait("a request")?;
-        let long = Long { lane: Lane::Request, handler, args, to, payload, stamp: self.core.stamp() };
-        match self.send_long(to.peer, &long)? {
-            Some(op) => self.finish(op).map(|_| ()),
-            None => Ok(()),
-        }
-    }
-
-    #[inline]
-    fn request_with(
-        &self,
-        peer: Rank,
-        handler: HandlerId,
-        args: [u64; 4],
-        body: AmBody<'_>,
-    ) -> Result<(), Error> {
-        self.core.may_wait("a request")?;
-        self.core.peers.get(peer, self.timeout)?;
-        let stamp = self.core.stamp();
-        self.send(&AmSend { peer, lane: Lane::Request, handler: handler.0, args, body }, stamp)
-    }
-
-    #[inline]
-    fn send(&self, message: &AmSend<'_>, stamp: u64) -> Result<(), Error> {
-        let first = self.core.engine().send_am_stamped(message, stamp);
-        match first {
-            Ok(()) => Ok(()),
-            Err(SendError::Failed(error)) => Err(error.into()),
-            // A copy, so that the message need not be in memory on the other way.
-            Err(SendError::Busy) => {
-                let message = *message;
-                self.send_when_there_is_room(&message, stamp)
-            }
-        }
-    }
-
-    #[cold]
-    fn send_when_there_is_room(&self, message: &AmSend<'_>, stamp: u64) -> Result<(), Error> {
-        let send = || match self.core.engine().send_am_stamped(message, stamp) {
-            Ok(()) => Some(Ok(())),
-            Err(SendError::Failed(error)) => Some(Err(Error::from(error))),
-            Err(SendError::Busy) => None,
-        };
-        let sent = self.core.wait_for_room(self.timeout, send);
-        let late = || Err(self.core.gave_up("a request", Error::Timeout { peer: message.peer }));
-        sent.unwrap_or_else(late)
-    }
-
-    /// Puts a long message's payload and sends the message after it. `Some`: the payload goes by message,
-    /// from a copy that is kept; the operation ends when the Active Message has been sent.
-    fn send_long(&self, peer: Rank, long: &Long<'_>) -> Result<Option<engine::OpId>, Error> {
-        let (given, most) = (long.payload.len() as u64, u64::from(u32::MAX));
-        let len = u32::try_from(given).map_err(|_| Error::PayloadTooLong { given, most })?;
-        if long.to.peer != peer {
-            return Err(Error::Elsewhere { peer: long.to.peer, expected: peer });
-        }
-        let known = self.core.peers.get(peer, self.timeout)?;
-        let message = AmSend {
-            peer,
-            lane: long.lane,
-            handler: long.handler.0,
-            args: long.args,
-            body: AmBody::Long(long.to.place, len),
-        };
-        if !self.copy_timed(known, long.to, Lent::source(long.payload), None)? {
-            self.core.peers.request_progress(known);
-            return self.send_long_by_message(long.to.place, long, &message);
-        }
-        match long.lane {
-            Lane::Request => self.send(&message, long.stamp).map(|()| None),
-            Lane::Reply => match self.core.engine().send_am_stamped(&message, long.stamp) {
-                Ok(()) => Ok(None),
-                Err(SendError::Failed(error)) => Err(error.into()),
-                Err(SendError::Busy) => Err(Error::PeerLost { peer }),
-            },
-        }
-    }
-
-    fn send_long_by_message(
-        &self,
-        place: Place,
-        long: &Long<'_>,
-        message: &AmSend<'_>,
-    ) -> Result<Option<engine::OpId>, Error> {
-        let copy = long.payload.to_vec();
-        let mut list = PieceList::new(engine::Direction::Put);
-        list.push(place, Lent::source(&copy))
-            .ok_or_else(|| crate::api::ops::rma::wraps(long.to, long.payload.len()))?;
-        let deadline = self.deadline();
-        let op = {
-            let mut engine = self.core.engine();
-            let op = engine.transfer_then_am_stamped(list.pieces(), message, long.stamp, deadline);
-            if long.lane == Lane::Reply {
-                engine.detach(op);
-            }
-            op
-        };
-        drop(list);
-        self.core.keep(op, Box::new(copy));
-        Ok((long.lane == Lane::Request).then_some(op))
-    }
-}
-
-struct Long<'a> {
-    lane: Lane,
-    handler: HandlerId,
-    args: [u64; 4],
-    to: Remote,
-    payload: &'a [u8],
-    /// As [`engine::Node::send_am_stamped`] takes it.
-    stamp: u64,
-}
-
-fn check_medium(payload: &[u8]) -> Result<(), Error> {
-    let (given, most) = (payload.len() as u64, MEDIUM_MAX as u64);
-    if given > most { Err(Error::PayloadTooLong { given, most }) } else { Ok(()) }
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use bytemuck::Pod;
 
 use crate::api::heap::HeapArray;
+use crate::api::ops::payload::Payload;
 use crate::transport::shm::Lent;
 
 /// Memory that an operation can own: it stays where it is while its owner moves.
@@ -125,6 +126,20 @@ unsafe impl Buffer for String {
 
 // SAFETY: text has no uninitialised bytes, all of which are its own.
 unsafe impl PutBuffer for String {}
+
+// SAFETY: its bytes lie in memory of their own, which moves with none of its moves, and are only put from.
+unsafe impl Buffer for Payload {
+    fn start(&mut self) -> *mut u8 {
+        self.as_ptr().cast_mut()
+    }
+
+    fn byte_len(&self) -> usize {
+        self.len()
+    }
+}
+
+// SAFETY: they came in a message, and all are initialised.
+unsafe impl PutBuffer for Payload {}
 
 // SAFETY: there are no bytes, so that a dangling pointer to them is valid.
 unsafe impl Buffer for () {

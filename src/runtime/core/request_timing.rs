@@ -40,7 +40,7 @@ impl NodeCore {
 
     /// Handles a message that has a stamp.
     #[cold]
-    pub(super) fn handle_stamped(self: &Arc<Self>, inbox: &Inbox, delivery: Delivery, stamp: u64) {
+    pub(super) fn handle_stamped(self: &Arc<Self>, inbox: &mut Inbox, delivery: Delivery, stamp: u64) {
         let Delivery { peer, lane, handler } = delivery;
         if lane == Lane::Reply {
             self.on_stamp(stamp);

@@ -31,6 +31,10 @@ pub(crate) enum Op {
     CompletionFd,
     /// Gets that are awaited by as many tasks at a time
     Pending,
+    /// A request that is tried, and its reply; medians over 9 jobs
+    TryRequest,
+    /// A request whose handler keeps the payload, and its reply; medians over 9 jobs
+    TakePayload,
     /// A barrier of all processes
     Barrier,
     /// An all-reduce: the greatest of each word
@@ -65,6 +69,8 @@ impl Op {
             Op::Completion => "completion",
             Op::CompletionFd => "completion-fd",
             Op::Pending => "pending",
+            Op::TryRequest => "try-request",
+            Op::TakePayload => "take-payload",
             Op::Barrier => "barrier",
             Op::Allreduce => "allreduce",
             Op::Alltoall => "alltoall",
@@ -84,11 +90,9 @@ impl Op {
     /// Whether it moves bytes of the caller's, of which there may be more or fewer.
     #[must_use]
     pub(crate) const fn has_size(self) -> bool {
-        use Op::{Atomic, Barrier, Completion, CompletionFd, Idle, Miss, Open, Overhead, Pending};
-        !matches!(
-            self,
-            Miss | Atomic | Completion | CompletionFd | Pending | Barrier | Idle | Open | Overhead
-        )
+        use Op::{Allreduce, Alltoall, Am, Broadcast, Get, Put, PutSignal, Scatter, Strided, TakePayload};
+        matches!(self, Put | Get | Scatter | Strided | Am | PutSignal | TakePayload)
+            || matches!(self, Allreduce | Alltoall | Broadcast)
     }
 
     /// Whether the target takes no part in it, and can do something else.
@@ -182,7 +186,8 @@ impl Case {
     #[must_use]
     pub(crate) fn is_of_lines(&self) -> bool {
         let small = self.op.is_collective() && self.n == 2 && self.size <= SMALL_MAX;
-        self.cores == Cores::Apart && (matches!(self.op, Op::Am | Op::PutSignal) || small)
+        self.cores == Cores::Apart
+            && (matches!(self.op, Op::Am | Op::PutSignal | Op::TryRequest | Op::TakePayload) || small)
     }
 }
 
@@ -223,6 +228,8 @@ pub(crate) const PROMISED: &[Case] = &[
     case(Op::Completion, 8, 1, Memory::Heap, 1.0),
     case(Op::CompletionFd, 0, 1, Memory::Heap, 1.3),
     case(Op::Pending, 8, 10_000, Memory::Private, 2.0),
+    case(Op::TryRequest, 0, 1, Memory::Heap, 1.1),
+    case(Op::TakePayload, 1024, 1, Memory::Heap, 1.1),
     case(Op::Barrier, 0, 2, Memory::Heap, 2.0),
     case(Op::Barrier, 0, 8, Memory::Heap, 1.5),
     case(Op::Allreduce, 8, 2, Memory::Heap, 2.0),
@@ -250,6 +257,8 @@ pub(crate) fn bound_for(case: &Case) -> Option<f64> {
         (Op::Completion, _) => Some(1.0),
         (Op::CompletionFd, _) => Some(1.3),
         (Op::Pending, _) if case.n == 10_000 => Some(2.0),
+        (Op::TryRequest, _) => Some(1.1),
+        (Op::TakePayload, _) if case.size == 1024 => Some(1.1),
         (Op::Barrier, _) if case.n == 8 => Some(1.5),
         (Op::Barrier, _) if case.n == 2 => Some(2.0),
         (Op::Allreduce, _) if case.n == 2 && case.size == 8 => Some(2.0),

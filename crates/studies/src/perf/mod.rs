@@ -4,6 +4,7 @@ pub(crate) mod case;
 mod collectives;
 mod completions;
 mod memory;
+mod messages;
 mod misses;
 mod timing;
 mod words;
@@ -171,7 +172,8 @@ fn cases(args: &PerfArgs) -> Result<Vec<Case>> {
         Op::Strided => (64, 1024, Memory::Heap),
         Op::Am | Op::Overhead => (0, 1, Memory::Heap),
         Op::PutSignal | Op::Atomic | Op::Completion => (8, 1, Memory::Heap),
-        Op::CompletionFd => (0, 1, Memory::Heap),
+        Op::CompletionFd | Op::TryRequest => (0, 1, Memory::Heap),
+        Op::TakePayload => (1024, 1, Memory::Heap),
         Op::Pending => (8, 10_000, Memory::Private),
         Op::Allreduce | Op::Alltoall | Op::Broadcast => (8 << 20, 4, Memory::Heap),
         Op::Barrier | Op::Open => (0, 8, Memory::Heap),
@@ -236,7 +238,7 @@ fn check(case: &Case) -> Result<()> {
     if op == Op::Scatter && case.memory == Memory::Heap {
         bail!("scatter is measured on private memory");
     }
-    if op == Op::Am && size > standpipe::MEDIUM_MAX {
+    if matches!(op, Op::Am | Op::TakePayload) && size > standpipe::MEDIUM_MAX {
         bail!("--size {size}: a message's payload has at most {} bytes", standpipe::MEDIUM_MAX);
     }
     // Both sides have a heap and pieces of it, and one side as much again to put from or get into; of a
@@ -319,6 +321,8 @@ pub(crate) fn describe(case: &Case) -> String {
         Op::Completion => words.push(format!("{} heap", bytes(case.size))),
         Op::CompletionFd => words.push("under tokio".to_owned()),
         Op::Pending => words.push(format!("{} awaits", case.n)),
+        Op::TryRequest => words.push("round trip".to_owned()),
+        Op::TakePayload => words.push(format!("{} round trip", bytes(case.size))),
         Op::Allreduce | Op::Alltoall | Op::Broadcast => {
             words.push(format!("{} {} of {}", bytes(case.size), name(&case.memory), case.n));
         }

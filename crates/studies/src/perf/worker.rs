@@ -13,7 +13,7 @@ use super::case::{Case, Cores, Memory, Op, Samples, Target};
 use super::collectives;
 use super::memory::{PATIENCE, REFUSED, Shared, Theirs};
 use super::timing::{ROUNDS, SLOW_TURNS, TURNS, each, interleave, timed};
-use super::{completions, misses, words};
+use super::{completions, messages, misses, words};
 use crate::job_config;
 
 /// Runs this process's part of `case`; rank 0 returns the samples.
@@ -22,14 +22,21 @@ use crate::job_config;
 /// Whatever the library says; a measurement has no reason to fail.
 pub(super) fn run(case: &Case) -> Result<Option<Samples>> {
     let served = Arc::new(AtomicU64::new(0));
-    let [serve, replied, taken] = std::array::from_fn(|_| Arc::clone(&served));
-    let answer = OnceLock::new();
+    let [serve, replied, taken, kept] = std::array::from_fn(|_| Arc::clone(&served));
+    let [answer, answer_kept] = [OnceLock::new(), OnceLock::new()];
     let config = job_config::config()?
         .timeout(PATIENCE)
         .handler("ping", move |call| {
             serve.store(serve.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             let pong = *answer.get_or_init(|| call.node().handler("pong").expect("registered below"));
             call.reply(pong, call.args()).expect("the requester waits for the reply");
+        })
+        .handler("keep", move |call| {
+            kept.store(kept.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            let payload = call.take_payload().expect("none is kept for long");
+            let pong = *answer_kept.get_or_init(|| call.node().handler("pong").expect("registered below"));
+            call.reply(pong, call.args()).expect("the requester waits for the reply");
+            drop(payload);
         })
         .handler("take", move |_| {
             taken.store(taken.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
@@ -47,6 +54,8 @@ pub(super) fn run(case: &Case) -> Result<Option<Samples>> {
         Op::Completion => completions::through_a_queue(&node),
         Op::CompletionFd => completions::by_descriptor(&node),
         Op::Pending => completions::pending(&node, case),
+        Op::TryRequest => messages::tried(&node, &served),
+        Op::TakePayload => messages::kept(&node, case, &served),
         Op::Barrier | Op::Allreduce | Op::Alltoall | Op::Broadcast => collectives::measure(&node, case),
         Op::Idle => idle(&node),
         Op::Open => open(&node),

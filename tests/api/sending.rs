@@ -1,0 +1,254 @@
+//! Requests that never wait, and payloads that outlive their handlers.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use standpipe::{Error, MEDIUM_MAX, Payload, ProgressThread};
+
+use super::*;
+
+/// What a full lane does not take a peer takes as soon as it makes progress, in order.
+#[test]
+fn tries_end_at_once_where_the_lane_is_full() {
+    if skipped_over_the_network() {
+        return;
+    }
+    let seen: [Arc<Mutex<Vec<u64>>>; 2] = Default::default();
+    let configure = |rank: u32| {
+        let seen = Arc::clone(&seen[rank as usize]);
+        config().progress(ProgressThread::Off).handler("note", move |call| {
+            assert!(call.payload().iter().all(|byte| u64::from(*byte) == call.args()[0] % 256));
+            seen.lock().expect("no panic").push(call.args()[0]);
+        })
+    };
+    job(2, configure, |node| {
+        let note = node.handler("note").expect("registered");
+        node.connect(right_of(node)).expect("it is there");
+        node.barrier().expect("barrier");
+        if node.rank() == 1 {
+            await_idly(node, "it is full");
+            node.wait_until(|| seen[1].lock().expect("no panic").len() >= 2000).expect("in time");
+            node.barrier().expect("barrier");
+            return;
+        }
+        // Rank 1 makes no progress for now.
+        let mut sent = 0;
+        let payload = |number: u64| vec![number as u8; (number % 3 * 1000) as usize];
+        while node.try_request_medium(1, note, [sent, 0, 0, 0], &payload(sent)).expect("it is there") {
+            sent += 1;
+            assert!(sent < 1_000_000, "the lane is never full");
+        }
+        // A short one may still have had room.
+        while node.try_request(1, note, [sent, 0, 0, 0]).expect("it is there") {
+            sent += 1;
+        }
+        let full = node.prepare_medium(1, 1, 10).expect("room").try_commit(note, [0; 4], 10);
+        let mut full = full.expect("it is there").expect("it is given back");
+        full.fill(208); // 2000 % 256
+        node.directory().publish("it is full", &[]).expect("published");
+        while sent < 2000 {
+            if node.try_request_medium(1, note, [sent, 0, 0, 0], &payload(sent)).expect("it is there") {
+                sent += 1;
+            } else {
+                node.progress();
+            }
+        }
+        full.commit(note, [2000, 0, 0, 0], 3).expect("sent");
+        node.barrier().expect("barrier");
+        let seen = seen[1].lock().expect("no panic");
+        assert!(seen.iter().copied().eq(0..seen.len() as u64), "{} came out of order", seen.len());
+    });
+}
+
+/// A token that handlers pass on: those of requests, and those of replies.
+#[test]
+fn handlers_send_requests_that_they_try() {
+    for way in WAYS {
+        let [hops, replies] = [Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0))];
+        let configure = |_| {
+            let (hops, replies) = (Arc::clone(&hops), Arc::clone(&replies));
+            let pass = |call: &mut standpipe::Call<'_>, by: &str| {
+                let [left, ..] = call.args();
+                let node = call.node();
+                let id = node.handler(by).expect("registered");
+                let to = (node.rank() + 1) % node.size();
+                if left > 0 {
+                    assert_eq!(node.try_request(to, id, [left - 1, 0, 0, 0]), Ok(true));
+                }
+            };
+            way.config()
+                .progress(ProgressThread::On)
+                .handler("pass", move |call| {
+                    hops.fetch_add(1, Ordering::SeqCst);
+                    pass(call, "pass");
+                })
+                .handler("ask", |call| {
+                    let id = call.node().handler("answer").expect("registered");
+                    call.reply(id, call.args()).expect("the first reply");
+                })
+                .handler("answer", move |call| {
+                    replies.fetch_add(1, Ordering::SeqCst);
+                    pass(call, "ask");
+                })
+        };
+        job(3, configure, |node| {
+            node.connect(right_of(node)).expect("it is there");
+            node.barrier().expect("barrier");
+            if node.rank() == 0 {
+                let id = |name| node.handler(name).expect("registered");
+                node.request(1, id("pass"), [299, 0, 0, 0]).expect("sent");
+                node.request(1, id("ask"), [99, 0, 0, 0]).expect("sent");
+                let all = || hops.load(Ordering::SeqCst) == 300 && replies.load(Ordering::SeqCst) == 100;
+                node.wait_until(all).expect("all hops");
+            }
+            node.barrier().expect("barrier");
+        });
+    }
+}
+
+#[test]
+fn long_requests_are_started_and_tried() {
+    const LEN: usize = 50_000;
+    for way in WAYS {
+        let landed = Arc::new(AtomicU64::new(0));
+        let configure = |_| {
+            let landed = Arc::clone(&landed);
+            way.config()
+                .progress(ProgressThread::On)
+                .handler("landed", move |call| {
+                    assert_eq!(call.landed().expect("long").1, LEN as u64);
+                    landed.fetch_add(1, Ordering::SeqCst);
+                })
+                .handler("pull", |call| {
+                    // SAFETY: the requester keeps the memory to the barrier, and looks only after that.
+                    let to = unsafe { standpipe::Remote::raw(call.from(), call.args()[0]) };
+                    let landed = call.node().handler("landed").expect("registered");
+                    let sent = call.node().try_request_long(landed, [0; 4], to, &[9; LEN]);
+                    assert_eq!(sent, Ok(true));
+                    let event = call.node().request_long_nb(landed, [0; 4], to, vec![9u8; LEN]);
+                    drop(event);
+                })
+        };
+        job(2, configure, |node| {
+            let heap = node.heap().alloc_zeroed::<u64>(LEN / 8).expect("room");
+            let mut private = vec![0u8; LEN];
+            let id = |name| node.handler(name).expect("registered");
+            let heap_there = exchange(node, heap.ptr(0));
+            let there = exchange_private(node, &mut private);
+            let queue = node.completions(4).expect("a descriptor");
+            for token in 0..4 {
+                let bytes = pattern(5, LEN);
+                let event = match token % 2 {
+                    0 => node.request_long_nb(id("landed"), [0; 4], there, bytes),
+                    _ => node.request_long_nb(id("landed"), [0; 4], heap_there, bytes),
+                };
+                queue.reserve().expect("room").start(token, event);
+            }
+            while let Some(done) = queue.wait_any().expect("in time") {
+                assert!(done.result == Ok(()) && done.buffer == pattern(5, LEN), "{way:?} {}", done.token);
+            }
+            node.wait_until(|| landed.load(Ordering::SeqCst) == 8).expect("all");
+            node.barrier().expect("barrier");
+            assert!(private == pattern(5, LEN) && bytemuck::cast_slice::<u64, u8>(&heap.to_vec()) == private);
+            node.barrier().expect("barrier");
+            let own = private.as_ptr().expose_provenance() as u64;
+            node.request(right_of(node), id("pull"), [own, 0, 0, 0]).expect("sent");
+            node.wait_until(|| landed.load(Ordering::SeqCst) == 12).expect("all");
+            node.barrier().expect("barrier");
+            assert!(private.iter().all(|byte| *byte == 9));
+            let nowhere = node.request_long_nb(id("landed"), [0; 4], nowhere(right_of(node)), vec![0u8; 8]);
+            assert!(matches!(nowhere.wait().0, Err(Error::Fault { .. })));
+            assert_eq!(landed.load(Ordering::SeqCst), 12, "its handler did not run");
+            node.barrier().expect("barrier");
+        });
+    }
+}
+
+#[test]
+fn what_cannot_be_sent_is_told_at_once() {
+    let configure = |_| config().handler("h", |_| {});
+    job(2, configure, |node| {
+        let h = node.handler("h").expect("registered");
+        let peer = right_of(node);
+        assert_eq!(node.try_request(peer, h, [0; 4]), Err(Error::NotConnected { peer }));
+        let event = node.request_long_nb(h, [0; 4], GlobalPtr::<u8>::new(peer, 0), vec![0u8; 8]);
+        assert_eq!(event.wait().0, Err(Error::NotConnected { peer }));
+        assert_eq!(node.try_request(9, h, [0; 4]), Err(Error::NoSuchPeer { peer: 9, size: 2 }));
+        node.connect(peer).expect("it is there");
+        assert_eq!(node.try_request(peer, h, [0; 4]), Ok(true));
+        assert_eq!(node.try_request(node.rank(), h, [0; 4]), Ok(true));
+        let (given, most) = (MEDIUM_MAX as u64 + 1, MEDIUM_MAX as u64);
+        let long = vec![0; MEDIUM_MAX + 1];
+        let refused = Err(Error::PayloadTooLong { given, most });
+        assert_eq!(node.try_request_medium(peer, h, [0; 4], &long), refused);
+        let refused = node.prepare_medium(peer, MEDIUM_MAX + 1, usize::MAX).map(|_| ());
+        assert_eq!(refused, Err(Error::PayloadTooLong { given, most }));
+        let refused = node.prepare_medium(peer, 2, 1).map(|_| ());
+        assert_eq!(refused, Err(Error::PayloadTooLong { given: 2, most: 1 }));
+        let prepared = node.prepare_medium(peer, 0, usize::MAX).expect("room");
+        assert!(prepared.len() == MEDIUM_MAX && prepared.iter().all(|byte| *byte == 0));
+        let refused = node.prepare_medium(peer, 0, 5).expect("room").commit(h, [0; 4], 6);
+        assert_eq!(refused, Err(Error::PayloadTooLong { given: 6, most: 5 }));
+        node.barrier().expect("barrier");
+    });
+}
+
+#[test]
+fn payloads_outlive_their_handlers() {
+    const KEPT_MAX: usize = 1024;
+    let kept: Arc<Mutex<Vec<Payload>>> = Arc::default();
+    let refused = Arc::new(AtomicU64::new(0));
+    let configure = |_| {
+        let (kept, refused) = (Arc::clone(&kept), Arc::clone(&refused));
+        config().handler("keep", move |call| {
+            let expected = pattern(call.args()[0], call.args()[1] as usize);
+            assert!(call.payload() == expected);
+            match call.take_payload() {
+                Ok(payload) => {
+                    assert!(call.payload().is_empty() && *payload == *expected);
+                    kept.lock().expect("no panic").push(payload);
+                }
+                Err(error) => {
+                    assert_eq!(error, Error::PayloadsKept { most: KEPT_MAX as u64 });
+                    assert!(call.payload() == expected, "it stays where it was");
+                    refused.fetch_add(1, Ordering::SeqCst);
+                }
+            }
+        })
+    };
+    job(2, configure, |node| {
+        let keep = node.handler("keep").expect("registered");
+        let len = |seed: u64| (seed * 37 % (MEDIUM_MAX as u64 + 1)) as usize;
+        let send = |seed: u64| {
+            let bytes = pattern(seed, len(seed));
+            node.request_medium(0, keep, [seed, len(seed) as u64, 0, 0], &bytes).expect("sent");
+        };
+        if node.rank() == 1 {
+            (0..KEPT_MAX as u64 + 10).for_each(send);
+        }
+        let refused_so_far = || refused.load(Ordering::SeqCst);
+        node.wait_until(|| refused_so_far() == 10).expect("all");
+        node.barrier().expect("barrier");
+        if node.rank() == 0 {
+            let mut kept = std::mem::take(&mut *kept.lock().expect("no panic"));
+            for (seed, payload) in kept.iter().enumerate() {
+                assert!(**payload == *pattern(seed as u64, len(seed as u64)), "{seed}");
+            }
+            let last = kept.pop().expect("many");
+            let bytes = last.to_vec();
+            assert_eq!(last.into_vec(), bytes);
+            // A payload can be put from.
+            let array = node.heap().alloc_zeroed::<u8>(MEDIUM_MAX).expect("room");
+            let (result, payload) = node.put_nb(array.ptr(0), kept.swap_remove(100)).wait();
+            assert!(result == Ok(()) && array.to_vec()[..payload.len()] == *payload);
+        }
+        node.barrier().expect("barrier");
+        if node.rank() == 1 {
+            (0..KEPT_MAX as u64).for_each(send);
+        }
+        let kept_now = || kept.lock().expect("no panic").len() as u64 + refused_so_far();
+        node.wait_until(|| kept_now() == KEPT_MAX as u64 + 10).expect("all");
+        node.barrier().expect("barrier");
+        assert_eq!(refused_so_far(), 10, "what was dropped is there again");
+    });
+}
