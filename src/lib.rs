@@ -59,7 +59,7 @@ pub use api::open::OpenError;
 pub use api::ops::active_message::{Call, Landed};
 pub use api::ops::atomics::AtomicWord;
 pub use api::ops::buffer::{Append, Buffer, Foreign, GetBuffer, Grow, Part, PutBuffer};
-pub use api::ops::completions::{Completion, Completions, Permit};
+pub use api::ops::completions::{Completion, Completions, Next, Permit};
 pub use api::ops::event::Event;
 pub use api::ops::group::Group;
 pub use api::ops::message::{HandlerId, MEDIUM_MAX};

@@ -181,9 +181,10 @@ impl Config {
         self.pin_bytes
     }
 
-    /// Sets how many threads make large copies within a host, of 256 KiB and more. Those that are started by
-    /// forms that end in `_nb` are then under way, as over a network, and a deadline cuts off also those that
-    /// are waited for. With none, as without this, the calling thread makes them.
+    /// Sets how many threads make large copies within a host, of 256 KiB and more. Those that
+    /// [`Node::put_nb`](crate::Node::put_nb) and its kin start are then under way, as over a network. A put
+    /// or get of one piece that waits goes to them where the node has a timeout, which then cuts it off. With
+    /// none, as without this, the calling thread makes all copies.
     ///
     /// # Panics
     /// For more than 64.

@@ -202,7 +202,7 @@ impl Node {
         let memory =
             OwnMemory::new(Arc::clone(peers.itself()), checked()?).with_bounce_buffers(Arc::clone(&heap));
         let mut shm = ShmTransport::new(Arc::clone(&peers), Arc::clone(&sleepers), !spin.is_zero(), memory);
-        shm.set_copiers(config.copiers as usize);
+        let has_copiers = shm.set_copiers(config.copiers as usize);
         let plan = plan(&config);
         let parts = Parts {
             engine: Engine::new(own.rank, own.size, config.handlers.len(), Router::near(shm)),
@@ -214,7 +214,7 @@ impl Node {
             nonce,
             outside,
             may_attend: plan.attends,
-            copied_apart_min: if config.copiers == 0 { u64::MAX } else { COPIED_APART_MIN },
+            copied_apart_min: if has_copiers { COPIED_APART_MIN } else { u64::MAX },
         };
         let core = Arc::new(NodeCore::new(parts));
         if core.peers.own().identity.ranges_only {

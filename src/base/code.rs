@@ -129,7 +129,7 @@ mod tests {
     const FROZEN: &str = "1 peer-lost 2 timeout 3 closed 4 forked 5 in-handler 6 fault 7 not-exposed 8 local-fault \
         9 no-such-peer 10 length 11 unaligned 12 overlap 13 elsewhere 14 no-reply-due 15 handlers-differ 16 protocol \
         17 team-over 18 unreachable 19 no-room 20 no-memory 21 setting 22 name 23 taken 24 address 25 not-listening \
-        26 in-job 27 no-network 28 refused 29 join 30 not-found 31 denied 32 system 33 failed 34 cancelled\
+        26 in-job 27 no-network 28 refused 29 join 30 not-found 31 denied 32 system 33 failed 34 cancelled \
         35 not-connected";
 
     #[test]

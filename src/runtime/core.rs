@@ -310,6 +310,11 @@ impl NodeCore {
             let _scope = HandlerScope::enter();
             self.background_steps.run(op);
         } else if polled == Polled::Idle {
+            drop(inbox);
+            if self.deferred.load(Ordering::Relaxed) & ENDED != 0 {
+                // They ended without a poll, as by a loss that was found otherwise.
+                self.tell_of_ended();
+            }
             return Progress::Idle;
         }
         drop(inbox);
@@ -496,6 +501,14 @@ impl NodeCore {
     fn flushed(&self) -> Option<()> {
         let mut engine = self.engine();
         (!engine.has_work() && engine.transport().is_flushed()).then_some(())
+    }
+
+    /// Waits until the copies that threads of this node's make are made: no peer can keep them from that.
+    pub(crate) fn finish_copies(self: &Arc<Self>) {
+        let is_done = || (!self.engine().transport().shm().is_copying()).then_some(());
+        if is_done().is_none() && self.may_wait("leaving").is_ok() {
+            let _ = self.wait_for_room(None, is_done);
+        }
     }
 
     /// Waits a while, at most, until the network has taken all that was sent, and then the word that this

@@ -73,6 +73,7 @@ impl Drop for Life {
             // A child that was forked has a copy of what is the parent's: none of it is its own to end.
             std::mem::forget((Arc::clone(&self.core), host));
         } else if !self.has_ended.load(Ordering::SeqCst) {
+            self.core.finish_copies();
             self.core.take_leave(FLUSH_WITHIN);
             end(&self.core, host, &AtomicU8::new(0), std::thread::current().id());
         }
@@ -94,12 +95,13 @@ fn end(core: &Arc<NodeCore>, host: Option<Host>, stage: &AtomicU8, closer: Threa
     lock(&core.outside).take();
     // What is published holds the node itself.
     lock(&core.published).clear();
+    // Nothing is written into peers that believe this node gone.
+    core.engine().transport().shm().end_copiers();
     core.peers.leave();
     core.progress_thread.end(closer);
     core.listener.end(closer);
     core.waker.unpark();
     core.waker.end(closer);
-    core.engine().transport().shm().end_copiers();
     // Memory of collectives that nobody waits for goes with the node; nobody goes on with them any more.
     core.engine().give_up_offers();
     core.publish_last();

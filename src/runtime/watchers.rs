@@ -9,11 +9,14 @@ use vm::completion_queue::Place;
 
 /// A queue of completions.
 pub(crate) trait Queue: Send + Sync {
-    /// The operation in that place has ended, if it is still there.
-    fn ended(&self, op: OpId, place: Place);
+    /// That node's operation in that place has ended, if it is still there.
+    fn ended(&self, node: usize, op: OpId, place: Place);
 
     /// There may be progress to make, for who waits on the queue.
     fn nudge(&self);
+
+    /// Whether anybody sleeps on it by other means than this library's.
+    fn is_slept_on(&self) -> bool;
 }
 
 /// Who is told of what.
@@ -35,10 +38,10 @@ pub(crate) enum Watcher {
 
 impl Watcher {
     /// To be called with no lock held: whoever is woken may poll at once.
-    pub(crate) fn tell(self, op: OpId) {
+    pub(crate) fn tell(self, node: usize, op: OpId) {
         match self {
             Watcher::Task(waker) => waker.wake(),
-            Watcher::Queue(queue, place) => queue.ended(op, place),
+            Watcher::Queue(queue, place) => queue.ended(node, op, place),
         }
     }
 }
@@ -50,6 +53,12 @@ impl Watchers {
             return Some(Watcher::Task(waker));
         }
         self.queued.remove(&op).map(|(queue, place)| Watcher::Queue(queue, place))
+    }
+
+    /// Whether somebody sleeps who cannot make progress meanwhile.
+    pub(crate) fn has_sleepers(&self) -> bool {
+        let slept_on = |queue: &Weak<dyn Queue>| queue.upgrade().is_some_and(|queue| queue.is_slept_on());
+        !self.tasks.is_empty() || (!self.queued.is_empty() && self.queues.iter().any(slept_on))
     }
 
     /// Whether nobody is to be told of anything.

@@ -262,6 +262,10 @@ impl engine::Transport for Network {
         pass_on!(self, way => way.copy_own(from, to, len))
     }
 
+    fn take_unreached(&mut self, op: OpId) -> Option<(Direction, Vec<Piece>)> {
+        pass_on!(self, way => way.take_unreached(op))
+    }
+
     fn abandon(&mut self, op: OpId) {
         pass_on!(self, way => way.abandon(op))
     }

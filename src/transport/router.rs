@@ -247,6 +247,7 @@ impl NodeTransport for Router {
     }
 
     fn add_to(&self, counters: &mut Counters) {
+        self.shm.add_to(counters);
         if let Some(net) = &self.net {
             net.way.add_to(counters);
         }
@@ -407,6 +408,10 @@ impl Transport for Router {
 
     fn copy_own(&mut self, from: Place, to: Place, len: u64) -> Result<(), OpError> {
         self.shm.copy_own(from, to, len)
+    }
+
+    fn take_unreached(&mut self, op: OpId) -> Option<(Direction, Vec<Piece>)> {
+        self.shm.take_unreached(op)
     }
 
     fn abandon(&mut self, op: OpId) {

@@ -21,6 +21,7 @@ pub(crate) mod stats_page;
 #[cfg(test)]
 mod tests;
 pub(crate) mod transport;
+mod unheard;
 
 pub(crate) use control::Control;
 pub(crate) use copiers::COPIED_APART_MIN;

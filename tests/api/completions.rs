@@ -314,3 +314,97 @@ fn an_awaited_event_moves_into_a_queue() {
         node.barrier().expect("barrier");
     });
 }
+
+/// Tasks that await one queue: each end wakes one, and all go when nothing is to come.
+#[test]
+fn many_tasks_await_one_queue() {
+    let configure = |_| Way::Message.config().progress(ProgressThread::On);
+    job(2, configure, |node| {
+        let mut mine = vec![6u8; 64];
+        let theirs = exchange_private(node, &mut mine);
+        node.barrier().expect("barrier");
+        let queue: &Completions<Vec<u8>> = &node.completions(16).expect("a descriptor");
+        let kept = queue.reserve().expect("room");
+        std::thread::scope(|scope| {
+            let tasks: Vec<_> = (0..4)
+                .map(|_| {
+                    scope.spawn(move || {
+                        let mut taken = 0;
+                        while let Some(done) = block_on(queue.next()).expect("no failure") {
+                            assert_eq!((done.result, &done.buffer[..]), (Ok(()), &[6u8; 64][..]));
+                            taken += 1;
+                        }
+                        taken
+                    })
+                })
+                .collect();
+            for token in 0..OPERATIONS {
+                let place = loop {
+                    match queue.reserve() {
+                        Ok(place) => break place,
+                        Err(_) => std::thread::yield_now(),
+                    }
+                };
+                place.get(token, theirs, vec![0u8; 64]);
+            }
+            // What they wait for now is this place alone.
+            drop(kept);
+            let taken: u64 = tasks.into_iter().map(|task| task.join().expect("no panic")).sum();
+            assert_eq!(taken, OPERATIONS);
+        });
+        node.barrier().expect("barrier");
+    });
+}
+
+/// Closing the node ends what is under way, whoever waits for it, and how.
+#[test]
+fn a_closed_node_gives_its_operations_back() {
+    for how in [How::Take, How::WaitAny, How::WaitSome, How::Await, How::Descriptor] {
+        let configure = || Config::new().heap_bytes(1 << 20).handler("h", |_| {});
+        let configure = || configure().progress(ProgressThread::Off);
+        let (node, owner) =
+            (Node::open(configure()).expect("opened"), Node::open(configure()).expect("opened"));
+        let address = owner.address().expect("it listens");
+        let peer = std::thread::scope(|scope| {
+            let connecting = scope.spawn(|| node.connect_to(&address));
+            while !connecting.is_finished() {
+                owner.progress();
+            }
+            connecting.join().expect("no panic").expect("connected")
+        });
+        let words = [7u8; 64];
+        // SAFETY: the words live to the end of the test, and are only read.
+        let there = unsafe { Remote::raw(peer, words.as_ptr().expose_provenance() as u64) };
+        // Its owner makes no progress, and does not expose it.
+        let queue = node.completions(8).expect("a descriptor");
+        for token in 0..8 {
+            queue.reserve().expect("room").get(token, there, vec![0u8; 64]);
+        }
+        let mut taken = Vec::new();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(20));
+                let _ = node.clone().close(Duration::from_millis(20));
+            });
+            let started = Instant::now();
+            while taken.len() < 8 && started.elapsed() < LIMIT {
+                match how {
+                    How::Descriptor => {
+                        can_be_read(&queue, LIMIT);
+                        taken.extend(queue.take().expect("no failure"));
+                    }
+                    how => next(&queue, how, &mut taken),
+                }
+            }
+        });
+        assert_eq!(taken.len(), 8, "{how:?}");
+        for done in taken {
+            assert!(matches!(done.result, Err(Error::Closed { .. })), "{how:?}: {:?}", done.result);
+        }
+        assert!(queue.is_empty() && queue.take().expect("no failure").is_none());
+        let place = queue.reserve().expect("room");
+        place.get(9, there, vec![0u8; 64]);
+        let refused = queue.take().expect("no failure").expect("it is told");
+        assert!(matches!(refused.result, Err(Error::Closed { .. })));
+    }
+}

@@ -176,3 +176,97 @@ fn collectives_and_handlers_go_by_them() {
         assert!(words.iter().all(|word| *word == 6));
     });
 }
+
+/// A cancel cuts a copy off in its middle.
+#[test]
+fn a_cancelled_copy_does_not_go_on() {
+    if skipped_over_the_network() {
+        return;
+    }
+    const HUGE: usize = 64 << 20;
+    let configure = |_| config().heap_bytes(1 << 20).copiers(1);
+    job(2, configure, |node| {
+        let mut private = vec![1u8; HUGE];
+        let there = exchange_private(node, &mut private);
+        node.barrier().expect("barrier");
+        if node.rank() == 0 {
+            let cut_off = (0..10).find(|_| {
+                let (result, buffer) = node.get_nb(there, vec![0u8; HUGE]).cancel();
+                let copied = buffer.iter().map(|byte| usize::from(*byte)).sum::<usize>();
+                assert!(matches!(result, Err(Error::Cancelled { .. })) || copied == HUGE, "{result:?}");
+                copied < HUGE / 2
+            });
+            assert!(cut_off.is_some(), "each went on to more than half");
+        }
+        node.barrier().expect("barrier");
+    });
+}
+
+/// Buffers that the owner lends for copies in steps are given back, however the copies end.
+#[test]
+fn cancelled_transfers_by_message_leave_nothing_behind() {
+    if skipped_over_the_network() {
+        return;
+    }
+    let configure = |_| config().attach_never().copiers(2).progress(ProgressThread::On);
+    job(2, configure, |node| {
+        let mut private = vec![1u8; LARGE];
+        let there = exchange_private(node, &mut private);
+        node.barrier().expect("barrier");
+        let staged = || node.stats().staged_bytes();
+        assert!(node.get_nb(there, vec![0u8; LARGE]).wait().0 == Ok(()) && staged() > 0, "nothing is lent");
+        for turn in 0..60 {
+            let event = node.get_nb(there, vec![0u8; LARGE]);
+            if turn % 3 == 0 {
+                std::thread::sleep(Duration::from_micros(50 * turn));
+            }
+            drop(event.cancel());
+        }
+        let before = staged();
+        // Those that were given up last may still be on their way back.
+        let is_lent_again = (0..100).any(|_| {
+            let (result, got) = node.get_nb(there, vec![0u8; LARGE]).wait();
+            assert!(result == Ok(()) && got == vec![1u8; LARGE]);
+            staged() > before
+        });
+        assert!(is_lent_again, "all that the owner lends is still taken");
+        node.barrier().expect("barrier");
+    });
+}
+
+/// The last handle of a node goes when its copies are made.
+#[test]
+fn what_has_been_started_is_done_before_the_node_goes() {
+    const MUCH: usize = 24 << 20;
+    for _ in 0..5 {
+        let node = Node::open(Config::new().heap_bytes(32 << 20).copiers(1)).expect("opened");
+        let array = node.heap().alloc_zeroed::<u8>(MUCH).expect("room");
+        drop(node.put_nb(array.ptr(0), vec![5u8; MUCH]));
+        drop(node);
+        assert!(array.to_vec().iter().all(|byte| *byte == 5));
+    }
+}
+
+#[test]
+fn copies_apart_are_counted() {
+    if skipped_over_the_network() {
+        return;
+    }
+    use standpipe::{Mechanism, Operation};
+    job(2, configure, |node| {
+        let mut private = vec![0u8; LARGE];
+        let heap = node.heap().alloc_zeroed::<u8>(LARGE).expect("room");
+        let there = places(node, &mut private, &heap);
+        let count = |mechanism| node.stats().get(Operation::Put, mechanism);
+        let before = [count(Mechanism::Cma), count(Mechanism::Mapped)];
+        for there in there {
+            node.put_nb(there, vec![1u8; LARGE]).wait().0.expect("put");
+        }
+        let after = [count(Mechanism::Cma), count(Mechanism::Mapped)];
+        assert_eq!(after[1].bytes - before[1].bytes, LARGE as u64);
+        if node.attach(right_of(node)).is_some_and(|attach| attach.is_ok()) {
+            assert_eq!(after[0].bytes - before[0].bytes, LARGE as u64);
+        }
+        node.barrier().expect("barrier");
+    });
+}

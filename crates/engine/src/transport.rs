@@ -96,6 +96,14 @@ pub enum Event {
         /// Its result, as in [`Submit::Done`].
         result: Result<u64, OpError>,
     },
+    /// A pending copy by [`Transport::copy`] has come to memory that cannot be reached one-sided any more,
+    /// for this reason; [`Transport::take_unreached`] says what is left of it.
+    Unreachable {
+        /// The operation.
+        op: OpId,
+        /// Why not.
+        why: PathReason,
+    },
     /// A registration that was pending is there, or has failed.
     Registered {
         /// The registration.
@@ -292,6 +300,13 @@ pub trait Transport {
         let mut bytes = vec![0; len as usize];
         self.read(from, &mut bytes)?;
         self.write(to, &bytes)
+    }
+
+    /// Takes what is left of a copy of which an [`Event::Unreachable`] tells: which way it goes, and pieces
+    /// that may have been copied in part. Needed where that is ever told.
+    fn take_unreached(&mut self, op: OpId) -> Option<(Direction, Vec<Piece>)> {
+        let _ = op;
+        None
     }
 
     /// Gives up a pending one-sided operation: it ended by deadline, by cancellation or with its peer. Once

@@ -34,8 +34,9 @@ struct State<T> {
     ended: VecDeque<Ended<T>>,
     /// Threads that are about to sleep until something ends, or do.
     sleepers: usize,
-    /// Tasks that are to be woken when something ends.
-    tasks: Vec<Waker>,
+    /// Tasks that are to be woken, one for each end, in the order in which they came.
+    tasks: VecDeque<(Task, Waker)>,
+    last_task: u64,
     signal: Signal,
 }
 
@@ -64,11 +65,16 @@ enum Signal {
     Always,
 }
 
+/// A task that waits, or has waited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Task(u64);
+
 /// Whom to let go on, with no lock held: what wakes a task may run it.
 #[must_use = "somebody sleeps who is to be woken"]
 #[derive(Default)]
 pub struct Awaiting {
-    tasks: Vec<Waker>,
+    task: Option<Waker>,
+    others: VecDeque<(Task, Waker)>,
     has_sleepers: bool,
 }
 
@@ -79,7 +85,7 @@ impl Awaiting {
         if self.has_sleepers {
             wake_threads();
         }
-        self.tasks.into_iter().for_each(Waker::wake);
+        self.task.into_iter().chain(self.others.into_iter().map(|(_, waker)| waker)).for_each(Waker::wake);
     }
 }
 
@@ -98,7 +104,8 @@ impl<T> CompletionQueue<T> {
             under_way: Slab::new(),
             ended: VecDeque::new(),
             sleepers: 0,
-            tasks: Vec::new(),
+            tasks: VecDeque::new(),
+            last_task: 0,
             signal: Signal::Unseen,
         };
         Ok(CompletionQueue { state: BiasedLock::new(state), capacity, descriptor: Descriptor::new()? })
@@ -131,8 +138,10 @@ impl<T> CompletionQueue<T> {
     }
 
     /// Gives room back that was kept for nothing.
-    pub fn release(&self) {
-        self.state.lock().len -= 1;
+    pub fn release(&self) -> Awaiting {
+        let mut state = self.state.lock();
+        state.len -= 1;
+        state.look_if_empty()
     }
 
     /// Puts something that is under way where room was kept.
@@ -167,12 +176,14 @@ impl<T> CompletionQueue<T> {
             self.descriptor.raise();
             state.signal = Signal::Raised;
         }
-        Awaiting { tasks: std::mem::take(&mut state.tasks), has_sleepers: state.sleepers > 0 }
+        let task = state.tasks.pop_front().map(|(_, waker)| waker);
+        Awaiting { task, others: VecDeque::new(), has_sleepers: state.sleepers > 0 }
     }
 
-    /// Takes what has ended first. Whether nothing has is what the descriptor says from then on.
+    /// Takes what has ended first. Whether nothing has is what the descriptor says from then on. Whoever
+    /// waits for more is let go on where there is none to come, threads by `wake_threads`.
     #[inline]
-    pub fn take(&self) -> Option<T> {
+    pub fn take(&self, wake_threads: impl FnOnce()) -> Option<T> {
         let mut state = self.state.lock();
         let taken = match state.ended.pop_front() {
             Some(Ended::Thing(thing)) => Some(thing),
@@ -183,6 +194,11 @@ impl<T> CompletionQueue<T> {
         if state.ended.is_empty() && matches!(state.signal, Signal::Raised | Signal::Always) {
             self.quieten(&mut state);
         }
+        if state.len == 0 && (state.sleepers > 0 || !state.tasks.is_empty()) {
+            let awaiting = state.look_if_empty();
+            drop(state);
+            awaiting.wake(wake_threads);
+        }
         taken
     }
 
@@ -190,44 +206,47 @@ impl<T> CompletionQueue<T> {
     fn quieten(&self, state: &mut State<T>) {
         self.descriptor.lower();
         match state.signal {
-            Signal::Always => self.descriptor.raise(),
+            Signal::Always if state.len > 0 => self.descriptor.raise(),
             _ => state.signal = Signal::Lowered,
         }
     }
 
-    /// Takes out one that is under way, and keeps its room, if `is_it` says so: the first of those. What has
-    /// ended stays.
-    pub fn take_out(&self, mut is_it: impl FnMut(&T) -> bool) -> Option<T> {
+    /// Takes out those under way of which `is_it` says so, and keeps their room. What has ended stays.
+    pub fn take_out(&self, mut is_it: impl FnMut(&T) -> bool) -> Vec<T> {
         let mut state = self.state.lock();
-        let mut all = state.under_way.iter();
-        let place = all.find(|(_, slot)| !slot.has_ended && is_it(&slot.thing)).map(|(place, _)| place)?;
-        Some(state.under_way.remove(place).thing)
+        let all = state.under_way.iter().filter(|(_, slot)| !slot.has_ended && is_it(&slot.thing));
+        let places: Vec<usize> = all.map(|(place, _)| place).collect();
+        places.into_iter().map(|place| state.under_way.remove(place).thing).collect()
     }
 
     /// A look from outside that may be worth while: makes whoever looks at the queue look again, the
     /// descriptor raised until then.
     pub fn nudge(&self) -> Awaiting {
         let mut state = self.state.lock();
-        match state.under_way.is_empty() {
-            true => Awaiting::default(),
-            false => Awaiting { has_sleepers: false, ..self.announce(&mut state) },
+        if state.under_way.is_empty() {
+            return Awaiting::default();
         }
+        let awaiting = self.announce(&mut state);
+        Awaiting { has_sleepers: false, others: std::mem::take(&mut state.tasks), ..awaiting }
     }
 
-    /// From now on the descriptor says whether there is something to take.
-    pub fn observe(&self) {
+    /// From now on the descriptor says whether there is something to take. Whether it did not before, and
+    /// something is to come.
+    pub fn observe(&self) -> bool {
         let mut state = self.state.lock();
         if state.signal != Signal::Unseen {
-            return;
+            return false;
         }
         state.signal = Signal::Lowered;
         if !state.ended.is_empty() {
             self.descriptor.raise();
             state.signal = Signal::Raised;
         }
+        state.len > 0
     }
 
-    /// Nobody will raise the descriptor when something ends: it is raised now, and after each look in vain.
+    /// Nobody will raise the descriptor when something ends: it is raised now, and after each look in vain,
+    /// until nothing is to come.
     pub fn raise_always(&self) {
         let mut state = self.state.lock();
         if state.signal != Signal::Unseen {
@@ -236,18 +255,38 @@ impl<T> CompletionQueue<T> {
         }
     }
 
-    /// Has a task woken when something ends next; `false` where something has ended and is there to be taken.
-    pub fn wake_later(&self, waker: &Waker) -> bool {
-        // A copy runs the executor's code, and so may the drop of one that is not needed.
+    /// Has a task woken when something ends that no other task is woken for, or when nothing is to come; that
+    /// of `before`, if it waits still, no more. `None` where something has ended, or nothing is to come: look
+    /// again.
+    pub fn wake_later(&self, waker: &Waker, before: Option<Task>) -> Option<Task> {
+        // A copy runs the executor's code, and so may the drop of the one before.
         let copy = waker.clone();
-        let mut state = self.state.lock();
-        if !state.ended.is_empty() {
-            return false;
-        }
-        if state.tasks.iter().all(|known| !known.will_wake(&copy)) {
-            state.tasks.push(copy);
-        }
-        true
+        let (task, _before) = {
+            let mut state = self.state.lock();
+            let before = state.forget(before);
+            if state.ended.is_empty() && state.len > 0 {
+                state.last_task += 1;
+                let task = Task(state.last_task);
+                state.tasks.push_back((task, copy));
+                (Some(task), (before, None))
+            } else {
+                (None, (before, Some(copy)))
+            }
+        };
+        task
+    }
+
+    /// A task waits no more. If it was woken, and has left what it was woken for, another one is.
+    pub fn leave(&self, task: Task) -> Awaiting {
+        let (known, awaiting) = {
+            let mut state = self.state.lock();
+            match state.forget(Some(task)) {
+                None if !state.ended.is_empty() => (None, self.announce(&mut state)),
+                known => (known, Awaiting::default()),
+            }
+        };
+        drop(known);
+        awaiting
     }
 
     /// Counts a thread that will sleep until something ends, for as long as the value lives. It looks once
@@ -267,10 +306,32 @@ impl<T> CompletionQueue<T> {
         let mut all: Vec<T> = apart.collect();
         all.extend(std::mem::take(&mut state.under_way).into_iter().map(|(_, slot)| slot.thing));
         state.len -= all.len();
+        // Whoever waits is the queue's own user, who drops it.
         if matches!(state.signal, Signal::Raised | Signal::Always) {
             self.quieten(&mut state);
         }
         all
+    }
+}
+
+impl<T> State<T> {
+    /// Whoever waits, where there is nothing to wait for.
+    #[cold]
+    fn look_if_empty(&mut self) -> Awaiting {
+        match self.len {
+            0 => Awaiting {
+                task: None,
+                others: std::mem::take(&mut self.tasks),
+                has_sleepers: self.sleepers > 0,
+            },
+            _ => Awaiting::default(),
+        }
+    }
+
+    /// The waker of a task that waits still, which does no more.
+    fn forget(&mut self, task: Option<Task>) -> Option<Waker> {
+        let at = self.tasks.iter().position(|(known, _)| Some(*known) == task)?;
+        self.tasks.remove(at).map(|(_, waker)| waker)
     }
 }
 

@@ -32,12 +32,12 @@ fn loom_queue_the_descriptor_says_whether_there_is_something() {
         };
         let mut taken = Vec::new();
         if queue.descriptor.is_raised() {
-            taken.extend(queue.take());
+            taken.extend(queue.take(|| ()));
             assert_eq!(taken, [1], "it is raised only where there is something");
         }
         ender.join().unwrap();
         assert!(queue.descriptor.is_raised());
-        taken.extend(std::iter::from_fn(|| queue.take()));
+        taken.extend(std::iter::from_fn(|| queue.take(|| ())));
         assert_eq!(taken, [1, 2]);
         assert!(!queue.descriptor.is_raised());
     });
@@ -52,7 +52,7 @@ fn loom_queue_each_comes_out_once() {
         let takers: Vec<_> = (0..2)
             .map(|_| {
                 let queue = Arc::clone(&queue);
-                thread::spawn(move || queue.take())
+                thread::spawn(move || queue.take(|| ()))
             })
             .collect();
         assert!(queue.reserve());
@@ -60,8 +60,35 @@ fn loom_queue_each_comes_out_once() {
         let taken = takers.into_iter().map(|taker| taker.join().unwrap());
         let mut all: Vec<u32> = taken.flatten().collect();
         assert_eq!(queue.descriptor.is_raised(), all.is_empty());
-        all.extend(queue.take());
+        all.extend(queue.take(|| ()));
         assert_eq!((all, queue.descriptor.is_raised()), (vec![1], false));
+    });
+}
+
+/// A task that registers while what it waits for is taken by another is woken, or told to look again.
+#[test]
+fn loom_queue_no_task_waits_for_nothing() {
+    struct Flag(loom::sync::atomic::AtomicBool);
+    impl std::task::Wake for Flag {
+        fn wake(self: std::sync::Arc<Self>) {
+            self.0.store(true, loom::sync::atomic::Ordering::SeqCst);
+        }
+    }
+    check(|| {
+        let queue = queue();
+        let woken = std::sync::Arc::new(Flag(loom::sync::atomic::AtomicBool::new(false)));
+        assert!(queue.reserve());
+        let place = queue.begin(1);
+        let taker = {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || {
+                queue.end(place, |it| *it == 1).wake(|| ());
+                assert_eq!(queue.take(|| ()), Some(1));
+            })
+        };
+        let waits = queue.wake_later(&std::sync::Arc::clone(&woken).into(), None).is_some();
+        taker.join().unwrap();
+        assert!(!waits || woken.0.load(loom::sync::atomic::Ordering::SeqCst));
     });
 }
 
@@ -81,7 +108,7 @@ fn loom_queue_no_sleeper_is_forgotten() {
             })
         };
         let sleeper = queue.sleeper();
-        let seen = queue.take();
+        let seen = queue.take(|| ());
         assert!(ender.join().unwrap() || seen == Some(1));
         drop(sleeper);
     });

@@ -1,7 +1,8 @@
 //! A queue that tells which of many operations have ended.
 
-use std::future::poll_fn;
+use std::future::Future;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
@@ -10,7 +11,7 @@ use std::{fmt, io};
 
 use engine::{OpId, Rank};
 use vm::CompletionQueue;
-use vm::completion_queue::{Awaiting, Place};
+use vm::completion_queue::{Awaiting, Place, Task};
 
 use crate::api::node::Node;
 use crate::api::ops::buffer::{GetBuffer, PutBuffer, filled, source, target};
@@ -34,12 +35,13 @@ const MOVES: u32 = 64;
 ///
 /// Dropping it drops the operations' events: they go on, and [`Node::quiet`] reports failures.
 pub struct Completions<B: Send + 'static = ()> {
+    node: Node,
     shared: Arc<Shared<B>>,
 }
 
-/// What the node knows of a queue, too.
+/// What the node knows of a queue, too: no handle on it, as one of its threads may be the last to let go.
 struct Shared<B: Send + 'static> {
-    node: Node,
+    core: Arc<NodeCore>,
     queue: CompletionQueue<Entry<B>>,
     /// Somebody sleeps by other means than the library's: a task, or whoever has the descriptor.
     is_slept_on: AtomicBool,
@@ -57,7 +59,6 @@ enum Entry<B: Send + 'static> {
 struct Started<B: Send + 'static> {
     token: u64,
     event: Event<B>,
-    is_cancelled: bool,
 }
 
 /// An operation that has ended, as a [`Completions`] gives it back.
@@ -78,7 +79,7 @@ pub struct Completion<B> {
 /// A place in a [`Completions`] for one operation; dropping it gives the place back.
 #[must_use = "the place is kept for an operation: start one into it"]
 pub struct Permit<'q, B: Send + 'static> {
-    shared: &'q Arc<Shared<B>>,
+    completions: &'q Completions<B>,
 }
 
 impl Node {
@@ -90,10 +91,11 @@ impl Node {
     pub fn completions<B: Send + 'static>(&self, capacity: usize) -> Result<Completions<B>, Error> {
         self.core.may_call("a queue of completions")?;
         let queue = CompletionQueue::new(capacity).map_err(no_descriptor)?;
-        let shared = Arc::new(Shared { node: self.clone(), queue, is_slept_on: AtomicBool::new(false) });
+        let (core, is_slept_on) = (Arc::clone(&self.core), AtomicBool::new(false));
+        let shared = Arc::new(Shared { core, queue, is_slept_on });
         let weak: Weak<Shared<B>> = Arc::downgrade(&shared);
         self.core.add_queue(weak);
-        Ok(Completions { shared })
+        Ok(Completions { node: self.clone(), shared })
     }
 }
 
@@ -112,13 +114,13 @@ impl<B: Send + 'static> Completions<B> {
     pub fn reserve(&self) -> Result<Permit<'_, B>, Error> {
         self.check("starting into a queue")?;
         match self.shared.queue.reserve() {
-            true => Ok(Permit { shared: &self.shared }),
+            true => Ok(Permit { completions: self }),
             false => Err(Error::QueueFull { capacity: self.capacity() as u64 }),
         }
     }
 
-    /// Takes the operation that ended first of those that have; makes progress once if none has. Never waits;
-    /// also in handlers.
+    /// Takes the operation that ended first of those that have; makes progress while there is some to make if
+    /// none has, for a while. Never waits; also in handlers.
     ///
     /// # Errors
     /// [`Error::Forked`].
@@ -129,12 +131,25 @@ impl<B: Send + 'static> Completions<B> {
         if taken.is_some() {
             return Ok(taken);
         }
-        self.shared.node.core.poll_once();
+        let mut moves = 0;
+        while moves < MOVES && self.moved() {
+            moves += 1;
+            let taken = self.taken();
+            if taken.is_some() {
+                return Ok(taken);
+            }
+        }
         Ok(self.taken())
     }
 
-    /// Takes all that have ended, at most so many, in the order of their ends, and adds them to `into`; makes
-    /// progress once if none has. How many it took. Never waits; also in handlers.
+    /// Makes progress once, where the node is open. Whether anything moved.
+    fn moved(&self) -> bool {
+        let core = &self.node.core;
+        !core.closing.load(Ordering::SeqCst) && !core.has_closed() && core.poll_once() == Progress::Moved
+    }
+
+    /// Takes all that have ended, at most so many, in the order of their ends, and adds them to `into`; as
+    /// [`Completions::take`]. How many it took. Never waits; also in handlers.
     ///
     /// # Errors
     /// [`Error::Forked`].
@@ -156,12 +171,8 @@ impl<B: Send + 'static> Completions<B> {
     /// [`Error::WaitTimeout`] after the node's timeout: the operations go on. [`Error::InHandler`] in a
     /// handler, if none has ended. [`Error::Forked`].
     pub fn wait_any(&self) -> Result<Option<Completion<B>>, Error> {
-        match self.wait(self.shared.node.timeout)? {
-            None if !self.is_empty() => {
-                let core = &self.shared.node.core;
-                Err(core
-                    .gave_up("waiting for a completion", Error::WaitTimeout { waited_for: "a completion" }))
-            }
+        match self.wait(self.node.timeout)? {
+            None if !self.is_empty() => Err(Error::WaitTimeout { waited_for: "a completion" }),
             taken => Ok(taken),
         }
     }
@@ -201,7 +212,7 @@ impl<B: Send + 'static> Completions<B> {
         if taken.is_some() || self.is_empty() {
             return Ok(taken);
         }
-        let core = &self.shared.node.core;
+        let core = &self.node.core;
         handler_may_wait(core)?;
         let _sleeper = self.shared.queue.sleeper();
         let found = core.wait(timeout, || {
@@ -209,46 +220,23 @@ impl<B: Send + 'static> Completions<B> {
             // Another thread may take the last one.
             (taken.is_some() || self.is_empty()).then_some(taken)
         });
-        // Where the node has closed, nobody waits for what is there.
-        Ok(found.flatten().or_else(|| self.taken()))
+        let taken = found.flatten().or_else(|| self.taken());
+        if taken.is_none() && core.has_closed() {
+            // Nobody goes on with the rest, and nobody may have told it so yet.
+            self.end_where(|_| true, &Error::Closed { call: "waiting for a completion" });
+            return Ok(self.taken());
+        }
+        Ok(taken)
     }
 
-    /// For tasks: takes an operation that has ended, `None` where the queue is empty. Makes progress while
-    /// there is some to make; if nothing has ended then, the task is woken when something has.
+    /// A future of the next operation to end; `None` where the queue is empty. Any executor may await it, and
+    /// many tasks at once: each end wakes one. Dropping it loses nothing. Its polls make progress while there
+    /// is some to make.
     ///
     /// # Errors
     /// [`Error::Forked`].
-    pub fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Result<Option<Completion<B>>, Error>> {
-        self.check("taking from a queue")?;
-        let shared = &self.shared;
-        let mut moves = 0;
-        loop {
-            let taken = self.taken();
-            if taken.is_some() || self.is_empty() {
-                return Poll::Ready(Ok(taken));
-            }
-            if moves < MOVES && shared.node.core.poll_once() == Progress::Moved {
-                moves += 1;
-                continue;
-            }
-            if shared.queue.wake_later(cx.waker()) {
-                break;
-            }
-        }
-        shared.is_slept_on.store(true, Ordering::SeqCst);
-        if moves == MOVES || !shared.node.core.see_to_progress() {
-            // There may be more, which nobody announces again; or nobody makes any.
-            cx.waker().wake_by_ref();
-        }
-        Poll::Pending
-    }
-
-    /// The next operation to end; `None` where the queue is empty. Any executor may await it.
-    ///
-    /// # Errors
-    /// [`Error::Forked`].
-    pub async fn next(&self) -> Result<Option<Completion<B>>, Error> {
-        poll_fn(|cx| self.poll_next(cx)).await
+    pub fn next(&self) -> Next<'_, B> {
+        Next { completions: self, task: None }
     }
 
     /// Ends the operations with that token that are under way: each comes out with [`Error::Cancelled`], and
@@ -264,17 +252,26 @@ impl<B: Send + 'static> Completions<B> {
     }
 
     fn cancel_where(&self, which: impl Fn(&Started<B>) -> bool) -> usize {
-        if self.shared.node.core.is_forked() {
+        if self.node.core.is_forked() {
             return 0;
         }
-        let mut count = 0;
-        // It is out of the queue while it is ended, as whoever ends others may have to enter that.
+        // An event names its own peer.
+        self.end_where(which, &Error::Cancelled { peer: Rank::MAX })
+    }
+
+    /// Ends what is under way. How many operations it was that ended.
+    fn end_where(&self, which: impl Fn(&Started<B>) -> bool, error: &Error) -> usize {
         let is_it = |entry: &Entry<B>| matches!(entry, Entry::Started(started) if which(started));
-        while let Some(entry) = self.shared.queue.take_out(is_it) {
+        let mut count = 0;
+        // They are out of the queue while they are ended, as whoever ends others may have to enter that.
+        for entry in self.shared.queue.take_out(is_it) {
             let Entry::Started(mut started) = entry else { continue };
-            started.is_cancelled = !started.event.settle();
-            count += usize::from(started.is_cancelled);
-            started.event.give_up(Some(&Error::Cancelled { peer: started.event.peer() }));
+            let error = match error {
+                Error::Cancelled { .. } => &Error::Cancelled { peer: started.event.peer() },
+                error => error,
+            };
+            started.event.give_up(Some(error));
+            count += usize::from(started.event.failure() == Some(error));
             self.shared.wake(self.shared.queue.begin_ended(Entry::Started(started)));
         }
         count
@@ -282,7 +279,7 @@ impl<B: Send + 'static> Completions<B> {
 
     /// Operations in it, under way or ended and not yet taken, and places that are kept for one.
     pub fn len(&self) -> usize {
-        if self.shared.node.core.is_forked() { 0 } else { self.shared.queue.len() }
+        if self.node.core.is_forked() { 0 } else { self.shared.queue.len() }
     }
 
     /// Whether there are none: nothing can come out.
@@ -298,12 +295,12 @@ impl<B: Send + 'static> Completions<B> {
     /// Refuses a child made by `fork`. A node that has closed still gives its operations back.
     #[inline]
     fn check(&self, call: &'static str) -> Result<(), Error> {
-        if self.shared.node.core.is_forked() { Err(Error::Forked { call }) } else { Ok(()) }
+        if self.node.core.is_forked() { Err(Error::Forked { call }) } else { Ok(()) }
     }
 
     #[inline]
     fn taken(&self) -> Option<Completion<B>> {
-        match self.shared.queue.take()? {
+        match self.shared.queue.take(|| self.node.core.wake_threads())? {
             Entry::Ended(completion) => Some(completion),
             Entry::Started(started) => Some(started.finish()),
         }
@@ -327,10 +324,10 @@ impl<'q, B: Send + 'static> Permit<'q, B> {
         B: PutBuffer,
     {
         let to = to.into();
-        let started = self.shared.node.start_one(to, source(&mut buffer));
+        let started = self.completions.node.start_one(to, source(&mut buffer));
         match Self::under_way(started) {
             Ok(op) => {
-                let event = Event::new(&self.shared.node, to.peer, Ok(Some(op)), buffer);
+                let event = Event::new(&self.completions.node, to.peer, Ok(Some(op)), buffer);
                 self.start(token, event);
             }
             Err(result) => self.end(Completion { token, peer: to.peer, result, buffer }),
@@ -345,10 +342,10 @@ impl<'q, B: Send + 'static> Permit<'q, B> {
         B: GetBuffer,
     {
         let from = from.into();
-        let started = self.shared.node.start_one(from, target(&mut buffer));
+        let started = self.completions.node.start_one(from, target(&mut buffer));
         match Self::under_way(started) {
             Ok(op) => {
-                let event = Event::of_get(&self.shared.node, from.peer, Ok(Some(op)), buffer);
+                let event = Event::of_get(&self.completions.node, from.peer, Ok(Some(op)), buffer);
                 self.start(token, event);
             }
             Err(result) => {
@@ -374,7 +371,7 @@ impl<'q, B: Send + 'static> Permit<'q, B> {
                 let (peer, (result, buffer)) = (event.peer(), event.take());
                 self.end(Completion { token, peer, result, buffer });
             }
-            Some(op) => self.used().begin(op, Box::new(Started { token, event, is_cancelled: false })),
+            Some(op) => self.used().begin(op, Box::new(Started { token, event })),
         }
     }
 
@@ -391,13 +388,17 @@ impl<'q, B: Send + 'static> Permit<'q, B> {
     #[inline]
     fn end(self, completion: Completion<B>) {
         let shared = self.used();
+        if shared.core.is_forked() {
+            // Nothing comes out there, and what the buffer keeps is the parent's.
+            return std::mem::forget(completion);
+        }
         shared.wake(shared.queue.begin_ended(Entry::Ended(completion)));
     }
 
     /// The room is used, and not to be given back.
     #[inline]
     fn used(self) -> &'q Arc<Shared<B>> {
-        let shared = self.shared;
+        let shared = &self.completions.shared;
         std::mem::forget(self);
         shared
     }
@@ -405,8 +406,9 @@ impl<'q, B: Send + 'static> Permit<'q, B> {
 
 impl<B: Send + 'static> Drop for Permit<'_, B> {
     fn drop(&mut self) {
-        if !self.shared.node.core.is_forked() {
-            self.shared.queue.release();
+        let shared = &self.completions.shared;
+        if !shared.core.is_forked() {
+            shared.wake(shared.queue.release());
         }
     }
 }
@@ -417,11 +419,6 @@ impl<B: Send + 'static> Started<B> {
         self.event.end_for_closed();
         let (peer, token) = (self.event.peer(), self.token);
         let (result, buffer) = self.event.take();
-        let result = match result {
-            // A deadline that passes afterwards is not what ended it.
-            Err(Error::Timeout { peer }) if self.is_cancelled => Err(Error::Cancelled { peer }),
-            result => result,
-        };
         Completion { token, peer, result, buffer }
     }
 }
@@ -429,6 +426,9 @@ impl<B: Send + 'static> Started<B> {
 impl<B: Send + 'static> Shared<B> {
     #[inline(never)]
     fn begin(self: &Arc<Self>, op: OpId, started: Box<Started<B>>) {
+        if self.core.is_forked() {
+            return std::mem::forget(started);
+        }
         let core = Arc::clone(started.event.core());
         let place = self.queue.begin(Entry::Started(started));
         let queue: Arc<dyn Queue> = Arc::clone(self) as Arc<dyn Queue>;
@@ -440,42 +440,44 @@ impl<B: Send + 'static> Shared<B> {
 
     #[inline]
     fn wake(&self, awaiting: Awaiting) {
-        awaiting.wake(|| self.node.core.wake_threads());
+        awaiting.wake(|| self.core.wake_threads());
     }
 
     /// Somebody sleeps on the descriptor from now on.
     fn observe(&self) {
-        if self.node.core.is_forked() {
+        if self.core.is_forked() {
             return;
         }
-        self.queue.observe();
-        if !self.is_slept_on.swap(true, Ordering::SeqCst)
-            && !self.queue.is_empty()
-            && !self.node.core.see_to_progress()
-        {
+        self.is_slept_on.store(true, Ordering::SeqCst);
+        if self.queue.observe() && !self.core.see_to_progress() {
             self.queue.raise_always();
         }
     }
 }
 
 impl<B: Send + 'static> Queue for Shared<B> {
-    fn ended(&self, op: OpId, place: Place) {
-        let is_it = |entry: &Entry<B>| matches!(entry, Entry::Started(started) if started.event.is(op));
+    fn ended(&self, node: usize, op: OpId, place: Place) {
+        let is_it = |entry: &Entry<B>| matches!(entry, Entry::Started(started) if started.event.is(node, op));
         self.wake(self.queue.end(place, is_it));
     }
 
     fn nudge(&self) {
-        if self.is_slept_on.load(Ordering::SeqCst) {
+        if self.is_slept_on() {
             self.wake(self.queue.nudge());
         }
+    }
+
+    fn is_slept_on(&self) -> bool {
+        self.is_slept_on.load(Ordering::SeqCst)
     }
 }
 
 /// The descriptor can be read while, and only while, there is something to take: level-triggered and
 /// edge-triggered waiting both do. Only poll it, and let nobody read or write it. The library lowers it at
-/// the take after which nothing is left. The first call starts the progress thread, where the node may have
-/// one. Under [`ProgressThread::Off`](crate::ProgressThread::Off) the descriptor can be read also when there
-/// may be progress to make: [`Completions::take`] makes it.
+/// the take after which nothing is left. It stays open and the same as long as the queue lives. From the
+/// first call on, what is under way starts the progress thread, where the node may have one. Under
+/// [`ProgressThread::Off`](crate::ProgressThread::Off) the descriptor can be read also when there may be
+/// progress to make: [`Completions::take`] makes it.
 impl<B: Send + 'static> AsFd for Completions<B> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.shared.observe();
@@ -492,7 +494,7 @@ impl<B: Send + 'static> AsRawFd for Completions<B> {
 impl<B: Send + 'static> fmt::Debug for Completions<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Completions");
-        shown.field("node", &self.shared.node).field("len", &self.len()).field("capacity", &self.capacity());
+        shown.field("node", &self.node).field("len", &self.len()).field("capacity", &self.capacity());
         shown.finish_non_exhaustive()
     }
 }
@@ -505,16 +507,71 @@ impl<B: Send + 'static> fmt::Debug for Permit<'_, B> {
 
 impl<B: Send + 'static> Drop for Completions<B> {
     fn drop(&mut self) {
-        if !self.shared.node.core.is_forked() {
-            // Buffers and what they keep are dropped with no lock held.
-            for entry in self.shared.queue.take_all() {
-                match entry {
-                    Entry::Ended(Completion { result: Err(error), .. }) => {
-                        self.shared.node.core.note_failure(error)
-                    }
-                    Entry::Ended(_) | Entry::Started(_) => {}
-                }
+        if self.node.core.is_forked() {
+            // What lies in it is the parent's, one of whose threads may have been changing it.
+            return std::mem::forget(Arc::clone(&self.shared));
+        }
+        // Buffers and what they keep are dropped with no lock held.
+        for entry in self.shared.queue.take_all() {
+            if let Entry::Ended(Completion { result: Err(error), .. }) = entry {
+                self.node.core.note_failure(error);
             }
         }
+    }
+}
+
+/// The future of a [queue's](Completions::next) next completion.
+#[must_use = "futures do nothing unless they are awaited"]
+pub struct Next<'q, B: Send + 'static> {
+    completions: &'q Completions<B>,
+    /// As which it is to be woken.
+    task: Option<Task>,
+}
+
+impl<B: Send + 'static> Future for Next<'_, B> {
+    type Output = Result<Option<Completion<B>>, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let completions = self.completions;
+        completions.check("taking from a queue")?;
+        let (core, shared) = (&completions.node.core, &completions.shared);
+        let mut moves = 0;
+        loop {
+            let taken = completions.taken();
+            if taken.is_some() || completions.is_empty() {
+                return Poll::Ready(Ok(taken));
+            }
+            if moves < MOVES && completions.moved() {
+                moves += 1;
+                continue;
+            }
+            self.task = shared.queue.wake_later(cx.waker(), self.task);
+            if self.task.is_some() {
+                break;
+            }
+        }
+        shared.is_slept_on.store(true, Ordering::SeqCst);
+        if moves == MOVES || !core.see_to_progress() {
+            // There may be more, which nobody announces again; or nobody makes any.
+            cx.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+}
+
+impl<B: Send + 'static> Drop for Next<'_, B> {
+    fn drop(&mut self) {
+        let shared = &self.completions.shared;
+        if let Some(task) = self.task.take()
+            && !shared.core.is_forked()
+        {
+            shared.wake(shared.queue.leave(task));
+        }
+    }
+}
+
+impl<B: Send + 'static> fmt::Debug for Next<'_, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Next").finish_non_exhaustive()
     }
 }

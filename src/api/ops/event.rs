@@ -230,9 +230,9 @@ impl<B: Send + 'static> Event<B> {
         matches!(self.state, State::Pending(_))
     }
 
-    /// Whether it is that operation, and has not been seen to end.
-    pub(crate) fn is(&self, op: OpId) -> bool {
-        matches!(self.state, State::Pending(own) if own == op)
+    /// Whether it is that operation of the node of that number, and has not been seen to end.
+    pub(crate) fn is(&self, node: usize, op: OpId) -> bool {
+        matches!(self.state, State::Pending(own) if own == op) && self.node.core.number() == node
     }
 
     /// The node that the operation is of.

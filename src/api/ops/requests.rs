@@ -227,8 +227,13 @@ impl Node {
         let local = source(&mut buffer);
         let started = self.in_contact(to.peer).and_then(|known| {
             let message = self.long_message(handler, args, to, local.len())?;
+            let stamp = self.core.stamp();
+            if !self.is_copied_apart(local.len()) && self.copy_timed(known, to, local, None)? {
+                // The message alone is left, which the engine keeps where the lane is full.
+                return self.start_long(&message, stamp, to, local.part(0, 0)).map(Some);
+            }
             self.core.peers.request_progress(known);
-            self.start_long(&message, self.core.stamp(), to, local).map(Some)
+            self.start_long(&message, stamp, to, local).map(Some)
         });
         Event::new(self, to.peer, started, buffer)
     }

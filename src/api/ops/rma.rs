@@ -419,8 +419,20 @@ impl Node {
         list: &PieceList<'_>,
         deadline: Option<engine::Nanos>,
     ) -> engine::OpId {
-        self.core.peers.request_progress(peer);
+        if !self.goes_by_hand(peer, list) {
+            self.core.peers.request_progress(peer);
+        }
         self.core.engine().transfer(peer.rank(), list.direction(), list.pieces(), deadline)
+    }
+
+    /// Whether this process's own hands make a copy, though a thread apart does: the peer need do nothing.
+    fn goes_by_hand(&self, peer: Peer<'_>, list: &PieceList<'_>) -> bool {
+        let is_reached = |near: &Near, piece: &engine::Piece| {
+            let place = near.best(piece.remote, piece.len as usize);
+            matches!(at_once(near, place.mem, list.direction(), piece.len), Path::Mapped | Path::Attached)
+        };
+        self.is_copied_apart(list.bytes() as usize)
+            && peer.near().is_some_and(|near| list.pieces().iter().all(|piece| is_reached(near, piece)))
     }
 
     #[inline]

@@ -72,8 +72,9 @@ impl NodeCore {
             // It has ended, which the caller finds.
             return self.forget_watcher(op);
         }
-        if !self.see_to_progress() {
-            // Slower, as the executor then polls without end; but it ends.
+        if !self.see_to_progress() || self.closing.load(Ordering::SeqCst) {
+            // Slower, as the executor then polls without end; but it ends. Or the node has closed since the
+            // poll looked: the next one ends.
             waker.wake_by_ref();
         }
     }
@@ -92,8 +93,13 @@ impl NodeCore {
         if (!is_under_way || self.closing.load(Ordering::SeqCst))
             && let Some(watcher) = self.take_watcher(op)
         {
-            watcher.tell(op);
+            watcher.tell(self.number(), op);
         }
+    }
+
+    /// A number that no other node of this process has while this one is there.
+    pub(crate) fn number(&self) -> usize {
+        std::ptr::from_ref(self).addr()
     }
 
     /// Knows of a queue from now on, for as long as there is one.
@@ -113,8 +119,7 @@ impl NodeCore {
         if let Err(error) = &started {
             tracing::warn!(%error, "no thread to make progress or wake tasks: whoever waits looks all the time");
         }
-        // The node may have closed since the caller looked.
-        started.is_ok() && !self.closing.load(Ordering::SeqCst)
+        started.is_ok()
     }
 
     /// Starts the thread that only wakes tasks, or tells it that there are some.
@@ -129,7 +134,7 @@ impl NodeCore {
     /// no progress, runs no handler and serves no peer.
     fn keep_waking(&self) {
         while !self.closing.load(Ordering::SeqCst) {
-            if self.deferred.load(Ordering::Acquire) & WATCHERS == 0 {
+            if !lock(&self.watchers).has_sleepers() {
                 std::thread::park();
                 continue;
             }
@@ -155,14 +160,14 @@ impl NodeCore {
             engine.take_ended(&mut ended);
         }
         for op in ended {
-            self.take_watcher(op).into_iter().for_each(|watcher| watcher.tell(op));
+            self.take_watcher(op).into_iter().for_each(|watcher| watcher.tell(self.number(), op));
         }
     }
 
     /// The node has closed: nobody goes on with what queues wait for, which they find.
     pub(super) fn end_queued(&self) {
         let queued = std::mem::take(&mut lock(&self.watchers).queued);
-        queued.into_iter().for_each(|(op, (queue, place))| queue.ended(op, place));
+        queued.into_iter().for_each(|(op, (queue, place))| queue.ended(self.number(), op, place));
     }
 
     /// Tells nobody of an operation any more.

@@ -1,20 +1,18 @@
 //! Threads that make large copies within a host, so that whoever starts one need not.
 //!
-//! A copier makes a step of one copy, and then of the next, so that a long one keeps no short one waiting,
-//! and looks before each step whether the copy has been given up. Whoever gives one up waits for the step
-//! that is being made, and knows then that the memory is touched no more.
+//! A copier makes a step of one copy, and then of the next, so that a long one keeps no short one waiting.
+//! Before each step it looks whether the copy has been given up. Whoever gives one up says so first, and then
+//! waits for the step that is being made: after it the memory is touched no more.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use engine::{Direction, Event, OpError, OpId, Piece, Rank};
-use vm::{Bell, Words};
+use engine::{Counters, Direction, Event, Mechanism, MemId, OpId, Operation, Piece};
 
 use super::copy::CopyError;
 use crate::base::lock::lock;
-use crate::transport::net_wakeup::NetWakeup;
 
 /// Bytes of a transfer from which on a copier makes it: what a processor copies in the time that it takes to
 /// wake another thread, several times over.
@@ -28,11 +26,11 @@ const STEP_PIECES: usize = 1024;
 
 /// The copiers of a node, and what they are at.
 pub(super) struct Copiers {
-    /// How many there are to be, once there is a copy to make.
-    wanted: usize,
     threads: Vec<JoinHandle<()>>,
     pool: Arc<Pool>,
     under_way: hashbrown::HashMap<OpId, Arc<Copy>>,
+    /// What has been copied.
+    counters: Counters,
 }
 
 /// What the copiers and their node share.
@@ -41,13 +39,15 @@ struct Pool {
     turns: Mutex<VecDeque<Arc<Copy>>>,
     comes: Condvar,
     /// The copies that have ended, for whoever polls.
-    ended: Mutex<VecDeque<(OpId, Result<(), OpError>)>>,
+    ended: Mutex<VecDeque<(OpId, Result<(), CopyError>)>>,
     any_ended: AtomicBool,
     closing: AtomicBool,
-    /// Who sleeps until something ends, on the doorbell and on the network.
-    bell: Bell<Words>,
-    net_wakeup: OnceLock<Arc<NetWakeup>>,
+    /// Wakes whoever sleeps until something ends.
+    wake: Wake,
 }
+
+/// Wakes whoever sleeps until something ends.
+pub(super) type Wake = Box<dyn Fn() + Send + Sync>;
 
 /// Copies some pieces of a transfer now.
 pub(super) type CopyNow = Box<dyn Fn(&[Piece]) -> Result<(), CopyError> + Send + Sync>;
@@ -55,81 +55,83 @@ pub(super) type CopyNow = Box<dyn Fn(&[Piece]) -> Result<(), CopyError> + Send +
 /// One copy.
 struct Copy {
     op: OpId,
-    peer: Rank,
     direction: Direction,
     now: CopyNow,
-    /// What is left. `None` once it has ended or was given up: from then on nothing touches the memory. Held
-    /// while a step is made.
-    rest: Mutex<Option<VecDeque<Piece>>>,
+    /// By which mechanism, and how many bytes it has.
+    counted: (Mechanism, u64),
+    /// No step is to begin any more.
+    is_given_up: AtomicBool,
+    /// What is left. Held while a step is made.
+    rest: Mutex<VecDeque<Piece>>,
 }
 
 /// How a copy goes on after a step.
 enum Step {
     More,
-    Ended(Result<(), OpError>),
+    Ended(Result<(), CopyError>),
     GivenUp,
 }
 
 impl Copiers {
-    /// So many, which start when there is a copy to make.
-    pub(super) fn new(wanted: usize, bell: Bell<Words>) -> Copiers {
-        let pool = Pool {
+    /// So many, or as many as the system lets start: `None` where that is none.
+    pub(super) fn start(count: usize, wake: Wake) -> Option<Copiers> {
+        let pool = Arc::new(Pool {
             turns: Mutex::default(),
             comes: Condvar::new(),
             ended: Mutex::default(),
             any_ended: AtomicBool::new(false),
             closing: AtomicBool::new(false),
-            bell,
-            net_wakeup: OnceLock::new(),
+            wake,
+        });
+        let start = |_| {
+            let pool = Arc::clone(&pool);
+            vm::threads::spawn("standpipe-copier", move || pool.work())
         };
-        Copiers { wanted, threads: Vec::new(), pool: Arc::new(pool), under_way: hashbrown::HashMap::new() }
-    }
-
-    /// Also wakes whoever sleeps on the network.
-    pub(super) fn set_net_wakeup(&self, net_wakeup: Arc<NetWakeup>) {
-        let _ = self.pool.net_wakeup.set(net_wakeup);
-    }
-
-    /// Has a copier make a copy with a peer, by `now`, until [`Copiers::take_ended`] tells of its end or it
-    /// is [given up](Copiers::abandon). `false`: there is no copier, and the caller must make it.
-    pub(super) fn start(
-        &mut self,
-        op: OpId,
-        (peer, direction): (Rank, Direction),
-        pieces: &[Piece],
-        now: CopyNow,
-    ) -> bool {
-        if !self.are_there() {
-            return false;
+        let mut started = (0..count).map(start);
+        let threads: Vec<JoinHandle<()>> = started.by_ref().map_while(Result::ok).collect();
+        if threads.len() < count {
+            tracing::warn!(copiers = threads.len(), "the system lets no more copiers start");
         }
-        let rest = Mutex::new(Some(pieces.iter().copied().collect()));
-        let copy = Arc::new(Copy { op, peer, direction, now, rest });
+        let (under_way, counters) = (hashbrown::HashMap::new(), Counters::default());
+        (!threads.is_empty()).then_some(Copiers { threads, pool, under_way, counters })
+    }
+
+    /// Has a copier make a copy by `now`, until [`Copiers::take_ended`] tells of its end or it is
+    /// [given up](Copiers::abandon).
+    pub(super) fn copy(&mut self, op: OpId, direction: Direction, pieces: &[Piece], now: CopyNow) {
+        let is_private = |piece: &Piece| piece.remote.mem == MemId::Space;
+        let mechanism = if pieces.iter().any(is_private) { Mechanism::Cma } else { Mechanism::Mapped };
+        let bytes = pieces.iter().map(|piece| piece.len).fold(0, u64::saturating_add);
+        let (rest, is_given_up) = (Mutex::new(pieces.iter().copied().collect()), AtomicBool::new(false));
+        let copy = Arc::new(Copy { op, direction, now, counted: (mechanism, bytes), is_given_up, rest });
         self.under_way.insert(op, Arc::clone(&copy));
         lock(&self.pool.turns).push_back(copy);
         self.pool.comes.notify_one();
-        true
     }
 
-    /// Starts the threads, unless they run. Whether any does.
-    fn are_there(&mut self) -> bool {
-        while self.threads.len() < self.wanted && !self.pool.closing.load(Ordering::SeqCst) {
-            let pool = Arc::clone(&self.pool);
-            match vm::threads::spawn("standpipe-copier", move || pool.work()) {
-                Ok(thread) => self.threads.push(thread),
-                Err(error) => {
-                    tracing::warn!(%error, copiers = self.threads.len(), "not all copiers could be started");
-                    self.wanted = self.threads.len();
-                }
-            }
-        }
-        !self.threads.is_empty()
+    /// Whether copies are under way.
+    pub(super) fn is_copying(&self) -> bool {
+        !self.under_way.is_empty()
+    }
+
+    /// What has been copied, and to where.
+    pub(super) fn counters(&self) -> &Counters {
+        &self.counters
     }
 
     /// Ends a copy wherever it is. Waits for the step that is being made of it.
     pub(super) fn abandon(&mut self, op: OpId) {
         if let Some(copy) = self.under_way.remove(&op) {
-            lock(&copy.rest).take();
+            copy.is_given_up.store(true, Ordering::SeqCst);
+            drop(lock(&copy.rest));
         }
+    }
+
+    /// What is left of a copy of which it was told that it cannot go on.
+    pub(super) fn take_unreached(&mut self, op: OpId) -> Option<(Direction, Vec<Piece>)> {
+        let copy = self.under_way.remove(&op)?;
+        let rest = std::mem::take(&mut *lock(&copy.rest));
+        Some((copy.direction, rest.into()))
     }
 
     /// Whether copies have ended that nobody has been told of.
@@ -147,10 +149,25 @@ impl Copiers {
                 self.pool.any_ended.store(!ended.is_empty(), Ordering::SeqCst);
                 next
             };
-            if let Some((op, result)) = next
-                && self.under_way.remove(&op).is_some()
-            {
-                return Some(Event::Completed { op, result: result.map(|()| 0) });
+            let Some((op, result)) = next else { continue };
+            match result {
+                _ if !self.under_way.contains_key(&op) => {}
+                Err(CopyError::Unreachable(why)) => return Some(Event::Unreachable { op, why }),
+                Err(CopyError::Failed(error)) => {
+                    self.under_way.remove(&op);
+                    return Some(Event::Completed { op, result: Err(error) });
+                }
+                Ok(()) => {
+                    let copied = self.under_way.remove(&op).map(|copy| (copy.direction, copy.counted));
+                    if let Some((direction, (mechanism, bytes))) = copied {
+                        let operation = match direction {
+                            Direction::Put => Operation::Put,
+                            Direction::Get => Operation::Get,
+                        };
+                        self.counters.add(operation, mechanism, bytes);
+                    }
+                    return Some(Event::Completed { op, result: Ok(0) });
+                }
             }
         }
         None
@@ -200,47 +217,31 @@ impl Pool {
         }
     }
 
-    fn end(&self, op: OpId, result: Result<(), OpError>) {
+    fn end(&self, op: OpId, result: Result<(), CopyError>) {
         {
             let mut ended = lock(&self.ended);
             ended.push_back((op, result));
             self.any_ended.store(true, Ordering::SeqCst);
         }
-        self.bell.poke();
-        if let Some(net_wakeup) = self.net_wakeup.get() {
-            net_wakeup.ring_all();
-        }
+        (self.wake)();
     }
 }
 
 impl Copy {
     fn step(&self) -> Step {
         let mut rest = lock(&self.rest);
-        let Some(left) = &mut *rest else { return Step::GivenUp };
-        let step = cut(left);
-        match (self.now)(&step) {
-            Ok(()) if !left.is_empty() => return Step::More,
-            Ok(()) => {}
-            Err(error) => {
-                rest.take();
-                return Step::Ended(Err(self.failed(error, &step)));
-            }
+        if self.is_given_up.load(Ordering::SeqCst) {
+            return Step::GivenUp;
         }
-        rest.take();
-        Step::Ended(Ok(()))
-    }
-
-    /// What a copy ends with. The peer's memory could be reached when it began.
-    fn failed(&self, error: CopyError, step: &[Piece]) -> OpError {
-        match (error, step.first()) {
-            (CopyError::Failed(error), _) => error,
-            (CopyError::Unreachable(_), Some(piece)) => OpError::NotExposed {
-                peer: self.peer,
-                direction: self.direction,
-                addr: piece.remote.offset,
-                len: piece.len,
-            },
-            (CopyError::Unreachable(_), None) => OpError::PeerLost { peer: self.peer },
+        let step = cut(&mut rest);
+        match (self.now)(&step) {
+            Ok(()) if rest.is_empty() => Step::Ended(Ok(())),
+            Ok(()) => Step::More,
+            Err(error) => {
+                // Whoever goes on with it begins with these.
+                step.into_iter().rev().for_each(|piece| rest.push_front(piece));
+                Step::Ended(Err(error))
+            }
         }
     }
 }
@@ -265,9 +266,78 @@ fn cut(left: &mut VecDeque<Piece>) -> Vec<Piece> {
 
 #[cfg(test)]
 mod tests {
-    use engine::{MemId, Place};
+    use std::sync::mpsc;
+
+    use engine::{PathReason, Place};
 
     use super::*;
+
+    /// A copier, and the sender's end of what it copies, a step at a time.
+    fn one_copier() -> (Copiers, mpsc::Sender<Result<(), CopyError>>, CopyNow) {
+        let copiers = Copiers::start(1, Box::new(|| ())).expect("a thread");
+        let (send, steps) = mpsc::channel();
+        let steps = Mutex::new(steps);
+        let now = move |_: &[Piece]| lock(&steps).recv().expect("a step's end");
+        (copiers, send, Box::new(now))
+    }
+
+    fn pieces(count: u64) -> Vec<Piece> {
+        let at = |index: u64| Place::new(MemId::Space, index * STEP);
+        (0..count).map(|index| Piece::new(at(index), at(index), STEP).expect("it wraps nowhere")).collect()
+    }
+
+    fn end_of(copiers: &mut Copiers) -> Event {
+        loop {
+            if let Some(event) = copiers.take_ended() {
+                return event;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_reached_any_more_is_given_back() {
+        let (mut copiers, step, now) = one_copier();
+        let (op, all) = (OpId::NONE, pieces(4));
+        copiers.copy(op, Direction::Get, &all, now);
+        step.send(Ok(())).expect("it copies");
+        step.send(Err(CopyError::Unreachable(PathReason::NotOffered))).expect("it copies");
+        assert_eq!(end_of(&mut copiers), Event::Unreachable { op, why: PathReason::NotOffered });
+        assert_eq!(copiers.take_unreached(op), Some((Direction::Get, all[1..].to_vec())));
+        assert!(!copiers.is_copying() && copiers.take_unreached(op).is_none());
+    }
+
+    #[test]
+    fn who_gives_a_copy_up_waits_for_its_step_alone() {
+        let (mut copiers, step, now) = one_copier();
+        let op = OpId::NONE;
+        copiers.copy(op, Direction::Put, &pieces(4), now);
+        // While it is given up the first step goes on, and no other begins.
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+                step.send(Ok(())).expect("it copies");
+            });
+            while lock(&copiers.pool.turns).len() == 1 {
+                std::thread::yield_now();
+            }
+            copiers.abandon(op);
+        });
+        assert!(!copiers.is_copying());
+        copiers.end();
+        assert!(copiers.take_ended().is_none() && copiers.counters() == &Counters::default());
+    }
+
+    #[test]
+    fn what_is_copied_is_counted_once() {
+        let (mut copiers, step, now) = one_copier();
+        let op = OpId::NONE;
+        copiers.copy(op, Direction::Put, &pieces(2), now);
+        (0..2).for_each(|_| step.send(Ok(())).expect("it copies"));
+        assert_eq!(end_of(&mut copiers), Event::Completed { op, result: Ok(0) });
+        let put = copiers.counters().get(Operation::Put, Mechanism::Cma);
+        assert_eq!((put.count, put.bytes), (1, 2 * STEP));
+    }
 
     #[test]
     fn steps_are_of_bounded_size_and_leave_nothing_out() {

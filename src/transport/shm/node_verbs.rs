@@ -49,7 +49,9 @@ impl NodeTransport for ShmTransport {
         0
     }
 
-    fn add_to(&self, _: &mut Counters) {}
+    fn add_to(&self, counters: &mut Counters) {
+        self.add_copied_to(counters);
+    }
 
     fn take_signalled(&mut self) -> bool {
         false

@@ -6,13 +6,13 @@
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use engine::{
-    Atomic, Direction, Event, HEAD_WORDS, Header, Inbox, Lane, MemId, OpError, OpId, PathReason, Piece,
-    Place, Rank, SendError, Submit,
+    Atomic, Counters, Direction, Event, HEAD_WORDS, Header, Inbox, Lane, MemId, OpError, OpId, PathReason,
+    Piece, Place, Rank, SendError, Submit,
 };
 use vm::{Attention, Bell, Corrupt, Words, membarrier};
 
@@ -22,6 +22,7 @@ use super::copiers::{COPIED_APART_MIN, Copiers};
 use super::copy::{CopyError, copy_pieces};
 use super::own::{BOUNCE_BYTES, OwnMemory};
 use super::pair::{Found, Pair, Warmth};
+use super::unheard::Unheard;
 use crate::transport::contract::Rest;
 use crate::transport::net_wakeup::NetWakeup;
 use crate::transport::peers::{Near, Peer, Peers};
@@ -31,11 +32,6 @@ const HOT_MAX: usize = 8;
 
 /// Messages from one sender, with no sleep in between, that make its rings hot.
 const HOT_AFTER: u32 = 2;
-
-/// How long a sender that rings may take to be connected to, at the first attempt and at most. It has joined
-/// before it could ring, so this takes no time; but any peer can ring in the name of one that never comes.
-const HEAR_WITHIN: Duration = Duration::from_millis(100);
-const HEAR_WITHIN_MAX: Duration = Duration::from_millis(500);
 
 /// How long a receiver may take to be connected to, where no call of the user's did it before.
 const SEND_WITHIN: Duration = Duration::from_secs(2);
@@ -65,6 +61,8 @@ pub(crate) struct ShmTransport {
     own: OwnMemory,
     /// What makes large copies, where that is not for the thread that starts them.
     copiers: Option<Box<Copiers>>,
+    /// What threads sleep on besides the bell, from when on there is a network.
+    net_wakeup: Arc<OnceLock<Arc<NetWakeup>>>,
 }
 
 impl ShmTransport {
@@ -84,23 +82,41 @@ impl ShmTransport {
             bell: peers.own().control.bell(),
             own,
             copiers: None,
+            net_wakeup: Arc::default(),
             peers,
             hot_max: if polls { HOT_MAX } else { 0 },
             sleepers,
         }
     }
 
-    /// Has large copies made by so many threads, which start when there is one.
-    pub(crate) fn set_copiers(&mut self, count: usize) {
-        let copiers = || Box::new(Copiers::new(count, self.peers.own().control.bell()));
-        self.copiers = (count > 0).then(copiers);
+    /// Has large copies made by so many threads, or as many as the system lets start. Whether there are any.
+    pub(crate) fn set_copiers(&mut self, count: usize) -> bool {
+        let (bell, net_wakeup) = (self.peers.own().control.bell(), Arc::clone(&self.net_wakeup));
+        let wake = move || {
+            bell.poke();
+            if let Some(net_wakeup) = net_wakeup.get() {
+                net_wakeup.ring_all();
+            }
+        };
+        self.copiers = if count == 0 { None } else { Copiers::start(count, Box::new(wake)).map(Box::new) };
+        self.copiers.is_some()
+    }
+
+    /// Whether copies are under way.
+    pub(crate) fn is_copying(&self) -> bool {
+        self.copiers.as_ref().is_some_and(|copiers| copiers.is_copying())
+    }
+
+    /// Adds what copiers have copied.
+    pub(super) fn add_copied_to(&self, counters: &mut Counters) {
+        if let Some(copiers) = &self.copiers {
+            counters.merge(copiers.counters());
+        }
     }
 
     /// Whoever sleeps on the network is woken by this, too.
     pub(crate) fn set_net_wakeup(&self, net_wakeup: &Arc<NetWakeup>) {
-        if let Some(copiers) = &self.copiers {
-            copiers.set_net_wakeup(Arc::clone(net_wakeup));
-        }
+        let _ = self.net_wakeup.set(Arc::clone(net_wakeup));
     }
 
     /// Ends the threads that copy; what they were at does not go on.
@@ -346,6 +362,49 @@ impl ShmTransport {
         Found::Garbage
     }
 
+    /// Copies pieces, or has a copier do so where they are many and it may be `apart`.
+    fn copy_by(
+        &mut self,
+        op: OpId,
+        peer: Rank,
+        direction: Direction,
+        pieces: &[Piece],
+        apart: bool,
+    ) -> Submit {
+        // It was connected to, or tried in vain, when this was asked whether it reaches the pieces.
+        let known = match self.peers.known(peer) {
+            Some(Peer::Near(known)) if !known.is_lost() => known,
+            _ => return Submit::Failed(OpError::PeerLost { peer }),
+        };
+        if let Err(why) = reaches(known, pieces) {
+            return Submit::Unreachable(why);
+        }
+        let best = |piece: &Piece| Piece { remote: known.best(piece.remote, piece.len as usize), ..*piece };
+        let reached: Cow<'_, [Piece]> = match pieces.iter().position(|piece| best(piece) != *piece) {
+            Some(at) => pieces[..at].iter().copied().chain(pieces[at..].iter().map(best)).collect(),
+            None => pieces.into(),
+        };
+        if let Some(copiers) = &mut self.copiers
+            && apart
+            && reached.iter().map(|piece| piece.len).fold(0, u64::saturating_add) >= COPIED_APART_MIN
+            && let Some(near) = self.peers.near().get_shared(peer)
+        {
+            // SAFETY: as below. The copiers call it until the operation has ended: `poll` tells the engine of
+            // that, or the engine tells by `abandon`.
+            let now = move |step: &[Piece]| unsafe { copy_pieces(&near, direction, step) };
+            copiers.copy(op, direction, &reached, Box::new(now));
+            return Submit::Pending;
+        }
+        // SAFETY: the local ends are addresses. The engine hands on the pieces that it was given; this
+        // library gives it only pieces of a `PieceList`, or of buffers that it keeps until the operation has
+        // ended.
+        match unsafe { copy_pieces(known, direction, &reached) } {
+            Ok(()) => Submit::Done(0),
+            Err(CopyError::Unreachable(why)) => Submit::Unreachable(why),
+            Err(CopyError::Failed(error)) => Submit::Failed(error),
+        }
+    }
+
     /// Sends the first message to a peer.
     #[cold]
     #[inline(never)]
@@ -361,26 +420,6 @@ impl ShmTransport {
         };
         let pair = Pair::new(&self.peers, peer, SEND_WITHIN).map_err(SendError::Failed)?;
         slot.insert(pair).send(lane, &header, payload)
-    }
-}
-
-/// A sender that rang, and has not been connected to.
-struct Unheard {
-    rank: Rank,
-    /// How long the next attempt may take; doubled by each that fails.
-    timeout: Duration,
-    not_before: Instant,
-}
-
-impl Unheard {
-    fn new(rank: Rank) -> Unheard {
-        Unheard { rank, timeout: HEAR_WITHIN, not_before: Instant::now() }
-    }
-
-    /// After an attempt that failed. Whoever polls holds the engine during attempts, so they are kept rare.
-    fn put_off(&mut self) {
-        self.timeout = (self.timeout * 2).min(HEAR_WITHIN_MAX);
-        self.not_before = Instant::now() + self.timeout * 4;
     }
 }
 
@@ -487,38 +526,11 @@ impl engine::Transport for ShmTransport {
     }
 
     fn copy(&mut self, op: OpId, peer: Rank, direction: Direction, pieces: &[Piece]) -> Submit {
-        // It was connected to, or tried in vain, when this was asked whether it reaches the pieces.
-        let known = match self.peers.known(peer) {
-            Some(Peer::Near(known)) if !known.is_lost() => known,
-            _ => return Submit::Failed(OpError::PeerLost { peer }),
-        };
-        if let Err(why) = reaches(known, pieces) {
-            return Submit::Unreachable(why);
-        }
-        let best = |piece: &Piece| Piece { remote: known.best(piece.remote, piece.len as usize), ..*piece };
-        let reached: Cow<'_, [Piece]> = match pieces.iter().position(|piece| best(piece) != *piece) {
-            Some(at) => pieces[..at].iter().copied().chain(pieces[at..].iter().map(best)).collect(),
-            None => pieces.into(),
-        };
-        if let Some(copiers) = &mut self.copiers
-            && reached.iter().map(|piece| piece.len).fold(0, u64::saturating_add) >= COPIED_APART_MIN
-            && let Some(near) = self.peers.near().get_shared(peer)
-        {
-            // SAFETY: as below. The copiers call it until the operation has ended: `poll` tells the engine of
-            // that, or the engine tells by `abandon`.
-            let now = move |step: &[Piece]| unsafe { copy_pieces(&near, direction, step) };
-            if copiers.start(op, (peer, direction), &reached, Box::new(now)) {
-                return Submit::Pending;
-            }
-        }
-        // SAFETY: the local ends are addresses. The engine hands on the pieces that it was given; this
-        // library gives it only pieces of a `PieceList`, or of buffers that it keeps until the operation has
-        // ended.
-        match unsafe { copy_pieces(known, direction, &reached) } {
-            Ok(()) => Submit::Done(0),
-            Err(CopyError::Unreachable(why)) => Submit::Unreachable(why),
-            Err(CopyError::Failed(error)) => Submit::Failed(error),
-        }
+        self.copy_by(op, peer, direction, pieces, true)
+    }
+
+    fn take_unreached(&mut self, op: OpId) -> Option<(Direction, Vec<Piece>)> {
+        self.copiers.as_mut()?.take_unreached(op)
     }
 
     fn abandon(&mut self, op: OpId) {
@@ -533,7 +545,7 @@ impl engine::Transport for ShmTransport {
             let Piece { local, len, .. } = piece;
             return Submit::Failed(OpError::LocalFault { mem: local.mem, addr: local.offset, len });
         }
-        self.copy(op, peer, direction, &[piece])
+        self.copy_by(op, peer, direction, &[piece], false)
     }
 
     fn change_own(&mut self, word: Place, atomic: Atomic) -> Result<u64, OpError> {

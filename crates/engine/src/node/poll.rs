@@ -44,6 +44,7 @@ impl<T: Transport> Node<T> {
     fn on_rare(&mut self, event: Event) -> Polled {
         match event {
             Event::Message { .. } | Event::Completed { .. } => {}
+            Event::Unreachable { op, why } => self.on_unreachable(op, why),
             Event::Garbled { peer } => self.on_garbled(peer),
             Event::Returned { peer, incarnation } => self.on_returned(peer, incarnation),
             Event::Registered { reg, result } => self.on_registered(reg, result),

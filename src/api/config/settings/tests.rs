@@ -147,6 +147,7 @@ fn every_setting_is_read_and_set_by_its_name() {
         ("transport", "ofi:tcp"),
         ("strategy", "firehose"),
         ("pin", "4096"),
+        ("copiers", "64"),
         ("meet_ms", "7"),
         ("silence_ms", "0"),
         ("peers", "0"),

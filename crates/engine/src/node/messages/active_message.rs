@@ -140,9 +140,8 @@ impl<T: Transport> Node<T> {
     /// Whether it is worth while to try a message to the peer by that lane: `false` where others wait for the
     /// lane, or it is full.
     pub fn may_send(&mut self, peer: Rank, lane: Lane) -> bool {
-        !self.waits_in_outbox(peer, lane)
-            && !(self.registration.is_some() && self.must_wait(peer, lane))
-            && self.transport.has_room(peer, lane)
+        let waits = self.registration.is_some() && self.must_wait(peer, lane);
+        !waits && !self.waits_in_outbox(peer, lane) && self.transport.has_room(peer, lane)
     }
 
     /// Tells the sender of a stamped request that its handler has run. For whoever has run it, before the

@@ -235,6 +235,16 @@ impl<T: Transport> Node<T> {
         }
     }
 
+    /// The rest of a copy goes by message.
+    pub(in crate::node) fn on_unreachable(&mut self, id: OpId, why: PathReason) {
+        let Some((direction, pieces)) = self.transport.take_unreached(id) else { return };
+        let Some(op) = self.ops.get_mut(id.key()).filter(|op| op.outcome.is_none()) else { return };
+        let OpKind::OneSided { peer, on_complete } = &mut op.kind else { return };
+        let (peer, on_complete) = (*peer, on_complete.take().map(|on_complete| *on_complete));
+        self.counters.add_why(why, 1);
+        self.by_message(id.key(), peer, direction, &pieces, on_complete);
+    }
+
     fn by_message(
         &mut self,
         key: OpKey,
