@@ -2,7 +2,8 @@
 //! that.
 
 use standpipe::{
-    AtomicOp, Event, GetPiece, GlobalPtr, Group, Indexed, Node, PutPiece, Rank, Remote, RemoteRun, Strided,
+    AtomicOp, Completions, Error, Event, GetPiece, GlobalPtr, Group, Indexed, Node, PutPiece, Rank, Remote,
+    RemoteRun, Strided,
 };
 
 use crate::memory::{AREA, AREAS, HALVES, HEAP, Places, SIGNED, WORD, filled};
@@ -46,8 +47,12 @@ pub(crate) fn place(number: Rank, area: usize, address: u64) -> Remote {
 struct Open {
     events: Vec<Event<Vec<u8>>>,
     group: Option<Group>,
+    queue: Option<Completions<Vec<u8>>>,
     quiet: bool,
 }
+
+/// Operations that a queue has at a time.
+const QUEUED_MAX: usize = 8;
 
 impl Peer {
     pub(crate) fn new(known: &super::process::Known, slot: usize) -> Peer {
@@ -111,6 +116,12 @@ impl Peer {
         if let Some(group) = open.group {
             group.wait().0?;
         }
+        while let Some(queue) = &open.queue
+            && let Some(done) = queue.wait_any()?
+        {
+            assert_eq!(done.token, done.buffer.len() as u64, "a buffer comes back with its own token");
+            done.result?;
+        }
         if open.quiet { self.quiet(node) } else { Ok(()) }
     }
 
@@ -144,7 +155,7 @@ impl Peer {
             local_block: 8,
             local_offsets: &offsets,
         };
-        match random.below(14) {
+        match random.below(15) {
             0 => return node.put_bytes(to, bytes),
             1 => {
                 let (head, tail) = bytes.split_at(half);
@@ -182,6 +193,17 @@ impl Peer {
                 return node.put_vector_nbi(&runs, &[bytes]);
             }
             12 => open.group.get_or_insert_with(|| node.group()).put(to, bytes),
+            13 => {
+                if open.queue.is_none() {
+                    open.queue = Some(node.completions(QUEUED_MAX)?);
+                }
+                let place = open.queue.as_ref().expect("made above").reserve();
+                match place {
+                    Ok(place) => place.put(bytes.len() as u64, to, bytes.to_vec()),
+                    Err(Error::QueueFull { .. }) => return node.put_bytes(to, bytes),
+                    Err(error) => return Err(error),
+                }
+            }
             _ => open.events.push(node.put_nb(to, bytes.to_vec())),
         }
         Ok(())
@@ -222,7 +244,7 @@ impl Peer {
         let strided = side_by_side(&counts);
         let runs =
             [RemoteRun { at: from, len: half }, RemoteRun { at: from.plus(half as u64), len: len - half }];
-        match random.below(7) {
+        match random.below(9) {
             0 => node.get_bytes(from, &mut bytes)?,
             1 if whole => node.get_strided(from, &mut bytes, &strided)?,
             2 => {
@@ -235,6 +257,20 @@ impl Peer {
                 let at = GlobalPtr::<u8>::new(self.number, self.heap_offset(cut));
                 node.get_slice(at, &mut bytes)?;
             }
+            6 => {
+                let queue = node.completions(1)?;
+                queue.reserve()?.get(7, from, bytes);
+                let done = queue.wait_any()?.expect("one is under way");
+                done.result?;
+                bytes = done.buffer;
+            }
+            7 => match node.get_nb(from, bytes).cancel() {
+                (Err(Error::Cancelled { peer }), _) if peer == self.number => return Ok(None),
+                (result, back) => {
+                    result?;
+                    bytes = back;
+                }
+            },
             _ => return Ok(Some(node.get_nb(from, bytes))),
         }
         self.check(cut, &bytes, "a get");

@@ -1,6 +1,6 @@
 //! A process of the storm: its node, its threads, and the line by which the supervisor orders it about.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{BufRead, BufReader, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use standpipe::host::monotonic_ns;
-use standpipe::{Call, Config, Error, Exposure, Node, Rank};
+use standpipe::{Call, Config, Error, Exposure, Node, Payload, Rank};
 
 use crate::memory::{COMMON, EVERYBODY, Memory, NOTED, Places, THREADS, WORDS, checksum, filled, slot};
 use crate::support::config;
@@ -24,6 +24,9 @@ pub(crate) const LINE: &str = "STANDPIPE_TEST_LINE";
 pub(crate) const ID: &str = "STANDPIPE_TEST_ID";
 /// How long the storm is rough, for those who have to know.
 pub(crate) const ROUGH_MS: &str = "STANDPIPE_TEST_ROUGH_MS";
+
+/// Questions that a process keeps at a time.
+const KEPT_MAX: usize = 40;
 
 /// What the threads of a process are at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,10 +212,20 @@ fn with_handlers(config: Config, memory: &Arc<OnceLock<Arc<Memory>>>, answers: &
     let (renewed, landed, noted) = (Arc::clone(memory), Arc::clone(memory), Arc::clone(memory));
     let answers = Arc::clone(answers);
     let get = |memory: &OnceLock<Arc<Memory>>| Arc::clone(memory.get().expect("others are told of it later"));
-    let config = config.handler("ask", |call| {
+    let kept: Mutex<VecDeque<(u64, Payload)>> = Mutex::default();
+    let config = config.handler("ask", move |call| {
         let [n, thread, seed, len] = call.args();
         assert!(call.payload() == filled(seed, call.payload().len()), "a question of {}", call.from());
         let sum = checksum(call.payload());
+        if seed % 3 == 0 {
+            // Some outlive many others.
+            let mut kept = kept.lock().expect("no panic");
+            kept.push_back((seed, call.take_payload().expect("few are kept")));
+            if kept.len() > KEPT_MAX {
+                let (seed, payload) = kept.pop_front().expect("there are many");
+                assert!(*payload == *filled(seed, payload.len()), "a question that was kept");
+            }
+        }
         answer(call, [thread, n, sum, seed + 1], &filled(seed + 1, len as usize));
     });
     let config = config.handler("renew", move |call| {

@@ -178,7 +178,7 @@ impl Worker {
         let (seed, answered) = (self.random.next() >> 1, self.random.below(4000) as u64);
         let question = filled(seed, self.random.below(8000));
         let args = [self.asked, self.index as u64, seed, answered];
-        self.shared.node.request_medium(self.peers[at].number, self.handler("ask"), args, &question)?;
+        self.send_question(self.peers[at].number, args, &question)?;
         assert_eq!(
             self.answer(at)?,
             checksum(&question),
@@ -186,6 +186,27 @@ impl Worker {
             self.peers[at].id
         );
         Ok(())
+    }
+
+    /// In one of the ways that there are.
+    fn send_question(&mut self, peer: Rank, args: [u64; 4], question: &[u8]) -> Result<(), Error> {
+        let (node, ask) = (&self.shared.node, self.handler("ask"));
+        match self.random.below(4) {
+            0 => {
+                let mut prepared = node.prepare_medium(peer, question.len(), question.len())?;
+                prepared.copy_from_slice(question);
+                prepared.commit(ask, args, question.len())
+            }
+            1 => {
+                let begun = Instant::now();
+                while !node.try_request_medium(peer, ask, args, question)? {
+                    node.progress();
+                    assert!(begun.elapsed() < LIMIT, "the lane to {peer} stays full");
+                }
+                Ok(())
+            }
+            _ => node.request_medium(peer, ask, args, question),
+        }
     }
 
     fn long(&mut self, at: usize) -> Result<(), Error> {
@@ -198,7 +219,12 @@ impl Worker {
         let what = (area as u64) << 32 | start as u64;
         let args = [self.asked, self.index as u64, peer.slot as u64, what];
         let to = peer.at[area].plus(start as u64);
-        self.shared.node.request_long(self.handler("long"), args, to, &bytes)?;
+        if self.random.below(2) == 0 {
+            self.shared.node.request_long(self.handler("long"), args, to, &bytes)?;
+        } else {
+            let event = self.shared.node.request_long_nb(self.handler("long"), args, to, bytes.clone());
+            event.wait().0?;
+        }
         assert_eq!(self.answer(at)?, checksum(&bytes), "what landed at {}", peer.id);
         self.peers[at].keep((area, start, len), &bytes);
         Ok(())
