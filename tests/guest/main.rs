@@ -9,7 +9,8 @@ mod support;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, mpsc};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use standpipe::{Address, CloseError, Config, Error, Exposure, Node, ProgressThread, Remote, Rights};
@@ -62,6 +63,14 @@ fn forks_at_any_moment_harm_nobody() {
 }
 
 #[test]
+fn a_runtime_of_tasks_forks_and_takes_its_signals() {
+    runs("tokio", "shm", 0);
+    if let Some(network) = network() {
+        runs("tokio", network, 0);
+    }
+}
+
+#[test]
 fn a_library_that_is_unloaded_stays_while_its_threads_run() {
     runs("unload", "shm", 0);
 }
@@ -97,6 +106,7 @@ fn child() {
         Some("static") => statics(),
         Some("thread-locals") => thread_locals(),
         Some("forks") => forks(),
+        Some("tokio") => tasks(),
         Some("unload") => unload(),
         Some("leaves") => leaves(),
         Some(role) => panic!("no role {role}"),
@@ -124,7 +134,8 @@ fn runs(role: &str, transport: &str, status: i32) {
 }
 
 fn config() -> Config {
-    Config::from_env().expect("good settings").heap_bytes(8 << 20).progress(ProgressThread::On)
+    let config = Config::from_env().expect("good settings").heap_bytes(8 << 20);
+    config.progress(ProgressThread::On).copiers(1)
 }
 
 /// Two nodes of this process that have met.
@@ -306,6 +317,66 @@ fn forks() {
     a.quiet().expect("nothing failed");
     let total = array.read(0);
     assert_eq!(a.get(theirs), Ok(total), "no child has changed it");
+}
+
+/// Tasks await by events and by a queue while their process forks and is sent signals, which it takes itself.
+fn tasks() {
+    static TAKEN_HERE: AtomicUsize = AtomicUsize::new(0);
+    static TAKEN_BY_OURS: AtomicUsize = AtomicUsize::new(0);
+    extern "C" fn count(_: i32) {
+        let mut name = [0_u8; 16];
+        // SAFETY: it writes the thread's name, of at most 16 bytes, and may be called in a handler.
+        unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
+        let taken = if name.starts_with(b"standpipe") { &TAKEN_BY_OURS } else { &TAKEN_HERE };
+        taken.fetch_add(1, Ordering::SeqCst);
+    }
+    // SAFETY: the handler counts, and does nothing that a handler may not; nothing else takes the signal.
+    unsafe { libc::signal(libc::SIGUSR1, count as extern "C" fn(i32) as libc::sighandler_t) };
+    let (a, b, peer) = pair();
+    let words = vec![7_u8; 400_000];
+    // SAFETY: the words live to the end of this function, and are only read.
+    let there = unsafe { Remote::raw(peer, words.as_ptr().expose_provenance() as u64) };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().expect("a runtime");
+    let over = Arc::new(AtomicBool::new(false));
+    let tasks: Vec<_> = (0..4)
+        .map(|task| {
+            let (node, over) = (a.clone(), Arc::clone(&over));
+            runtime.spawn(async move {
+                let (mut turns, queue) = (0, node.completions(4).expect("a descriptor"));
+                while !over.load(Ordering::SeqCst) {
+                    let len = [100, 400_000][turns % 2];
+                    let bytes = if task % 2 == 0 {
+                        let (result, bytes) = node.get_nb(there, vec![0_u8; len]).await;
+                        result.map(|()| bytes)
+                    } else {
+                        queue.reserve().expect("room").get(1, there, vec![0_u8; len]);
+                        let done = queue.next().await.expect("not forked").expect("one is under way");
+                        done.result.map(|()| done.buffer)
+                    };
+                    assert!(bytes.expect("got").iter().all(|byte| *byte == 7));
+                    turns += 1;
+                }
+                turns
+            })
+        })
+        .collect();
+    let queue = a.completions::<Vec<u8>>(1).expect("a descriptor");
+    for _ in 0..40 {
+        // SAFETY: it sends this process a signal that it takes.
+        unsafe { libc::kill(libc::getpid(), libc::SIGUSR1) };
+        let status = in_a_child(|| {
+            let forked = matches!(queue.take(), Err(Error::Forked { .. })) && queue.reserve().is_err();
+            forked && is_refused(&a, peer)
+        });
+        assert_eq!(status, 0, "a child was not refused all");
+    }
+    over.store(true, Ordering::SeqCst);
+    let turns: Vec<usize> = tasks.into_iter().map(|task| runtime.block_on(task).expect("no panic")).collect();
+    assert!(turns.iter().all(|turns| *turns > 0), "{turns:?}");
+    assert!(TAKEN_HERE.load(Ordering::SeqCst) > 0 && TAKEN_BY_OURS.load(Ordering::SeqCst) == 0);
+    drop((queue, runtime));
+    a.close(LIMIT).expect("nothing is under way");
+    drop(b);
 }
 
 fn is_refused(node: &Node, peer: u32) -> bool {
