@@ -150,7 +150,7 @@ impl Call<'_> {
         self.reply_with(handler, args, AmBody::Short)
     }
 
-    /// Replies with a payload of at most [`MEDIUM_MAX`] bytes.
+    /// Replies with a payload of at most [`MEDIUM_MAX`](crate::MEDIUM_MAX) bytes.
     ///
     /// # Errors
     /// As for [`Call::reply`], and [`Error::PayloadTooLong`].

@@ -9,7 +9,8 @@ use crate::transport::shm::control::PAYLOAD_MAX;
 /// Bytes that a medium message's payload may have.
 pub const MEDIUM_MAX: usize = PAYLOAD_MAX;
 
-/// Names a handler of the job; the same at every rank. Got from [`Node::handler`].
+/// Names a handler of the job; the same at every rank. Got from
+/// [`Node::handler`](crate::Node::handler).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HandlerId(pub(super) u16);
 

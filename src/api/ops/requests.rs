@@ -24,7 +24,8 @@ impl Node {
         self.request_with(peer, handler, args, AmBody::Short)
     }
 
-    /// Sends a request with a payload of at most [`MEDIUM_MAX`] bytes, which may be reused at return.
+    /// Sends a request with a payload of at most [`MEDIUM_MAX`](crate::MEDIUM_MAX) bytes, which may be reused
+    /// at return.
     ///
     /// # Errors
     /// As for [`Node::request`], and [`Error::PayloadTooLong`].
@@ -166,8 +167,8 @@ impl Node {
         self.try_request_with(peer, handler, args, AmBody::Short)
     }
 
-    /// As [`Node::try_request`], with a payload of at most [`MEDIUM_MAX`] bytes, which may be reused at
-    /// return.
+    /// As [`Node::try_request`], with a payload of at most [`MEDIUM_MAX`](crate::MEDIUM_MAX) bytes, which may
+    /// be reused at return.
     ///
     /// # Errors
     /// As for [`Node::try_request`], and [`Error::PayloadTooLong`].
