@@ -72,9 +72,13 @@ pub struct Task(u64);
 /// Whom to let go on, with no lock held: what wakes a task may run it.
 #[must_use = "somebody sleeps who is to be woken"]
 #[derive(Default)]
-pub struct Awaiting {
-    task: Option<Waker>,
-    others: VecDeque<(Task, Waker)>,
+pub struct Awaiting(
+    /// Nearly always there is nobody, and then nothing more than that is handed on.
+    Option<Box<Awoken>>,
+);
+
+struct Awoken {
+    tasks: VecDeque<(Task, Waker)>,
     has_sleepers: bool,
 }
 
@@ -82,10 +86,11 @@ impl Awaiting {
     /// Wakes the tasks, and the threads by `wake_threads`.
     #[inline]
     pub fn wake(self, wake_threads: impl FnOnce()) {
-        if self.has_sleepers {
+        let Some(awoken) = self.0 else { return };
+        if awoken.has_sleepers {
             wake_threads();
         }
-        self.task.into_iter().chain(self.others.into_iter().map(|(_, waker)| waker)).for_each(Waker::wake);
+        awoken.tasks.into_iter().for_each(|(_, waker)| waker.wake());
     }
 }
 
@@ -166,7 +171,7 @@ impl<T> CompletionQueue<T> {
                 state.ended.push_back(Ended::At(place.0));
                 self.announce(&mut state)
             }
-            _ => Awaiting::default(),
+            _ => Awaiting(None),
         }
     }
 
@@ -176,8 +181,10 @@ impl<T> CompletionQueue<T> {
             self.descriptor.raise();
             state.signal = Signal::Raised;
         }
-        let task = state.tasks.pop_front().map(|(_, waker)| waker);
-        Awaiting { task, others: VecDeque::new(), has_sleepers: state.sleepers > 0 }
+        if state.sleepers == 0 && state.tasks.is_empty() {
+            return Awaiting(None);
+        }
+        state.let_go(1)
     }
 
     /// Takes what has ended first. Whether nothing has is what the descriptor says from then on. Whoever
@@ -224,10 +231,13 @@ impl<T> CompletionQueue<T> {
     pub fn nudge(&self) -> Awaiting {
         let mut state = self.state.lock();
         if state.under_way.is_empty() {
-            return Awaiting::default();
+            return Awaiting(None);
         }
-        let awaiting = self.announce(&mut state);
-        Awaiting { has_sleepers: false, others: std::mem::take(&mut state.tasks), ..awaiting }
+        if state.signal == Signal::Lowered {
+            self.descriptor.raise();
+            state.signal = Signal::Raised;
+        }
+        state.let_go(usize::MAX)
     }
 
     /// From now on the descriptor says whether there is something to take. Whether it did not before, and
@@ -282,7 +292,7 @@ impl<T> CompletionQueue<T> {
             let mut state = self.state.lock();
             match state.forget(Some(task)) {
                 None if !state.ended.is_empty() => (None, self.announce(&mut state)),
-                known => (known, Awaiting::default()),
+                known => (known, Awaiting(None)),
             }
         };
         drop(known);
@@ -318,14 +328,14 @@ impl<T> State<T> {
     /// Whoever waits, where there is nothing to wait for.
     #[cold]
     fn look_if_empty(&mut self) -> Awaiting {
-        match self.len {
-            0 => Awaiting {
-                task: None,
-                others: std::mem::take(&mut self.tasks),
-                has_sleepers: self.sleepers > 0,
-            },
-            _ => Awaiting::default(),
-        }
+        if self.len == 0 { self.let_go(usize::MAX) } else { Awaiting(None) }
+    }
+
+    /// The threads that sleep, and so many of the tasks.
+    #[cold]
+    fn let_go(&mut self, tasks: usize) -> Awaiting {
+        let tasks: VecDeque<(Task, Waker)> = self.tasks.drain(..tasks.min(self.tasks.len())).collect();
+        Awaiting(Some(Box::new(Awoken { tasks, has_sleepers: self.sleepers > 0 })))
     }
 
     /// The waker of a task that waits still, which does no more.
