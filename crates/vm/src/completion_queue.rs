@@ -1,10 +1,12 @@
 //! A queue of what has ended, out of a table of what is under way, with a descriptor that can be read when
 //! there is something to take, and only then.
 //!
-//! All of it lies under one lock, which its usual thread enters for next to nothing. The descriptor changes
-//! hands between *raised* and *lowered* under that lock, too: else a taker could lower what another thread is
-//! just about to raise. It is touched when the first thing arrives and when the last one is taken, and only
-//! once somebody looks at it: whoever takes by calls pays no system call.
+//! All of it lies under one lock, which its usual thread enters for next to nothing. The descriptor is touched
+//! when the first thing arrives and when the last one is taken, and only once somebody looks at it: whoever
+//! takes by calls pays no system call. To *raise* it wakes who sleeps on it, which takes its time and is done
+//! with the lock let go: else whoever is woken would find the lock taken. To *lower* it is done under the
+//! lock, by the taker, and once more by the last of those who were raising it meanwhile, where there is
+//! nothing any more.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,7 +16,7 @@ use std::task::Waker;
 
 use slab::Slab;
 
-use crate::biased::BiasedLock;
+use crate::biased::{BiasedGuard, BiasedLock};
 
 /// A queue of at most so many things, under way and ended together.
 ///
@@ -38,6 +40,10 @@ struct State<T> {
     tasks: VecDeque<(Task, Waker)>,
     last_task: u64,
     signal: Signal,
+    /// The descriptor can be read, as far as those know who are not raising it.
+    is_raised: bool,
+    /// Threads that are raising it.
+    raising: u32,
 }
 
 /// One that is or was under way.
@@ -54,13 +60,11 @@ enum Ended<T> {
     At(usize),
 }
 
-/// What becomes of the descriptor.
+/// Whether anybody looks at the descriptor.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Signal {
-    /// Nobody looks at it.
     Unseen,
-    Lowered,
-    Raised,
+    Seen,
     /// It cannot be relied upon, and is raised anew whenever somebody has looked in vain.
     Always,
 }
@@ -112,6 +116,8 @@ impl<T> CompletionQueue<T> {
             tasks: VecDeque::new(),
             last_task: 0,
             signal: Signal::Unseen,
+            is_raised: false,
+            raising: 0,
         };
         Ok(CompletionQueue { state: BiasedLock::new(state), capacity, descriptor: Descriptor::new()? })
     }
@@ -159,7 +165,7 @@ impl<T> CompletionQueue<T> {
     pub fn begin_ended(&self, thing: T) -> Awaiting {
         let mut state = self.state.lock();
         state.ended.push_back(Ended::Thing(thing));
-        self.announce(&mut state)
+        self.announce(state)
     }
 
     /// What lies in a place has ended, if it is still what the caller thinks it is.
@@ -169,22 +175,39 @@ impl<T> CompletionQueue<T> {
             Some(slot) if !slot.has_ended && is_it(&slot.thing) => {
                 slot.has_ended = true;
                 state.ended.push_back(Ended::At(place.0));
-                self.announce(&mut state)
+                self.announce(state)
             }
             _ => Awaiting(None),
         }
     }
 
     #[inline]
-    fn announce(&self, state: &mut State<T>) -> Awaiting {
-        if state.signal == Signal::Lowered {
-            self.descriptor.raise();
-            state.signal = Signal::Raised;
+    fn announce(&self, mut state: BiasedGuard<'_, State<T>>) -> Awaiting {
+        let is_awaited = state.sleepers > 0 || !state.tasks.is_empty();
+        let awaiting = if is_awaited { state.let_go(1) } else { Awaiting(None) };
+        let is_to_be_raised = state.signal == Signal::Seen && !state.is_raised;
+        state.raising += u32::from(is_to_be_raised);
+        drop(state);
+        if is_to_be_raised {
+            self.raise();
         }
-        if state.sleepers == 0 && state.tasks.is_empty() {
-            return Awaiting(None);
+        awaiting
+    }
+
+    /// For one of those who are counted as raising it.
+    fn raise(&self) {
+        self.descriptor.raise();
+        let mut state = self.state.lock();
+        state.raising -= 1;
+        if state.raising > 0 {
+            return;
         }
-        state.let_go(1)
+        if !state.ended.is_empty() {
+            state.is_raised = true;
+        } else if !state.is_raised && state.signal == Signal::Seen {
+            // Whoever took the last one while others were raising it cannot know whether they had.
+            self.descriptor.lower();
+        }
     }
 
     /// Takes what has ended first. Whether nothing has is what the descriptor says from then on. Whoever
@@ -198,7 +221,7 @@ impl<T> CompletionQueue<T> {
             None => None,
         };
         state.len -= usize::from(taken.is_some());
-        if state.ended.is_empty() && matches!(state.signal, Signal::Raised | Signal::Always) {
+        if state.ended.is_empty() && state.signal != Signal::Unseen {
             self.quieten(&mut state);
         }
         if state.len == 0 && (state.sleepers > 0 || !state.tasks.is_empty()) {
@@ -209,12 +232,18 @@ impl<T> CompletionQueue<T> {
         taken
     }
 
-    #[cold]
+    /// Nothing has ended that is not taken.
     fn quieten(&self, state: &mut State<T>) {
-        self.descriptor.lower();
-        match state.signal {
-            Signal::Always if state.len > 0 => self.descriptor.raise(),
-            _ => state.signal = Signal::Lowered,
+        let is_always = state.signal == Signal::Always;
+        if state.is_raised || state.raising > 0 || is_always {
+            self.descriptor.lower();
+            state.is_raised = false;
+        }
+        if is_always {
+            match state.len {
+                0 => state.signal = Signal::Seen,
+                _ => self.descriptor.raise(),
+            }
         }
     }
 
@@ -233,9 +262,9 @@ impl<T> CompletionQueue<T> {
         if state.under_way.is_empty() {
             return Awaiting(None);
         }
-        if state.signal == Signal::Lowered {
+        if state.signal == Signal::Seen && !state.is_raised {
             self.descriptor.raise();
-            state.signal = Signal::Raised;
+            state.is_raised = true;
         }
         state.let_go(usize::MAX)
     }
@@ -247,10 +276,10 @@ impl<T> CompletionQueue<T> {
         if state.signal != Signal::Unseen {
             return false;
         }
-        state.signal = Signal::Lowered;
+        state.signal = Signal::Seen;
         if !state.ended.is_empty() {
             self.descriptor.raise();
-            state.signal = Signal::Raised;
+            state.is_raised = true;
         }
         state.len > 0
     }
@@ -291,7 +320,7 @@ impl<T> CompletionQueue<T> {
         let (known, awaiting) = {
             let mut state = self.state.lock();
             match state.forget(Some(task)) {
-                None if !state.ended.is_empty() => (None, self.announce(&mut state)),
+                None if !state.ended.is_empty() => (None, state.let_go(1)),
                 known => (known, Awaiting(None)),
             }
         };
@@ -317,7 +346,7 @@ impl<T> CompletionQueue<T> {
         all.extend(std::mem::take(&mut state.under_way).into_iter().map(|(_, slot)| slot.thing));
         state.len -= all.len();
         // Whoever waits is the queue's own user, who drops it.
-        if matches!(state.signal, Signal::Raised | Signal::Always) {
+        if state.signal != Signal::Unseen {
             self.quieten(&mut state);
         }
         all
