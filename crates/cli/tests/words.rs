@@ -114,7 +114,7 @@ fn what_takes_long_tells_how_far_it_has_come_even_without_a_terminal() {
     child.kill().expect("it has more to measure");
     child.wait().expect("our child");
     let told = told.expect("all its cases take far longer than two seconds");
-    assert!(told.starts_with("standpipe: ") && told.contains("/26 "), "{told}");
+    assert!(told.starts_with("standpipe: ") && told.contains("/31 "), "{told}");
 }
 
 #[test]
