@@ -310,11 +310,6 @@ impl NodeCore {
             let _scope = HandlerScope::enter();
             self.background_steps.run(op);
         } else if polled == Polled::Idle {
-            drop(inbox);
-            if self.deferred.load(Ordering::Relaxed) & ENDED != 0 {
-                // They ended without a poll, as by a loss that was found otherwise.
-                self.tell_of_ended();
-            }
             return Progress::Idle;
         }
         drop(inbox);
@@ -331,6 +326,10 @@ impl NodeCore {
         };
         if engine.has_ended() {
             self.deferred.fetch_or(ENDED, Ordering::AcqRel);
+            if polled == Polled::Idle {
+                // They ended without a poll, as by a loss that was found otherwise: others are to be told.
+                return Polled::Progressed;
+            }
         }
         polled
     }

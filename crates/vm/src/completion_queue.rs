@@ -1,11 +1,11 @@
 //! A queue of what has ended, out of a table of what is under way, with a descriptor that can be read when
 //! there is something to take, and only then.
 //!
-//! All of it lies under one lock, which its usual thread enters for next to nothing. The descriptor is touched
-//! when the first thing arrives and when the last one is taken, and only once somebody looks at it: whoever
-//! takes by calls pays no system call. To *raise* it wakes who sleeps on it, which takes its time and is done
-//! with the lock let go: else whoever is woken would find the lock taken. To *lower* it is done under the
-//! lock, by the taker, and once more by the last of those who were raising it meanwhile, where there is
+//! All of it lies under one lock, which its usual thread enters for next to nothing. The descriptor is
+//! touched when the first thing arrives and when the last one is taken, and only once somebody looks at it:
+//! whoever takes by calls pays no system call. To *raise* it wakes who sleeps on it, which takes its time and
+//! is done with the lock let go: else whoever is woken would find the lock taken. To *lower* it is done under
+//! the lock, by the taker, and once more by the last of those who were raising it meanwhile, where there is
 //! nothing any more.
 
 use std::collections::VecDeque;

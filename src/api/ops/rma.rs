@@ -250,10 +250,14 @@ impl Node {
     fn place(&self, remote: Remote, local: Lent<'_>) -> Result<(), Error> {
         let peer = self.connected(remote.peer)?;
         // A copy that this thread makes is not cut off once it has begun.
-        let is_cut_off = self.timeout.is_some()
+        if let Peer::Near(_) = peer
             && self.is_copied_apart(local.len())
-            && self.core.may_wait("a copy").is_ok();
-        match !is_cut_off && self.copy_now(peer, remote, local)? {
+            && self.timeout.is_some()
+            && self.core.may_wait("a copy").is_ok()
+        {
+            return self.by_engine(peer, &one(remote, local)?);
+        }
+        match self.copy_now(peer, remote, local)? {
             true => Ok(()),
             false => self.by_engine(peer, &one(remote, local)?),
         }
@@ -419,20 +423,21 @@ impl Node {
         list: &PieceList<'_>,
         deadline: Option<engine::Nanos>,
     ) -> engine::OpId {
-        if !self.goes_by_hand(peer, list) {
-            self.core.peers.request_progress(peer);
+        match peer {
+            Peer::Near(near) if self.goes_by_hand(near, list) => {}
+            peer => self.core.peers.request_progress(peer),
         }
         self.core.engine().transfer(peer.rank(), list.direction(), list.pieces(), deadline)
     }
 
     /// Whether this process's own hands make a copy, though a thread apart does: the peer need do nothing.
-    fn goes_by_hand(&self, peer: Peer<'_>, list: &PieceList<'_>) -> bool {
-        let is_reached = |near: &Near, piece: &engine::Piece| {
+    #[inline(never)]
+    fn goes_by_hand(&self, near: &Near, list: &PieceList<'_>) -> bool {
+        let is_reached = |piece: &engine::Piece| {
             let place = near.best(piece.remote, piece.len as usize);
             matches!(at_once(near, place.mem, list.direction(), piece.len), Path::Mapped | Path::Attached)
         };
-        self.is_copied_apart(list.bytes() as usize)
-            && peer.near().is_some_and(|near| list.pieces().iter().all(|piece| is_reached(near, piece)))
+        self.is_copied_apart(list.bytes() as usize) && list.pieces().iter().all(is_reached)
     }
 
     #[inline]

@@ -61,6 +61,8 @@ pub(crate) struct ShmTransport {
     own: OwnMemory,
     /// What makes large copies, where that is not for the thread that starts them.
     copiers: Option<Box<Copiers>>,
+    /// Whether there are copiers, or senders that could not be connected to: for polls to look at one word.
+    has_rare_work: bool,
     /// What threads sleep on besides the bell, from when on there is a network.
     net_wakeup: Arc<OnceLock<Arc<NetWakeup>>>,
 }
@@ -82,6 +84,7 @@ impl ShmTransport {
             bell: peers.own().control.bell(),
             own,
             copiers: None,
+            has_rare_work: false,
             net_wakeup: Arc::default(),
             peers,
             hot_max: if polls { HOT_MAX } else { 0 },
@@ -99,7 +102,8 @@ impl ShmTransport {
             }
         };
         self.copiers = if count == 0 { None } else { Copiers::start(count, Box::new(wake)).map(Box::new) };
-        self.copiers.is_some()
+        self.has_rare_work = self.copiers.is_some();
+        self.has_rare_work
     }
 
     /// Whether copies are under way.
@@ -171,9 +175,6 @@ impl ShmTransport {
     /// Puts everyone who rang on the list of senders to poll.
     fn take_rung(&mut self) {
         if !self.bell.has_pending() {
-            if !self.unheard.is_empty() {
-                self.retry_unheard();
-            }
             return;
         }
         let (pairs, warm, unheard, peers) = (&mut self.pairs, &mut self.warm, &mut self.unheard, &self.peers);
@@ -185,6 +186,16 @@ impl ShmTransport {
             None => unheard.push_back(Unheard::new(sender as Rank)),
         });
         self.retry_unheard();
+        self.has_rare_work = !self.unheard.is_empty() || self.copiers.is_some();
+    }
+
+    /// What few nodes ever have to do: connects to a sender that could not be connected to before, and tells
+    /// of a copy that has ended.
+    #[cold]
+    fn do_rare_work(&mut self) -> Option<Event> {
+        self.retry_unheard();
+        self.has_rare_work = !self.unheard.is_empty() || self.copiers.is_some();
+        self.copiers.as_mut().and_then(|copiers| copiers.take_ended())
     }
 
     /// Connects to one sender that rang and has not been talked to yet, if its time has come.
@@ -277,8 +288,8 @@ impl ShmTransport {
     /// at the hot ones again.
     fn poll_others(&mut self, inbox: &mut Inbox) -> Option<Event> {
         let hot_again = std::mem::replace(&mut self.run, 0) >= RUN_MAX;
-        if let Some(copiers) = &mut self.copiers
-            && let Some(ended) = copiers.take_ended()
+        if self.has_rare_work
+            && let Some(ended) = self.do_rare_work()
         {
             return Some(ended);
         }
