@@ -181,10 +181,10 @@ impl Config {
         self.pin_bytes
     }
 
-    /// Sets how many threads make large copies within a host, of 256 KiB and more. Those that
-    /// [`Node::put_nb`](crate::Node::put_nb) and its kin start are then under way, as over a network. A put
-    /// or get of one piece that waits goes to them where the node has a timeout, which then cuts it off. With
-    /// none, as without this, the calling thread makes all copies.
+    /// Sets how many threads make large copies within a host, of 256 KiB and more.
+    /// [`Node::put_nb`](crate::Node::put_nb) and its kin then return with such a copy under way, as over a
+    /// network. A put or get of one piece that waits goes to these threads where the node has a timeout,
+    /// which then cuts it off. With none, as without this, the calling thread makes all copies.
     ///
     /// # Panics
     /// For more than 64.

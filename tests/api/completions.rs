@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use standpipe::{AtomicOp, Completion, Completions, Error, ProgressThread};
+use standpipe::{AtomicOp, Completion, Completions, Error, Permit, ProgressThread};
 
 use super::*;
 use crate::events::block_on;
@@ -24,6 +24,18 @@ fn can_be_read(queue: &impl AsFd, within: Duration) -> bool {
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => panic!("{error}"),
         }
+    }
+}
+
+/// A place, as soon as there is one.
+fn reserve(queue: &Completions<Vec<u8>>) -> Permit<'_, Vec<u8>> {
+    let started = Instant::now();
+    loop {
+        match queue.reserve() {
+            Ok(place) => return place,
+            Err(error) => assert!(started.elapsed() < LIMIT, "{error}"),
+        }
+        std::thread::yield_now();
     }
 }
 
@@ -211,12 +223,7 @@ fn many_threads_share_a_queue() {
                     let queue = &queue;
                     scope.spawn(move || {
                         for token in 0..OPERATIONS {
-                            let place = loop {
-                                match queue.reserve() {
-                                    Ok(place) => break place,
-                                    Err(_) => std::thread::yield_now(),
-                                }
-                            };
+                            let place = reserve(queue);
                             place.start(starter * OPERATIONS + token, node.get_nb(theirs, vec![0u8; 64]));
                         }
                     });
@@ -224,7 +231,9 @@ fn many_threads_share_a_queue() {
                 for taker in 0..2 {
                     let (queue, seen, over) = (&queue, &seen, &over);
                     scope.spawn(move || {
+                        let started = Instant::now();
                         while !over.load(Ordering::SeqCst) {
+                            assert!(started.elapsed() < LIMIT, "some do not come out");
                             let done = match taker {
                                 0 => queue.wait_at_most(Duration::from_millis(50)),
                                 _ => queue.take(),
@@ -339,12 +348,7 @@ fn many_tasks_await_one_queue() {
                 })
                 .collect();
             for token in 0..OPERATIONS {
-                let place = loop {
-                    match queue.reserve() {
-                        Ok(place) => break place,
-                        Err(_) => std::thread::yield_now(),
-                    }
-                };
+                let place = reserve(queue);
                 place.get(token, theirs, vec![0u8; 64]);
             }
             // What they wait for now is this place alone.

@@ -51,6 +51,19 @@ struct Open {
     quiet: bool,
 }
 
+/// By a queue, where that has room.
+fn put_queued(node: &Node, open: &mut Open, to: Remote, bytes: &[u8]) -> Result {
+    if open.queue.is_none() {
+        open.queue = Some(node.completions(QUEUED_MAX)?);
+    }
+    match open.queue.as_ref().expect("made above").reserve() {
+        Ok(place) => place.put(bytes.len() as u64, to, bytes.to_vec()),
+        Err(Error::QueueFull { .. }) => return node.put_bytes(to, bytes),
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}
+
 /// Operations that a queue has at a time.
 const QUEUED_MAX: usize = 8;
 
@@ -193,17 +206,7 @@ impl Peer {
                 return node.put_vector_nbi(&runs, &[bytes]);
             }
             12 => open.group.get_or_insert_with(|| node.group()).put(to, bytes),
-            13 => {
-                if open.queue.is_none() {
-                    open.queue = Some(node.completions(QUEUED_MAX)?);
-                }
-                let place = open.queue.as_ref().expect("made above").reserve();
-                match place {
-                    Ok(place) => place.put(bytes.len() as u64, to, bytes.to_vec()),
-                    Err(Error::QueueFull { .. }) => return node.put_bytes(to, bytes),
-                    Err(error) => return Err(error),
-                }
-            }
+            13 => return put_queued(node, open, to, bytes),
             _ => open.events.push(node.put_nb(to, bytes.to_vec())),
         }
         Ok(())

@@ -168,7 +168,7 @@ impl<T> CompletionQueue<T> {
         self.announce(state)
     }
 
-    /// What lies in a place has ended, if it is still what the caller thinks it is.
+    /// The thing in a place has ended, if it is still the one that the caller means.
     pub fn end(&self, place: Place, is_it: impl FnOnce(&T) -> bool) -> Awaiting {
         let mut state = self.state.lock();
         match state.under_way.get_mut(place.0) {
@@ -205,13 +205,13 @@ impl<T> CompletionQueue<T> {
         if !state.ended.is_empty() {
             state.is_raised = true;
         } else if !state.is_raised && state.signal == Signal::Seen {
-            // Whoever took the last one while others were raising it cannot know whether they had.
+            // The taker of the last one could not know whether those who were raising it had.
             self.descriptor.lower();
         }
     }
 
-    /// Takes what has ended first. Whether nothing has is what the descriptor says from then on. Whoever
-    /// waits for more is let go on where there is none to come, threads by `wake_threads`.
+    /// Takes what has ended first; the descriptor says from then on whether there is more. Where nothing is
+    /// to come any more, all who wait are let go on, threads by `wake_threads`.
     #[inline]
     pub fn take(&self, wake_threads: impl FnOnce()) -> Option<T> {
         let mut state = self.state.lock();
@@ -345,7 +345,6 @@ impl<T> CompletionQueue<T> {
         let mut all: Vec<T> = apart.collect();
         all.extend(std::mem::take(&mut state.under_way).into_iter().map(|(_, slot)| slot.thing));
         state.len -= all.len();
-        // Whoever waits is the queue's own user, who drops it.
         if state.signal != Signal::Unseen {
             self.quieten(&mut state);
         }
@@ -354,7 +353,7 @@ impl<T> CompletionQueue<T> {
 }
 
 impl<T> State<T> {
-    /// Whoever waits, where there is nothing to wait for.
+    /// All who wait, where there is nothing to wait for.
     #[cold]
     fn look_if_empty(&mut self) -> Awaiting {
         if self.len == 0 { self.let_go(usize::MAX) } else { Awaiting(None) }

@@ -39,7 +39,8 @@ pub struct Completions<B: Send + 'static = ()> {
     shared: Arc<Shared<B>>,
 }
 
-/// What the node knows of a queue, too: no handle on it, as one of its threads may be the last to let go.
+/// The part of a queue that its node knows. It has no handle on the node, one of whose threads may be the
+/// last to let go of it.
 struct Shared<B: Send + 'static> {
     core: Arc<NodeCore>,
     queue: CompletionQueue<Entry<B>>,
@@ -240,8 +241,8 @@ impl<B: Send + 'static> Completions<B> {
     }
 
     /// Ends the operations with that token that are under way: each comes out with [`Error::Cancelled`], and
-    /// with its buffer, which is touched no more. What they were to do may have been done at the peer, in
-    /// part or whole. How many. Looks through all that is under way; never waits.
+    /// with its buffer, which is touched no more. The peer may have seen their
+    /// effect, in part or whole. How many. Looks through all that is under way; never waits.
     pub fn cancel(&self, token: u64) -> usize {
         self.cancel_where(|started| started.token == token)
     }
@@ -375,7 +376,7 @@ impl<'q, B: Send + 'static> Permit<'q, B> {
         }
     }
 
-    /// What of a start is under way, or how it has ended.
+    /// The operation, if it is under way, or else how it has ended.
     #[inline]
     fn under_way(started: Result<Option<OpId>, Error>) -> Result<OpId, Result<(), Error>> {
         match started {
@@ -508,7 +509,7 @@ impl<B: Send + 'static> fmt::Debug for Permit<'_, B> {
 impl<B: Send + 'static> Drop for Completions<B> {
     fn drop(&mut self) {
         if self.node.core.is_forked() {
-            // What lies in it is the parent's, one of whose threads may have been changing it.
+            // Its content is the parent's, and a thread there may have been changing it.
             return std::mem::forget(Arc::clone(&self.shared));
         }
         // Buffers and what they keep are dropped with no lock held.

@@ -1,6 +1,6 @@
 //! Requests: sent to their end, tried, or started.
 
-use engine::{AmBody, AmSend, Lane, OpId, Place, Rank, SendError};
+use engine::{AmBody, AmSend, Lane, OpId, Rank, SendError};
 
 use crate::api::node::Node;
 use crate::api::ops::buffer::{PutBuffer, source};
@@ -103,22 +103,14 @@ impl Node {
     /// Puts a long message's payload and sends the message after it. `Some`: the payload goes by message,
     /// from a copy that is kept; the operation ends when the Active Message has been sent.
     pub(super) fn send_long(&self, peer: Rank, long: &Long<'_>) -> Result<Option<OpId>, Error> {
-        let (given, most) = (long.payload.len() as u64, u64::from(u32::MAX));
-        let len = u32::try_from(given).map_err(|_| Error::PayloadTooLong { given, most })?;
+        let message = long_message(long.lane, long.handler, long.args, long.to, long.payload.len())?;
         if long.to.peer != peer {
             return Err(Error::Elsewhere { peer: long.to.peer, expected: peer });
         }
         let known = self.core.peers.get(peer, self.timeout)?;
-        let message = AmSend {
-            peer,
-            lane: long.lane,
-            handler: long.handler.0,
-            args: long.args,
-            body: AmBody::Long(long.to.place, len),
-        };
         if !self.copy_timed(known, long.to, Lent::source(long.payload), None)? {
             self.core.peers.request_progress(known);
-            return self.send_long_by_message(long.to.place, long, &message);
+            return self.send_long_by_message(long, &message);
         }
         match long.lane {
             Lane::Request => self.send(&message, long.stamp).map(|()| None),
@@ -130,25 +122,12 @@ impl Node {
         }
     }
 
-    fn send_long_by_message(
-        &self,
-        place: Place,
-        long: &Long<'_>,
-        message: &AmSend<'_>,
-    ) -> Result<Option<OpId>, Error> {
+    fn send_long_by_message(&self, long: &Long<'_>, message: &AmSend<'_>) -> Result<Option<OpId>, Error> {
         let copy = long.payload.to_vec();
-        let mut list = PieceList::new(engine::Direction::Put);
-        list.push(place, Lent::source(&copy)).ok_or_else(|| wraps(long.to, long.payload.len()))?;
-        let deadline = self.deadline();
-        let op = {
-            let mut engine = self.core.engine();
-            let op = engine.transfer_then_am_stamped(list.pieces(), message, long.stamp, deadline);
-            if long.lane == Lane::Reply {
-                engine.detach(op);
-            }
-            op
-        };
-        drop(list);
+        let op = self.start_long(message, long.stamp, long.to, Lent::source(&copy))?;
+        if long.lane == Lane::Reply {
+            self.core.engine().detach(op);
+        }
         self.core.keep(op, Box::new(copy));
         Ok((long.lane == Lane::Request).then_some(op))
     }
@@ -202,7 +181,7 @@ impl Node {
         if !self.core.engine().may_send(to.peer, Lane::Request) {
             return Ok(false);
         }
-        let message = self.long_message(handler, args, to, payload.len())?;
+        let message = long_message(Lane::Request, handler, args, to, payload.len())?;
         let stamp = self.core.stamp();
         if self.copy_timed(known, to, Lent::source(payload), None)? {
             return self.try_send(&message, stamp);
@@ -227,13 +206,15 @@ impl Node {
         let to = to.into();
         let local = source(&mut buffer);
         let started = self.in_contact(to.peer).and_then(|known| {
-            let message = self.long_message(handler, args, to, local.len())?;
+            let message = long_message(Lane::Request, handler, args, to, local.len())?;
             let stamp = self.core.stamp();
             if !self.is_copied_apart(local.len()) && self.copy_timed(known, to, local, None)? {
                 // The message alone is left, which the engine keeps where the lane is full.
                 return self.start_long(&message, stamp, to, local.part(0, 0)).map(Some);
             }
-            self.core.peers.request_progress(known);
+            let mut list = PieceList::new(engine::Direction::Put);
+            list.push(to.place, local).ok_or_else(|| wraps(to, local.len()))?;
+            self.ask_for_progress(known, &list);
             self.start_long(&message, stamp, to, local).map(Some)
         });
         Event::new(self, to.peer, started, buffer)
@@ -280,19 +261,6 @@ impl Node {
         }
     }
 
-    fn long_message(
-        &self,
-        handler: HandlerId,
-        args: [u64; 4],
-        to: Remote,
-        bytes: usize,
-    ) -> Result<AmSend<'static>, Error> {
-        let (given, most) = (bytes as u64, u64::from(u32::MAX));
-        let len = u32::try_from(given).map_err(|_| Error::PayloadTooLong { given, most })?;
-        let body = AmBody::Long(to.place, len);
-        Ok(AmSend { peer: to.peer, lane: Lane::Request, handler: handler.0, args, body })
-    }
-
     /// Has the engine put a long message's payload, whose owner keeps it, and send the message after it.
     fn start_long(
         &self,
@@ -306,4 +274,17 @@ impl Node {
         let deadline = self.deadline();
         Ok(self.core.engine().transfer_then_am_stamped(list.pieces(), message, stamp, deadline))
     }
+}
+
+/// A long message to that place's rank, for a payload of so many bytes.
+fn long_message(
+    lane: Lane,
+    handler: HandlerId,
+    args: [u64; 4],
+    to: Remote,
+    bytes: usize,
+) -> Result<AmSend<'static>, Error> {
+    let (given, most) = (bytes as u64, u64::from(u32::MAX));
+    let len = u32::try_from(given).map_err(|_| Error::PayloadTooLong { given, most })?;
+    Ok(AmSend { peer: to.peer, lane, handler: handler.0, args, body: AmBody::Long(to.place, len) })
 }

@@ -327,7 +327,7 @@ impl Node {
         rest: &mut Rest<'_>,
     ) -> Result<(), Error> {
         let mut pieces = pieces.peekable();
-        // What is waited for or forgotten this thread copies: it lends the memory.
+        // Other transfers are this thread's to copy, which lends the memory.
         let may_be_apart = matches!(rest, Rest::Started(_));
         while let Some((first, _)) = pieces.peek() {
             let peer = self.connected(first.peer)?;
@@ -423,11 +423,17 @@ impl Node {
         list: &PieceList<'_>,
         deadline: Option<engine::Nanos>,
     ) -> engine::OpId {
+        self.ask_for_progress(peer, list);
+        self.core.engine().transfer(peer.rank(), list.direction(), list.pieces(), deadline)
+    }
+
+    /// Asks a peer to serve while it computes, where it has something to do for a transfer.
+    #[inline]
+    pub(crate) fn ask_for_progress(&self, peer: Peer<'_>, list: &PieceList<'_>) {
         match peer {
             Peer::Near(near) if self.goes_by_hand(near, list) => {}
             peer => self.core.peers.request_progress(peer),
         }
-        self.core.engine().transfer(peer.rank(), list.direction(), list.pieces(), deadline)
     }
 
     /// Whether this process's own hands make a copy, though a thread apart does: the peer need do nothing.

@@ -85,7 +85,7 @@ impl NodeCore {
             self.hear_network(&mut engine);
             drop(engine);
             self.wake();
-            self.wake_for_ended();
+            self.tell_of_ended();
         }
     }
 

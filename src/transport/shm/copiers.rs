@@ -287,10 +287,12 @@ mod tests {
     }
 
     fn end_of(copiers: &mut Copiers) -> Event {
+        let begun = std::time::Instant::now();
         loop {
             if let Some(event) = copiers.take_ended() {
                 return event;
             }
+            assert!(begun.elapsed() < std::time::Duration::from_secs(20), "nothing ends");
             std::thread::yield_now();
         }
     }

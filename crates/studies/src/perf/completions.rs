@@ -162,7 +162,7 @@ fn runtime() -> Result<Runtime> {
     Ok(Builder::new_current_thread().enable_io().build()?)
 }
 
-/// What ranks are told, so that gets of private memory are under way for a while.
+/// Settings of the ranks, by which gets of private memory are under way for a while.
 pub(super) const SETTINGS: [(&str, &str); 1] = [("STANDPIPE_ATTACH", "never")];
 
 /// Awaits that are pending at a time, for the limit.
