@@ -1,6 +1,6 @@
 //! Rules of the node that need news in a certain order, told one by one.
 
-use crate::common::Script;
+use crate::common::{Script, UNREACHED_AT};
 use engine::node::{AmBody, Polled};
 use engine::wire::Kind;
 use engine::{
@@ -192,6 +192,31 @@ fn a_pending_copy_that_fails_is_not_announced() {
     node.transport().inbox.push_back((Event::Completed { op: id, result: Err(fault) }, Inbox::default()));
     drain(&mut node);
     assert_eq!((announcements(&mut node), node.outcome(id)), (0, Some(Err(fault))));
+}
+
+/// The rest of a copy goes by message when its peer's memory cannot be reached any more, and what was to come
+/// after the copy comes after that.
+#[test]
+fn a_pending_copy_that_cannot_go_on_goes_by_message() {
+    let mut node = node();
+    node.transport().copies.push_back(Submit::Pending);
+    let put = node.transfer_then_am(&[piece(0, 0, 20_000)], &long(2), None);
+    let event = Event::Unreachable { op: put, why: PathReason::PtraceDenied };
+    node.transport().inbox.push_back((event, Inbox::default()));
+    drain(&mut node);
+    assert_eq!(node.counters().why(PathReason::PtraceDenied), 1);
+    let sent = node.transport().sent.clone();
+    assert_eq!(sent.len(), 1, "what is left is one chunk");
+    assert_eq!((sent[0].header.kind, sent[0].header.place), (Kind::PutChunk, UNREACHED_AT));
+    assert!(node.outcome(put).is_none() && announcements(&mut node) == 0);
+    let answer = Header {
+        token: sent[0].header.token,
+        args: [sent[0].header.args[1], 0, 0, 0],
+        ..Header::new(Kind::PutDone)
+    };
+    node.transport().arrive(2, Lane::Reply, answer.encode(), &[]);
+    drain(&mut node);
+    assert_eq!((node.outcome(put), announcements(&mut node)), (Some(Ok(0)), 1));
 }
 
 #[test]

@@ -28,6 +28,9 @@ pub(crate) struct Sent {
     pub(crate) payload: Vec<u8>,
 }
 
+/// Where what is left of a copy lies at its peer that cannot be reached any more.
+pub(crate) const UNREACHED_AT: u64 = 40_000;
+
 /// The transport.
 pub(crate) struct Script {
     pub(crate) inbox: VecDeque<(Event, Inbox)>,
@@ -239,6 +242,12 @@ impl Transport for Script {
             }
             submit => submit,
         }
+    }
+
+    /// Eight bytes of whatever copy it is.
+    fn take_unreached(&mut self, _: OpId) -> Option<(Direction, Vec<Piece>)> {
+        let place = |offset| Place::new(MemId::Space, offset);
+        Some((Direction::Put, vec![Piece::new(place(UNREACHED_AT), place(0), 8)?]))
     }
 
     fn copy_keyed(&mut self, op: OpId, _: Rank, _: Direction, _: &[KeyedPiece]) -> Submit {
