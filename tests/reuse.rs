@@ -284,14 +284,24 @@ fn late_news() {
     traced.release();
 }
 
-/// The thread of a process that has this name.
+/// The thread of a process that has this name, which it gives itself once it runs.
 fn thread_of(pid: u32, name: &str) -> libc::pid_t {
-    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("our child").flatten();
+    let mut thread = None;
+    let is_there = eventually(|| {
+        thread = named_thread(pid, name);
+        thread.is_some()
+    });
+    assert!(is_there, "no thread of {pid} is named {name}");
+    thread.expect("it is there")
+}
+
+fn named_thread(pid: u32, name: &str) -> Option<libc::pid_t> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten();
     let is_named = |path: &std::path::Path| {
         std::fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm.trim() == name)
     };
-    let path = threads.map(|entry| entry.path()).find(|path| is_named(path)).expect("there is one");
-    path.file_name().and_then(|number| number.to_str()?.parse().ok()).expect("a number")
+    let path = threads.map(|entry| entry.path()).find(|path| is_named(path))?;
+    path.file_name()?.to_str()?.parse().ok()
 }
 
 /// Holds the survivor where it calls the kernel to copy, and gives the target's number away meanwhile. What
