@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use engine::collective::{Memory, Span, Step};
-use engine::node::{AmBody, Polled};
+use engine::node::{AmBody, Polled, Refused};
 use engine::{
     AmSend, Delivery, Direction, Inbox, Lane, MemId, Node, OpError, OpId, Outcome, Piece, Place, Rank,
     SendError,
@@ -21,11 +21,11 @@ const ROUNDS: usize = 200_000;
 const EVENTS: usize = 64;
 
 /// The handler that only notes what came.
-pub(crate) const NOTE: u16 = 0;
+pub(crate) const NOTE: u32 = 0;
 /// The handler that answers each request with the same arguments and payload.
-pub(crate) const ECHO: u16 = 1;
+pub(crate) const ECHO: u32 = 1;
 /// The handler that [`ECHO`]'s replies name.
-pub(crate) const ANSWER: u16 = 2;
+pub(crate) const ANSWER: u32 = 2;
 const _: () = assert!(ANSWER < HANDLERS);
 
 /// An Active Message as its handler saw it.
@@ -45,7 +45,9 @@ pub(crate) struct Bench<C: Cluster> {
     asleep: BTreeSet<Rank>,
     /// By rank: every message that its handlers have seen.
     pub(crate) got: Vec<Vec<Got>>,
-    /// By rank: how many of those were for [`ANSWER`].
+    /// By rank: every message of its own that a peer has refused.
+    pub(crate) refused: Vec<Vec<Refused>>,
+    /// By rank: how many messages for [`ANSWER`] its handlers have seen.
     pub(crate) answers: Vec<usize>,
     /// Where the memories of collectives lie.
     pub(crate) memories: HashMap<(Rank, OpId), [Place; 3]>,
@@ -57,10 +59,12 @@ impl<C: Cluster> Bench<C> {
         let cluster = make(size);
         assert_eq!(cluster.size(), size, "the cluster has another size than was asked for");
         let got = (0..size).map(|_| Vec::new()).collect();
+        let refused = vec![Vec::new(); size as usize];
         Bench {
             cluster,
             asleep: BTreeSet::new(),
             got,
+            refused,
             answers: vec![0; size as usize],
             memories: HashMap::new(),
             inbox: Inbox::default(),
@@ -109,6 +113,7 @@ impl<C: Cluster> Bench<C> {
                 match self.cluster.node(rank).poll(&mut self.inbox) {
                     Polled::Idle => break,
                     Polled::Progressed | Polled::Acknowledged(_) => {}
+                    Polled::Refused(refused) => self.refused[rank as usize].push(refused),
                     Polled::Deliver(delivery) => self.handle(rank, delivery),
                     Polled::Local(id) => _ = self.do_local_steps(rank, id),
                 }
@@ -131,7 +136,7 @@ impl<C: Cluster> Bench<C> {
             payload = vec![0; len as usize];
             self.cluster.peek(rank, place, &mut payload);
         }
-        if delivery.handler == ECHO && delivery.lane == Lane::Request {
+        if delivery.handler == u64::from(ECHO) && delivery.lane == Lane::Request {
             let body =
                 if payload.is_empty() || landed.is_some() { AmBody::Short } else { AmBody::Medium(&payload) };
             let reply = AmSend { peer: delivery.peer, lane: Lane::Reply, handler: ANSWER, args, body };
@@ -139,7 +144,7 @@ impl<C: Cluster> Bench<C> {
             let gone = Err(SendError::Failed(OpError::PeerLost { peer: delivery.peer }));
             assert!(sent == Ok(()) || sent == gone, "{sent:?} for a reply to the request being handled");
         }
-        self.answers[rank as usize] += usize::from(delivery.handler == ANSWER);
+        self.answers[rank as usize] += usize::from(delivery.handler == u64::from(ANSWER));
         self.got[rank as usize].push(Got { delivery, args, landed, payload });
     }
 

@@ -76,7 +76,7 @@ pub trait Cluster {
 }
 
 /// Active-Message handlers that every node of a cluster has.
-pub const HANDLERS: u16 = 3;
+pub const HANDLERS: u32 = 3;
 
 /// Calls of [`Cluster::step`] after which nothing is under way any more that could have arrived.
 pub const ARRIVAL_STEPS: usize = 128;

@@ -117,7 +117,9 @@ declare! { $
         messages_stay_in_order
         a_full_lane_waits_for_its_receiver
         floods_and_bulk_share_the_lanes
-        a_message_to_no_handler_is_dropped_and_counted;
+        a_message_to_no_handler_is_refused_and_its_sender_told
+        handlers_come_and_go_and_are_asked_for
+        failures_are_told_to_those_whose_they_are;
     barriers:
         nobody_passes_a_barrier_early
         a_barrier_without_a_rank_times_out_and_goes_on
@@ -131,6 +133,7 @@ declare! { $
         many_collectives_under_way_at_once;
     teams:
         teams_split_and_nest
+        named_teams_are_made_by_whoever_comes_first
         whoever_is_ahead_waits_for_the_others
         members_that_call_differently_are_told
         a_collective_that_is_given_up_ends_its_team

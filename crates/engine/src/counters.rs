@@ -85,6 +85,8 @@ pub struct Counters {
     why: [u64; PathReason::ALL.len()],
     /// Messages that could not be understood, and were dropped.
     pub malformed: u64,
+    /// Active Messages that were refused, as this node has no such handler.
+    pub refused: u64,
     /// Bytes of puts and gets by message that went through bounce buffers in the peers' heaps.
     pub staged: u64,
 }
@@ -128,6 +130,7 @@ impl Counters {
             self.add_why(why, other.why(why));
         }
         self.malformed += other.malformed;
+        self.refused += other.refused;
         self.staged += other.staged;
     }
 }

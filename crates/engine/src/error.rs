@@ -69,6 +69,14 @@ pub enum OpError {
         /// What it has done.
         what: &'static str,
     },
+    /// The peer has no such handler.
+    #[error("peer {peer} has no handler of the number {handler:#010x}")]
+    NoSuchHandler {
+        /// The peer.
+        peer: Rank,
+        /// The handler's number.
+        handler: u32,
+    },
     /// The transport has no way to do this with that peer.
     #[error("no way to do this with peer {peer}: {why}")]
     Unsupported {

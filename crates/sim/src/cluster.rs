@@ -20,7 +20,7 @@ pub struct Plan {
     /// Ranks.
     pub size: u32,
     /// Active-Message handlers that every node has.
-    pub handlers: u16,
+    pub handlers: u32,
     /// What everything costs.
     pub costs: Costs,
     /// What cards reach without a key.
@@ -149,7 +149,7 @@ impl Alarms {
 #[derive(Clone, Copy)]
 struct Make {
     size: u32,
-    handlers: u16,
+    handlers: u32,
     reach: Reach,
     registration: Option<Settings>,
 }
@@ -344,7 +344,7 @@ impl Cluster {
             // What its card has, if anything, cannot be taken yet: to wake it for that would go on for ever.
             Polled::Idle => None,
             // No rank of a storm has collectives.
-            Polled::Progressed | Polled::Local(_) | Polled::Acknowledged(_) => {
+            Polled::Progressed | Polled::Local(_) | Polled::Acknowledged(_) | Polled::Refused(_) => {
                 Some(self.replaced(rank).unwrap_or_else(|| self.poll(rank)))
             }
             Polled::Deliver(delivery) => {
@@ -370,7 +370,7 @@ impl Cluster {
             self.tell_time(rank);
             match polled {
                 Polled::Idle => return Step::Polled(rank),
-                Polled::Progressed | Polled::Local(_) | Polled::Acknowledged(_) => {
+                Polled::Progressed | Polled::Local(_) | Polled::Acknowledged(_) | Polled::Refused(_) => {
                     if let Some(step) = self.replaced(rank) {
                         return step;
                     }

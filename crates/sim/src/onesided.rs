@@ -23,6 +23,7 @@ fn number_of(error: &OpError) -> u64 {
         OpError::Protocol { .. } => 6,
         OpError::Team { .. } => 7,
         OpError::Unsupported { .. } => 8,
+        OpError::NoSuchHandler { .. } => 9,
     }
 }
 

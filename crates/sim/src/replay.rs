@@ -8,7 +8,7 @@ use engine::{AmSend, Direction, Lane, MemId, Nanos, OpError, OpId, Piece, Place,
 use crate::cluster::{Cluster, Step};
 
 /// The handler that counts signals: a cluster that runs programs needs one at least.
-const SIGNAL: u16 = 0;
+const SIGNAL: u32 = 0;
 
 /// What a program does next. Each act is complete before the next begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

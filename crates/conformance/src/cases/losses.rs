@@ -79,7 +79,7 @@ pub(crate) fn the_others_go_on<C: Cluster>(make: Make<'_, C>) {
     }
     let answered = |bench: &Bench<C>, rank: usize| {
         let living = bench.got[rank].iter().filter(|got| got.delivery.peer != 2);
-        living.filter(|got| got.delivery.handler == ANSWER).count()
+        living.filter(|got| got.delivery.handler == u64::from(ANSWER)).count()
     };
     bench.until("the living to answer each other", |bench| {
         [0, 1, 3].into_iter().all(|r| answered(bench, r) == 50)

@@ -1,13 +1,14 @@
 //! Active Messages.
 
 use engine::node::AmBody;
-use engine::{AmSend, Direction, Lane, MemId, Rank, SendError, Transport};
+use engine::wire::Found;
+use engine::{AmSend, Direction, HandlerKey, Lane, MemId, OpError, Rank, SendError, Transport};
 
 use super::copies::BOTH;
 use crate::bench::{ANSWER, Bench, ECHO, Make, NOTE, pattern, piece};
 use crate::cluster::{Cluster, HANDLERS};
 
-fn request(peer: Rank, handler: u16, tag: u64, body: AmBody<'_>) -> AmSend<'_> {
+fn request(peer: Rank, handler: u32, tag: u64, body: AmBody<'_>) -> AmSend<'_> {
     AmSend { peer, lane: Lane::Request, handler, args: [tag, !tag, 3, u64::MAX], body }
 }
 
@@ -40,7 +41,7 @@ pub(crate) fn messages_of_every_kind_arrive_whole<C: Cluster>(make: Make<'_, C>)
     for (tag, (got, len)) in got.iter().zip(&lengths).enumerate() {
         assert!(got.payload == pattern(tag as u64, *len), "a payload of {len} bytes arrived otherwise");
         assert_eq!(got.args, [tag as u64, !(tag as u64), 3, u64::MAX]);
-        assert_eq!((got.delivery.peer, got.delivery.lane, got.delivery.handler), (0, Lane::Request, NOTE));
+        assert_eq!((got.delivery.peer, got.delivery.lane, got.delivery.handler), (0, Lane::Request, u64::from(NOTE)));
         assert_eq!(got.landed, None);
     }
     let [short, long] = &got[lengths.len()..] else { unreachable!("two more than there are lengths") };
@@ -86,7 +87,7 @@ pub(crate) fn requests_are_replied_to<C: Cluster>(make: Make<'_, C>) {
         let reply = &bench.got[0][tag];
         assert!(reply.payload == payload, "a reply of {len} bytes arrived otherwise");
         let delivery = reply.delivery;
-        assert_eq!((delivery.peer, delivery.lane, delivery.handler), (1, Lane::Reply, ANSWER));
+        assert_eq!((delivery.peer, delivery.lane, delivery.handler), (1, Lane::Reply, u64::from(ANSWER)));
         assert_eq!(reply.args[0], tag as u64);
     }
 }
@@ -200,13 +201,59 @@ pub(crate) fn floods_and_bulk_share_the_lanes<C: Cluster>(make: Make<'_, C>) {
     }
 }
 
-pub(crate) fn a_message_to_no_handler_is_dropped_and_counted<C: Cluster>(make: Make<'_, C>) {
+pub(crate) fn a_message_to_no_handler_is_refused_and_its_sender_told<C: Cluster>(make: Make<'_, C>) {
     let mut bench = Bench::new(make, 2);
-    for handler in [HANDLERS, u16::MAX] {
+    for handler in [HANDLERS, u32::MAX] {
         bench.send(0, &request(1, handler, 0, AmBody::Short));
+        bench.send(0, &request(1, handler, 0, AmBody::Medium(&[7; 100])));
     }
     bench.send(0, &request(1, NOTE, 1, AmBody::Short));
     bench.until("the message that has a handler", |bench| !bench.got[1].is_empty());
+    bench.until("the news of those that have none", |bench| bench.refused[0].len() == 4);
     assert_eq!((bench.got[1].len(), bench.got[1][0].args[0]), (1, 1));
-    assert_eq!(bench.cluster.counters(1).malformed, 2);
+    let handlers: Vec<u32> = bench.refused[0].iter().map(|refused| refused.handler).collect();
+    assert_eq!(handlers, [HANDLERS, HANDLERS, u32::MAX, u32::MAX]);
+    assert_eq!((bench.cluster.counters(1).malformed, bench.cluster.counters(1).refused), (0, 4));
+    let told = bench.node(0).take_detached_error();
+    assert_eq!(told, Some(OpError::NoSuchHandler { peer: 1, handler: HANDLERS }));
+}
+
+/// The two that the first two names of this kind with one number have.
+pub(crate) fn handlers_come_and_go_and_are_asked_for<C: Cluster>(make: Make<'_, C>) {
+    let mut bench = Bench::new(make, 2);
+    let (late, other) = (HandlerKey::of("collide", "32170"), HandlerKey::of("collide", "87466"));
+    assert_eq!(late.number, other.number, "they are here for that");
+    let ask = |bench: &mut Bench<C>, key| {
+        let op = bench.node(0).ask_for_handler(1, key, None);
+        bench.outcome(0, op)
+    };
+    assert_eq!(ask(&mut bench, late), Ok(Found::Nothing as u64));
+    assert_eq!(bench.node(1).add_handler(late, u64::from(NOTE)), Ok(()));
+    assert_eq!(bench.node(1).add_handler(other, 0), Err(late.check));
+    assert_eq!(ask(&mut bench, late), Ok(Found::It as u64));
+    assert_eq!(ask(&mut bench, other), Ok(Found::Another as u64));
+    bench.send(0, &request(1, late.number, 9, AmBody::Short));
+    bench.until("the handler that came late", |bench| !bench.got[1].is_empty());
+    assert_eq!((bench.got[1][0].delivery.handler, bench.got[1][0].args[0]), (u64::from(NOTE), 9));
+
+    bench.node(1).remove_handler(late);
+    assert_eq!(ask(&mut bench, late), Ok(Found::Nothing as u64));
+    bench.send(0, &request(1, late.number, 9, AmBody::Short));
+    bench.until("the news that it is gone", |bench| bench.refused[0].len() == 1);
+    assert_eq!(bench.got[1].len(), 1);
+}
+
+/// Two that share a node: each has its own operations and failures.
+pub(crate) fn failures_are_told_to_those_whose_they_are<C: Cluster>(make: Make<'_, C>) {
+    let mut bench = Bench::new(make, 2);
+    bench.node(0).act_for(3);
+    bench.send(0, &request(1, HANDLERS, 0, AmBody::Short));
+    bench.node(0).act_for(0);
+    bench.until("the news", |bench| bench.refused[0].len() == 1);
+    assert_eq!(bench.refused[0][0].client, 3);
+    assert_eq!(bench.node(0).take_detached_error(), None);
+    bench.node(0).act_for(3);
+    let told = bench.node(0).take_detached_error();
+    assert_eq!(told, Some(OpError::NoSuchHandler { peer: 1, handler: HANDLERS }));
+    assert_eq!(bench.node(0).take_detached_error(), None);
 }

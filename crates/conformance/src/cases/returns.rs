@@ -14,7 +14,7 @@ const LOST: OpError = OpError::PeerLost { peer: 2 };
 const OLD: u64 = 1;
 const NEW: u64 = 2;
 
-fn message(peer: Rank, handler: u16, tag: u64) -> AmSend<'static> {
+fn message(peer: Rank, handler: u32, tag: u64) -> AmSend<'static> {
     AmSend { peer, lane: Lane::Request, handler, args: [tag; 4], body: AmBody::Short }
 }
 
@@ -109,7 +109,7 @@ pub(crate) fn a_rank_that_returns_is_a_peer_like_any_other<C: Cluster>(make: Mak
         }
         let answered = |bench: &Bench<C>| {
             let new = bench.got[2].iter().filter(|got| got.args == [NEW; 4]);
-            new.filter(|got| got.delivery.handler == ANSWER).count()
+            new.filter(|got| got.delivery.handler == u64::from(ANSWER)).count()
         };
         bench.until("all of its requests to be answered", |bench| answered(bench) == 60);
     }

@@ -2,7 +2,7 @@
 
 use engine::collective::{Collective, split_entry, split_members};
 use engine::node::{Memories, Start, TeamId};
-use engine::{OpError, Rank};
+use engine::{HandlerKey, OpError, Rank};
 
 use super::collectives::{Started, all, composed, elements, inputs, result, start};
 use crate::bench::{Bench, Make, pattern};
@@ -72,6 +72,34 @@ pub(crate) fn teams_split_and_nest<C: Cluster>(make: Make<'_, C>) {
     assert!(got.iter().all(|got| *got == bytes));
     bench.node(4).drop_team(inner);
     assert_eq!(bench.node(4).team(inner), None);
+}
+
+/// Members make a team of all ranks by its name, each when it comes to that.
+pub(crate) fn named_teams_are_made_by_whoever_comes_first<C: Cluster>(make: Make<'_, C>) {
+    let mut bench = Bench::new(make, 3);
+    let [one, other] = ["one", "other"].map(|name| TeamId::named(HandlerKey::of(name, "")));
+    let begin = |bench: &mut Bench<C>, rank, team| {
+        assert!(bench.node(rank).make_named_team(team));
+        start(bench, rank, team, &Collective::Barrier, &[], None)
+    };
+    // Each meets in another order: were it one team, they would meet each other's calls.
+    let mut started = vec![begin(&mut bench, 0, one), begin(&mut bench, 0, other)];
+    started.extend([begin(&mut bench, 1, other), begin(&mut bench, 2, other)]);
+    bench.settle();
+    started.extend([begin(&mut bench, 1, one), begin(&mut bench, 2, one)]);
+    for started in started {
+        result(&mut bench, started);
+    }
+    bench.node(1).drop_team(one);
+    assert_eq!(bench.node(1).team(one), Some((3, 1)), "it is there as long as the node");
+    bench.kill(2);
+    let started = [begin(&mut bench, 0, one), begin(&mut bench, 1, one)];
+    for Started { rank, id, .. } in started {
+        assert_eq!(bench.outcome(rank, id), Err(OpError::PeerLost { peer: 2 }));
+    }
+    let late = TeamId::named(HandlerKey::of("late", ""));
+    let Started { rank, id, .. } = begin(&mut bench, 0, late);
+    assert_eq!(bench.outcome(rank, id), Err(OpError::PeerLost { peer: 2 }));
 }
 
 pub(crate) fn whoever_is_ahead_waits_for_the_others<C: Cluster>(make: Make<'_, C>) {

@@ -12,6 +12,7 @@ mod staging;
 
 use std::fmt;
 
+use crate::handlers::HandlerKey;
 use crate::Rank;
 use crate::limits::EARLY_MESSAGES;
 pub use plan::{Algorithm, Elements, Memory, Plan, Span, Step};
@@ -121,6 +122,19 @@ impl TeamId {
     /// The team of the whole job.
     pub const WORLD: TeamId = TeamId(0);
 
+    /// The bit that the names of [named](TeamId::named) teams have, and no others.
+    const NAMED: u64 = 1 << 63;
+
+    /// The team of all ranks under the name that this key is of.
+    pub const fn named(key: HandlerKey) -> TeamId {
+        TeamId(key.number as u64 | (key.check as u64) << 32 | TeamId::NAMED)
+    }
+
+    /// Whether it is the team of all ranks, under some name.
+    pub(crate) const fn is_named(self) -> bool {
+        self.0 & TeamId::NAMED != 0
+    }
+
     /// The team of those that give this color to that collective of a team. Nobody is asked for a number: all
     /// that it is made of is the same at its members, and other teams give other numbers, as well as 64 bits
     /// can tell.
@@ -131,7 +145,7 @@ impl TeamId {
             mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
             mixed ^ mixed >> 31
         };
-        TeamId(mix(mix(mix(0, self.0), number), u64::from(color)).max(1))
+        TeamId((mix(mix(mix(0, self.0), number), u64::from(color)) & !TeamId::NAMED).max(1))
     }
 }
 

@@ -33,6 +33,7 @@ pub use collective::buffers::{Kept, Memories};
 pub use collective::runner::Start;
 pub use collective::small::state::SmallPolled;
 pub use messages::active_message::{AmBody, AmSend, Delivery, Polled};
+pub use messages::handlers::Refused;
 pub use op::Outcome;
 pub use registration::state::RegistrationCounters;
 pub use transfer::bounce::STAGED_CHUNKS_MIN;
@@ -46,12 +47,13 @@ use self::barrier::state::{Barrier, UnsentNotices};
 use self::collective::small::state::SmallCollective;
 use self::collective::state::Teams;
 use self::messages::wait_queues::WaitQueues;
-use self::op::{Ended, Op};
+use self::op::{Ended, Op, Pending};
 use self::registration::state::Registration;
 use self::transfer::bounce_pool::BouncePool;
 use self::transfer::fast_table::FastTable;
 use self::transfer::state::{HeldStart, KeyedTransfer, MessageTransfer, Part};
 use crate::exposure::Ranges;
+use crate::handlers::{HandlerKey, HandlerTable};
 use crate::op_id::OpKey;
 use crate::wire::Message;
 use crate::{Counters, Lane, Nanos, Rank, Transport};
@@ -60,14 +62,17 @@ use crate::{Counters, Lane, Nanos, Rank, Transport};
 pub struct Node<T> {
     rank: Rank,
     size: u32,
-    handlers: u16,
+    handlers: HandlerTable,
     transport: T,
     /// Operations under way, but for fast transfers.
     ops: SlotMap<OpKey, Op>,
     /// None of them has a deadline before this: so that whoever goes to sleep need not look at all.
     none_due_before: Nanos,
     fast: FastTable,
-    pending: usize,
+    /// Whose operations are started: which of those who share this node.
+    client: u8,
+    /// Operations under way, by whose they are.
+    pending: Pending,
     /// By peer: transfers that found the lane full and go on at a later poll, in turn.
     stalled: WaitQueues<Rank, OpKey>,
     /// Messages without payload that found the lane full.
@@ -123,23 +128,30 @@ pub(super) enum Lost {
 }
 
 impl<T: Transport> Node<T> {
-    /// A node of rank `rank` in a job of `size`, with `handlers` Active-Message handlers. Peers may have
+    /// A node of rank `rank` in a job of `size`, with `handlers` Active-Message handlers, whose numbers begin
+    /// with 0: for those who know no names. Others are [added](Node::add_handler). Peers may have
     /// numbers from `size` on: they are no part of the job, and neither meet at its barrier nor break it.
     ///
     /// # Panics
     /// When `rank` is not below `size`.
-    pub fn new(rank: Rank, size: u32, handlers: u16, transport: T) -> Node<T> {
+    pub fn new(rank: Rank, size: u32, handlers: u32, transport: T) -> Node<T> {
         assert!(rank < size, "rank {rank} is not below the job's size {size}");
         let scratch = vec![0; transport.payload_max()];
+        let mut table = HandlerTable::default();
+        for number in 0..handlers {
+            let added = table.add(HandlerKey { number, check: 0 }, u64::from(number));
+            added.expect("numbers that are all different");
+        }
         Node {
             rank,
             size,
-            handlers,
+            handlers: table,
             transport,
             ops: SlotMap::with_key(),
             fast: FastTable::default(),
             none_due_before: Nanos::MAX,
-            pending: 0,
+            client: 0,
+            pending: Pending::default(),
             stalled: WaitQueues::default(),
             outbox: VecDeque::new(),
             unsent_notices: UnsentNotices::default(),

@@ -16,6 +16,8 @@ pub(super) struct Op {
     pub(super) deadline: Option<Nanos>,
     pub(super) outcome: Option<Outcome>,
     pub(super) interest: Interest,
+    /// Whose it is, of those who share the node.
+    pub(super) client: u8,
     /// The transfer that it is part of, which is told how it ended.
     pub(super) parent: Option<OpKey>,
 }
@@ -36,8 +38,51 @@ pub(super) enum Interest {
 pub(super) struct Ended {
     /// The watched ones, in the order of their ends.
     pub(super) watched: Vec<OpId>,
-    /// The first failure of an operation that nobody waits for.
-    pub(super) failure: Option<OpError>,
+    /// Of each client, the first failure of an operation that nobody waits for.
+    pub(super) failures: Vec<(u8, OpError)>,
+}
+
+impl Ended {
+    /// Takes note of a failure that nobody waits for.
+    #[cold]
+    pub(super) fn note(&mut self, client: u8, error: OpError) {
+        if self.failures.iter().all(|(of, _)| *of != client) {
+            self.failures.push((client, error));
+        }
+    }
+
+    /// A client's first failure since the last call.
+    pub(super) fn take_failure(&mut self, client: u8) -> Option<OpError> {
+        let at = self.failures.iter().position(|(of, _)| *of == client)?;
+        Some(self.failures.swap_remove(at).1)
+    }
+}
+
+/// How many operations are under way of each client: transfers, and atomics.
+#[derive(Debug)]
+pub(super) struct Pending([u32; 1 << u8::BITS]);
+
+impl Default for Pending {
+    fn default() -> Pending {
+        Pending([0; 1 << u8::BITS])
+    }
+}
+
+impl Pending {
+    #[inline(always)]
+    pub(super) fn begin(&mut self, client: u8) {
+        self.0[usize::from(client)] += 1;
+    }
+
+    #[inline(always)]
+    pub(super) fn end(&mut self, client: u8) {
+        self.0[usize::from(client)] -= 1;
+    }
+
+    #[inline]
+    pub(super) fn of(&self, client: u8) -> usize {
+        self.0[usize::from(client)] as usize
+    }
 }
 
 /// What an operation is doing.
@@ -52,6 +97,8 @@ pub(super) enum OpKind {
     Keyed(Box<KeyedTransfer>),
     /// A part of one, that the transport will report.
     Part(Box<Part>),
+    /// Asking a peer for a handler.
+    HandlerAsk { peer: Rank },
     /// Counting this process in at the barrier.
     BarrierArrival { epoch: u64 },
     /// Looking how many have arrived at the barrier.
@@ -71,6 +118,7 @@ impl OpKind {
             OpKind::Bounce(bounce) => bounce.peer,
             OpKind::Keyed(keyed) => keyed.peer,
             OpKind::Part(part) => part.peer,
+            OpKind::HandlerAsk { peer } => *peer,
             OpKind::BarrierArrival { .. } | OpKind::BarrierCount | OpKind::BarrierWait => KEEPER,
             OpKind::Collective(run) => run.as_ref().map_or(KEEPER, |run| run.awaits()),
         }

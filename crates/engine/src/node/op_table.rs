@@ -81,9 +81,10 @@ impl<T: Transport> Node<T> {
         }
         let Some(op) = self.ops.get_mut(id.key()) else { return };
         op.interest = Interest::Nobodys;
+        let client = op.client;
         if let Some(outcome) = op.outcome {
             self.discard(id.key());
-            self.note_detached(outcome);
+            self.note_detached(client, outcome);
         }
     }
 
@@ -124,35 +125,48 @@ impl<T: Transport> Node<T> {
         self.give_up(id.key(), OpError::Timeout { peer });
     }
 
-    /// Operations under way, barriers and collectives not counted.
+    /// Says whose operations are started from now on, of those who share this node: their operations and
+    /// failures are told apart. The first is 0.
+    #[inline]
+    pub fn act_for(&mut self, client: u8) {
+        self.client = client;
+    }
+
+    /// Operations under way of those whose [turn](Node::act_for) it is, barriers and collectives not counted.
+    #[inline]
     pub fn in_flight(&self) -> usize {
-        self.pending
+        self.pending.of(self.client)
     }
 
-    /// A peer that some operation under way is with; `None` where only barriers and collectives are, or
-    /// nothing.
+    /// A peer that some operation under way is with, of those whose [turn](Node::act_for) it is; `None` where
+    /// only barriers and collectives are, or nothing.
     pub fn awaited(&self) -> Option<Rank> {
-        let mut ops = self.ops.values().filter(|op| op.outcome.is_none() && op.kind.is_transfer());
-        let fast = || self.fast.under_way().next().map(|(_, peer, _)| peer);
-        ops.next().map(|op| op.kind.peer()).or_else(fast)
+        let is_own = |op: &&Op| op.outcome.is_none() && op.kind.is_transfer() && op.client == self.client;
+        let fast = || self.fast.awaited(self.client);
+        self.ops.values().find(is_own).map(|op| op.kind.peer()).or_else(fast)
     }
 
-    /// The first failure among detached operations since the last call.
+    /// The first failure since the last call among detached operations of those whose [turn](Node::act_for)
+    /// it is.
+    #[inline]
     pub fn take_detached_error(&mut self) -> Option<OpError> {
-        self.ended.failure.take()
+        if self.ended.failures.is_empty() { None } else { self.ended.take_failure(self.client) }
     }
 
     #[inline]
     pub(super) fn insert(&mut self, kind: OpKind, deadline: Option<Nanos>) -> OpKey {
-        self.pending += usize::from(kind.is_transfer());
+        let client = self.client;
+        if kind.is_transfer() {
+            self.pending.begin(client);
+        }
         self.none_due_before = self.none_due_before.min(deadline.unwrap_or(Nanos::MAX));
-        self.ops.insert(Op { kind, deadline, outcome: None, interest: Interest::Asks, parent: None })
+        self.ops.insert(Op { kind, deadline, outcome: None, interest: Interest::Asks, client, parent: None })
     }
 
     /// As [`Node::insert`], for what is only part of a transfer.
     pub(super) fn insert_child(&mut self, kind: OpKind, parent: OpKey) -> OpKey {
-        let (deadline, interest) = (None, Interest::Asks);
-        self.ops.insert(Op { kind, deadline, outcome: None, interest, parent: Some(parent) })
+        let (deadline, interest, client) = (None, Interest::Asks, self.client);
+        self.ops.insert(Op { kind, deadline, outcome: None, interest, client, parent: Some(parent) })
     }
 
     /// Records an operation's outcome; later news of it is ignored.
@@ -160,10 +174,12 @@ impl<T: Transport> Node<T> {
     pub(super) fn finish(&mut self, key: OpKey, outcome: Outcome) {
         let Some(op) = self.ops.get_mut(key).filter(|op| op.outcome.is_none()) else { return };
         op.outcome = Some(outcome);
-        let (parent, interest) = (op.parent, op.interest);
-        self.pending -= usize::from(parent.is_none() && op.kind.is_transfer());
+        let (parent, interest, client) = (op.parent, op.interest, op.client);
+        if parent.is_none() && op.kind.is_transfer() {
+            self.pending.end(client);
+        }
         if parent.is_some() || interest == Interest::Nobodys {
-            self.pass_on(key, parent, outcome);
+            self.pass_on(key, parent, client, outcome);
         } else if interest == Interest::Watches {
             self.ended.watched.push(OpId::of(key));
         }
@@ -171,12 +187,12 @@ impl<T: Transport> Node<T> {
 
     /// Tells the transfer that an operation was part of how it ended, or notes it, where nobody else asks.
     #[inline(never)]
-    fn pass_on(&mut self, key: OpKey, parent: Option<OpKey>, outcome: Outcome) {
+    fn pass_on(&mut self, key: OpKey, parent: Option<OpKey>, client: u8, outcome: Outcome) {
         self.discard(key);
         match parent {
             Some(parent) if self.on_read(parent, key, outcome.map(drop)) => {}
             Some(parent) => self.on_child(parent, outcome),
-            None => self.note_detached(outcome),
+            None => self.note_detached(client, outcome),
         }
     }
 
@@ -190,14 +206,15 @@ impl<T: Transport> Node<T> {
             Some(OpKind::Collective(_)) => return self.give_up_collective(key, error),
             Some(OpKind::ByMessage(_)) => self.orphan_bounces(key),
             Some(OpKind::Bounce(_)) => return self.drop_bounce(key, error),
-            Some(OpKind::Part(_) | OpKind::BarrierWait) | None => {}
+            Some(OpKind::Part(_) | OpKind::BarrierWait | OpKind::HandlerAsk { .. }) | None => {}
         }
         self.finish(key, Err(error));
     }
 
-    pub(super) fn note_detached(&mut self, outcome: Outcome) {
-        if let (Err(error), None) = (outcome, self.ended.failure) {
-            self.ended.failure = Some(error);
+    #[inline]
+    pub(super) fn note_detached(&mut self, client: u8, outcome: Outcome) {
+        if let Err(error) = outcome {
+            self.ended.note(client, error);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::Node;
 use super::messages::active_message::Polled;
+use super::messages::handlers::Refused;
 use super::op::OpKind;
 use super::registration::state::Registration;
 use crate::op_id::OpId;
@@ -164,6 +165,11 @@ impl<T: Transport> Node<T> {
                 self.on_team_message(peer, *team, said, payload);
                 return self.next_local().map_or(Polled::Progressed, Polled::Local);
             }
+            (Message::HandlerAsk(ask), Lane::Request) => self.serve_handler_ask(peer, ask),
+            (Message::HandlerIs(answer), Lane::Reply) => self.on_handler_is(peer, answer),
+            (Message::AmRefused { handler, client }, _) => {
+                return self.on_refused(Refused { peer, handler: *handler, client: *client });
+            }
             (Message::Move(ask), Lane::Request) if self.registration.is_none() && !self.is_gone(peer) => {
                 self.refuse_move(peer, ask, payload);
             }
@@ -206,7 +212,11 @@ impl<T: Transport> Node<T> {
             },
             OpKind::Part(_) => self.on_part(key, result),
             OpKind::Bounce(_) => self.on_bounce_copied(key, result),
-            OpKind::ByMessage(_) | OpKind::Keyed(_) | OpKind::BarrierWait | OpKind::Collective(_) => {}
+            OpKind::ByMessage(_)
+            | OpKind::Keyed(_)
+            | OpKind::HandlerAsk { .. }
+            | OpKind::BarrierWait
+            | OpKind::Collective(_) => {}
         }
     }
 

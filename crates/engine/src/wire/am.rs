@@ -5,19 +5,26 @@
 use super::header::{Header, Kind, WireError};
 use crate::{MemId, Place};
 
-/// Where the stamp of an Active Message begins in its token, and what is below: which memory a long one
-/// landed in.
-const STAMP_SHIFT: u32 = 8;
-const MEMORY_MASK: u64 = (1 << STAMP_SHIFT) - 1;
+/// The token of an Active Message: which memory a long one landed in (8 bits), the upper half of its
+/// handler's number (16 bits), and its stamp.
+const NUMBER_SHIFT: u32 = 8;
+const STAMP_SHIFT: u32 = 24;
+const MEMORY_MASK: u64 = (1 << NUMBER_SHIFT) - 1;
+const NUMBER_MASK: u64 = 0xffff << NUMBER_SHIFT;
+
+/// Bits that a stamp has.
+pub const STAMP_BITS: u32 = u64::BITS - STAMP_SHIFT;
 
 /// An Active Message: a request or a reply that names a handler at the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Am {
-    /// The handler's index in the table that the job agreed on.
-    pub handler: u16,
+    /// The handler's number.
+    pub handler: u32,
+    /// Whose message it is, of those who share the sender's node.
+    pub client: u8,
     /// The handler's arguments.
     pub args: [u64; 4],
-    /// A number of 56 bits that the answer echoes; 0 is none.
+    /// A number of [`STAMP_BITS`] bits that the answer echoes; 0 is none.
     pub stamp: u64,
     /// Where its payload is.
     pub form: AmForm,
@@ -43,8 +50,10 @@ impl Am {
 
     #[inline(always)]
     pub(super) const fn header(&self, payload: usize) -> Header {
-        let token = stamp_to_token(self.stamp);
-        let header = Header { handler: self.handler, args: self.args, token, ..Header::new(Kind::AmShort) };
+        let upper = (self.handler as u64 >> 16) << NUMBER_SHIFT;
+        let token = stamp_to_token(self.stamp) | upper;
+        let (client, small) = (self.client, self.handler as u16);
+        let header = Header { client, small, args: self.args, token, ..Header::new(Kind::AmShort) };
         match self.form {
             AmForm::Short => header,
             AmForm::Medium => Header { kind: Kind::AmMedium, len: payload as u32, ..header },
@@ -67,8 +76,16 @@ impl Am {
             Kind::AmMedium => AmForm::Medium,
             _ => AmForm::Short,
         };
-        Ok(Am { handler: header.handler, args: header.args, stamp: stamp_of_token(header.token), form })
+        let handler = number_of(header.small as u64, header.token);
+        let (client, args, stamp) = (header.client, header.args, stamp_of_token(header.token));
+        Ok(Am { handler, client, args, stamp, form })
     }
+}
+
+/// A handler's number, from its lower half and a token.
+#[inline(always)]
+const fn number_of(lower: u64, token: u64) -> u32 {
+    (lower & 0xffff | (token & NUMBER_MASK) << (16 - NUMBER_SHIFT)) as u32
 }
 
 /// The token of an [`AmDone`](super::Message::AmDone).
@@ -93,16 +110,16 @@ pub(crate) const fn am_stamp(words: &[u64; Header::WORDS]) -> u64 {
     stamp_of_token(words[1])
 }
 
-/// What the first word of a header says: all that is looked at of a short Active Message. Its fields are
-/// taken out of the word one by one where they are needed: packed into a value and unpacked again they would
+/// What the first two words of a header say: all that is looked at of a short Active Message. Its fields are
+/// taken out of the words one by one where they are needed: packed into a value and unpacked again they would
 /// cost more than all else here.
 #[derive(Clone, Copy)]
-pub(crate) struct AmHead(u64);
+pub(crate) struct AmHead(u64, u64);
 
 impl AmHead {
     #[inline(always)]
     pub(crate) const fn of(words: &[u64; Header::WORDS]) -> AmHead {
-        AmHead(words[0])
+        AmHead(words[0], words[1])
     }
 
     /// Whether it is an Active Message's, that is to have no payload.
@@ -111,10 +128,16 @@ impl AmHead {
         self.0 as u8 == Kind::AmShort as u8
     }
 
-    /// The handler's index.
+    /// The handler's number.
     #[inline(always)]
-    pub(crate) const fn handler(self) -> u16 {
-        (self.0 >> 16) as u16
+    pub(crate) const fn handler(self) -> u32 {
+        number_of(self.0 >> 16, self.1)
+    }
+
+    /// Whose message it is at its sender.
+    #[inline(always)]
+    pub(crate) const fn client(self) -> u8 {
+        (self.0 >> 8) as u8
     }
 }
 
@@ -125,12 +148,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn short_messages_are_those_whose_headers_say_so(kind in 0u64..4, handler: u16, len: u32, rest: [u64; 6]) {
-            let first = kind | u64::from(handler) << 16 | u64::from(len) << 32;
+        fn short_messages_are_those_whose_headers_say_so(
+            kind in 0u64..4, client: u8, lower: u16, len: u32, rest: [u64; 6],
+        ) {
+            let first = kind | u64::from(client) << 8 | u64::from(lower) << 16 | u64::from(len) << 32;
             let words = [first, rest[0], rest[1], rest[2], rest[3], rest[4], rest[5]];
             let header = Header::decode(&words, 0).ok().filter(|header| header.kind == Kind::AmShort);
+            let am = header.map(|header| Am::of(&header).expect("it is short"));
             let head = Some(AmHead::of(&words)).filter(|head| head.is_short());
-            prop_assert_eq!(head.map(AmHead::handler), header.map(|header| header.handler));
+            prop_assert_eq!(head.map(|head| (head.handler(), head.client())), am.map(|am| (am.handler, am.client)));
         }
     }
 }

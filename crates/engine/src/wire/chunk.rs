@@ -50,19 +50,19 @@ impl Signal {
     #[inline(always)]
     pub(super) const fn header(&self, chunk: Header) -> Header {
         let [mem, slot, ..] = chunk.args;
-        let (handler, value) = match self.atomic {
+        let (small, value) = match self.atomic {
             Some(atomic) => match atomic.to_signal() {
                 Some(signal) => signal,
                 None => (u16::MAX, 0),
             },
             None => (u16::MAX, 0),
         };
-        Header { handler, args: [mem, slot, self.word, value], ..chunk }
+        Header { small, args: [mem, slot, self.word, value], ..chunk }
     }
 
     pub(super) fn of(header: &Header) -> Signal {
         let [_, _, word, value] = header.args;
-        Signal { word, atomic: Atomic::from_signal(header.handler, value) }
+        Signal { word, atomic: Atomic::from_signal(header.small, value) }
     }
 }
 

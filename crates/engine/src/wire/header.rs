@@ -1,7 +1,7 @@
 //! A message's header: seven 64-bit words.
 //!
 //! ```text
-//! word 0   kind (8 bits) | handler (16 bits, from bit 16) | length (32 bits, from bit 32)
+//! word 0   kind (8 bits) | client (8 bits, from bit 8) | small number (16 bits, from bit 16) | length (32 bits, from bit 32)
 //! word 1   token: what the answer echoes, or the team
 //! word 2-5 arguments
 //! word 6   place: mostly an offset in some memory
@@ -75,9 +75,15 @@ pub enum Kind {
     AmDone,
     /// A put's chunk, after which a word changes.
     PutSignal,
+    /// Has the receiver this handler?
+    HandlerAsk,
+    /// The answer to a [`Kind::HandlerAsk`].
+    HandlerIs,
+    /// The receiver of an Active Message had no such handler.
+    AmRefused,
 }
 
-const KINDS: [Kind; 30] = [
+const KINDS: [Kind; 33] = [
     Kind::AmShort,
     Kind::AmMedium,
     Kind::AmLong,
@@ -108,6 +114,9 @@ const KINDS: [Kind; 30] = [
     Kind::TeamBroken,
     Kind::AmDone,
     Kind::PutSignal,
+    Kind::HandlerAsk,
+    Kind::HandlerIs,
+    Kind::AmRefused,
 ];
 
 /// A message's header: its fields by where they stand. What they mean depends on the kind, and is for
@@ -116,8 +125,10 @@ const KINDS: [Kind; 30] = [
 pub struct Header {
     /// The message's kind.
     pub kind: Kind,
-    /// The handler's index, for Active Messages; or another small number.
-    pub handler: u16,
+    /// Whose message it is, of those who share the sender's node; for Active Messages.
+    pub client: u8,
+    /// A small number: of an Active Message, the lower half of its handler's.
+    pub small: u16,
     /// Bytes: of the payload, where there is one, or of the memory at `place`.
     pub len: u32,
     /// The initiator's operation, which answers echo, or the team.
@@ -153,13 +164,16 @@ impl Header {
 
     /// A header of `kind` with nothing else in it.
     pub const fn new(kind: Kind) -> Header {
-        Header { kind, handler: 0, len: 0, token: 0, args: [0; 4], place: 0 }
+        Header { kind, client: 0, small: 0, len: 0, token: 0, args: [0; 4], place: 0 }
     }
 
     /// The header as words.
     #[inline(always)]
     pub const fn encode(&self) -> [u64; Header::WORDS] {
-        let first = self.kind as u64 | (self.handler as u64) << 16 | (self.len as u64) << 32;
+        let first = self.kind as u64
+            | (self.client as u64) << 8
+            | (self.small as u64) << 16
+            | (self.len as u64) << 32;
         let [a, b, c, d] = self.args;
         [first, self.token, a, b, c, d, self.place]
     }
@@ -173,7 +187,7 @@ impl Header {
             return Err(WireError::Kind(number));
         }
         let kind = KINDS[number as usize];
-        let (handler, len) = ((first >> 16) as u16, (first >> 32) as u32);
+        let (client, small, len) = ((first >> 8) as u8, (first >> 16) as u16, (first >> 32) as u32);
         let has_payload = match kind {
             Kind::AmMedium | Kind::PutChunk | Kind::PutSignal | Kind::Move | Kind::Moved | Kind::TeamData => {
                 true
@@ -188,11 +202,12 @@ impl Header {
             Kind::TeamWord | Kind::TeamOffer | Kind::TeamTaken | Kind::TeamConfirmed => false,
             Kind::TeamDoubted | Kind::TeamUpheld => false,
             Kind::TeamPace | Kind::TeamBroken | Kind::AmDone => false,
+            Kind::HandlerAsk | Kind::HandlerIs | Kind::AmRefused => false,
         };
         if (if has_payload { len as usize } else { 0 }) != payload {
             return Err(WireError::Length { header: len, payload });
         }
-        Ok(Header { kind, handler, len, token, args: [a, b, c, d], place })
+        Ok(Header { kind, client, small, len, token, args: [a, b, c, d], place })
     }
 }
 
@@ -216,9 +231,9 @@ mod tests {
     proptest! {
         #[test]
         fn headers_survive_the_wire(
-            kind in 0usize..KINDS.len(), handler: u16, len in 0u32..1 << 20, token: u64, args: [u64; 4], place: u64,
+            kind in 0usize..KINDS.len(), client: u8, small: u16, len in 0u32..1 << 20, token: u64, args: [u64; 4], place: u64,
         ) {
-            let header = Header { kind: KINDS[kind], handler, len, token, args, place };
+            let header = Header { kind: KINDS[kind], client, small, len, token, args, place };
             let has = match header.kind {
                 Kind::AmMedium | Kind::PutChunk | Kind::PutSignal | Kind::Move | Kind::Moved | Kind::TeamData => true,
                 Kind::GetData => args[1] == 0,

@@ -5,6 +5,7 @@ use super::chunk::{
     BounceAct, BounceAsk, Bounced, Chunk, ChunkDone, Signal, buffer_from_wire, buffer_to_wire,
 };
 use super::header::{Header, Kind, WireError};
+use super::handlers::{HandlerAsk, HandlerIs};
 use super::moves::{Move, Moved, Release};
 use super::team::TeamMessage;
 use crate::collective::TeamId;
@@ -24,6 +25,17 @@ pub enum Message {
         /// The stamp; 0 is none.
         stamp: u64,
     },
+    /// The sender was sent an Active Message for a handler that it has not.
+    AmRefused {
+        /// The handler's number.
+        handler: u32,
+        /// Whose message it was, of those who share the receiver's node.
+        client: u8,
+    },
+    /// Asks for a handler.
+    HandlerAsk(HandlerAsk),
+    /// Says whether it is there.
+    HandlerIs(HandlerIs),
     /// Store the payload. Answered by [`Message::ChunkDone`].
     Put(Chunk),
     /// Store the payload, and then change a word. Answered by [`Message::ChunkDone`].
@@ -97,6 +109,11 @@ impl Message {
             Message::AmDone { stamp } => {
                 Header { token: stamp_to_token(*stamp), ..Header::new(Kind::AmDone) }
             }
+            Message::AmRefused { handler, client } => {
+                Header { client: *client, len: *handler, ..Header::new(Kind::AmRefused) }
+            }
+            Message::HandlerAsk(ask) => ask.header(),
+            Message::HandlerIs(answer) => answer.header(),
             Message::Put(chunk) => chunk.header(Kind::PutChunk, payload as u32),
             Message::PutSignal(chunk, signal) => signal.header(chunk.header(Kind::PutSignal, payload as u32)),
             Message::Get(chunk, len) => chunk.header(Kind::GetChunk, *len),
@@ -124,6 +141,9 @@ impl Message {
         Ok(match header.kind {
             Kind::AmShort | Kind::AmMedium | Kind::AmLong => Message::Am(Am::of(header)?),
             Kind::AmDone => Message::AmDone { stamp: stamp_of_token(header.token) },
+            Kind::AmRefused => Message::AmRefused { handler: header.len, client: header.client },
+            Kind::HandlerAsk => Message::HandlerAsk(HandlerAsk::of(header)),
+            Kind::HandlerIs => Message::HandlerIs(HandlerIs::of(header)),
             Kind::PutChunk => Message::Put(Chunk::of(header)),
             Kind::PutSignal => Message::PutSignal(Chunk::of(header), Signal::of(header)),
             Kind::GetChunk => Message::Get(Chunk::of(header), header.len),

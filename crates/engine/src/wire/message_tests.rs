@@ -1,11 +1,11 @@
 use super::*;
 use crate::collective::{Difference, Signature};
-use crate::wire::{AmForm, Because, BreakReason, MoveId, Pace, Status, Step, StepData, TeamBroken};
-use crate::{Atomic, AtomicOp, Change, MemId, OpId, Place, WordType};
+use crate::wire::{AmForm, Because, Found, HandlerAsk, HandlerIs, BreakReason, MoveId, Pace, Status, Step, StepData, TeamBroken};
+use crate::{Atomic, AtomicOp, Change, HandlerKey, MemId, OpId, Place, WordType};
 use proptest::prelude::*;
 
 /// How many kinds there are.
-const KINDS: u8 = 30;
+const KINDS: u8 = 33;
 
 /// A message of the kind with that number, with fields out of `w`, and bytes of payload that it may have. An
 /// odd `nonsense` makes nonsense of the field that may be nonsense.
@@ -25,7 +25,10 @@ fn sample(kind: u8, w: [u64; 8], nonsense: bool) -> (Message, usize) {
     ];
     let status = Some(status[(c % 6) as usize]).filter(|_| !nonsense);
     let done = |direction, old| Message::ChunkDone(ChunkDone { direction, op, slot: b, status, old });
-    let am = |form| Message::Am(Am { handler: a as u16, args: [b, c, d, e], stamp: f >> 8, form });
+    let am = |form| {
+        let (handler, client) = (a as u32, (a >> 32) as u8);
+        Message::Am(Am { handler, client, args: [b, c, d, e], stamp: f >> 24, form })
+    };
     let buffer = b.checked_sub(1);
     let ask = |act| Message::Bounce(BounceAsk { act, op, buffer, at: c, len: d as u32 });
     let message = match kind {
@@ -56,7 +59,16 @@ fn sample(kind: u8, w: [u64; 8], nonsense: bool) -> (Message, usize) {
         17 => Message::BounceGive { buffer },
         18 => Message::Bounced(Bounced { op, status, buffer }),
         19..=27 => Message::Team(TeamId(a), team_sample(kind, w, nonsense)),
-        28 => Message::AmDone { stamp: a >> 8 },
+        28 => Message::AmDone { stamp: a >> 24 },
+        30 => {
+            let key = HandlerKey { number: b as u32, check: c as u32 };
+            Message::HandlerAsk(HandlerAsk { op, key })
+        }
+        31 => {
+            let found = [Found::Nothing, Found::It, Found::Another][(c % 3) as usize];
+            Message::HandlerIs(HandlerIs { op, found: Some(found).filter(|_| !nonsense) })
+        }
+        32 => Message::AmRefused { handler: a as u32, client: b as u8 },
         _ => {
             let op = AtomicOp::ALL[(e % 7) as usize];
             let word = [WordType::U32, WordType::I32, WordType::U64, WordType::I64][(f % 4) as usize];
@@ -129,8 +141,8 @@ const FIELDS: [u64; 8] = [
 /// protocol.
 const GOLDEN: [[u64; Header::WORDS]; KINDS as usize] = [
     [
-        0x708_0000,
-        0x5152_5354_5556_5700,
+        0x708_0400,
+        0x5152_5354_5505_0600,
         0x1112_1314_1516_1719,
         0x2122_2324_2526_272e,
         0x3132_3334_3536_3739,
@@ -138,8 +150,8 @@ const GOLDEN: [[u64; Header::WORDS]; KINDS as usize] = [
         0,
     ],
     [
-        0x77a_0708_0001,
-        0x5152_5354_5556_5700,
+        0x77a_0708_0401,
+        0x5152_5354_5505_0600,
         0x1112_1314_1516_1719,
         0x2122_2324_2526_272e,
         0x3132_3334_3536_3739,
@@ -147,8 +159,8 @@ const GOLDEN: [[u64; Header::WORDS]; KINDS as usize] = [
         0,
     ],
     [
-        0x4546_4748_0708_0002,
-        0x5152_5354_5556_5700,
+        0x4546_4748_0708_0402,
+        0x5152_5354_5505_0600,
         0x1112_1314_1516_1719,
         0x2122_2324_2526_272e,
         0x3132_3334_3536_3739,
@@ -228,7 +240,7 @@ const GOLDEN: [[u64; Header::WORDS]; KINDS as usize] = [
         0x102_0304_0506_0708,
         0x6566_6768_5556_5759,
     ],
-    [0x1c, 0x102_0304_0506_0700, 0, 0, 0, 0, 0],
+    [0x1c, 0x102_0304_0500_0000, 0, 0, 0, 0, 0],
     [
         0x77a_0102_001d,
         0x102_0304_0506_0708,
@@ -238,6 +250,9 @@ const GOLDEN: [[u64; Header::WORDS]; KINDS as usize] = [
         0x6566_6768,
         0x3132_3334_3536_3739,
     ],
+    [0x1e, 0x102_0304_0506_0708, 0x2526_272e_1516_1719, 0, 0, 0, 0],
+    [0x1_001f, 0x102_0304_0506_0708, 0, 0, 0, 0, 0],
+    [0x506_0708_0000_1920, 0, 0, 0, 0, 0, 0],
 ];
 
 #[test]

@@ -6,15 +6,17 @@
 
 mod am;
 mod chunk;
+mod handlers;
 mod header;
 mod message;
 mod moves;
 mod status;
 mod team;
 
-pub use am::{Am, AmForm};
+pub use am::{Am, AmForm, STAMP_BITS};
 pub(crate) use am::{AmHead, am_args, am_stamp};
 pub use chunk::{BounceAct, BounceAsk, Bounced, Chunk, ChunkDone, Signal};
+pub use handlers::{Found, HandlerAsk, HandlerIs};
 pub use header::{HEAD_WORDS, Header, Kind, WireError};
 pub use message::Message;
 pub(crate) use moves::RELEASE_MAX;

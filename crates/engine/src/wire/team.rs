@@ -182,7 +182,7 @@ impl Step {
             Some(StepData::Payload) => Header { kind: Kind::TeamData, len: payload as u32, ..header },
             Some(StepData::Offer { at, len, given_up }) => Header {
                 kind: Kind::TeamOffer,
-                handler: at.mem.to_wire() as u16,
+                small: at.mem.to_wire() as u16,
                 len: given_up,
                 args: last(len),
                 place: at.offset,
@@ -200,7 +200,7 @@ impl Step {
             }
             Kind::TeamData => Some(StepData::Payload),
             // Members' memory is private, whatever a hostile one says.
-            Kind::TeamOffer if u64::from(header.handler) == MemId::Space.to_wire() => {
+            Kind::TeamOffer if u64::from(header.small) == MemId::Space.to_wire() => {
                 let at = Place::new(MemId::Space, header.place);
                 Some(StepData::Offer { at, len: last, given_up: header.len })
             }

@@ -14,7 +14,7 @@ use engine::{
 use proptest::prelude::*;
 
 const RANKS: u32 = 4;
-const HANDLERS: u16 = 3;
+const HANDLERS: u32 = 3;
 /// Bytes of the node's memory: each operation has a region of its own, and the rest is for what peers put and
 /// get.
 const MEMORY: usize = 1 << 16;
@@ -120,7 +120,7 @@ fn act() -> impl Strategy<Value = Act> {
         6 => (any::<usize>(), change()).prop_map(|(pick, change)| Act::Forge { pick, change }),
         2 => (peer.clone(), any::<bool>(), any::<[u64; 7]>(), bytes())
             .prop_map(|(peer, lane, words, payload)| Act::Noise { peer, lane, words, payload }),
-        3 => (peer.clone(), any::<bool>(), 0u8..10, 0u16..6, any::<[u64; 4]>(), edge.clone(), bytes()).prop_map(
+        3 => (peer.clone(), any::<bool>(), prop_oneof![3 => 0u8..10, 1 => 10u8..19, 1 => 28u8..34], 0u16..6, any::<[u64; 4]>(), edge.clone(), bytes()).prop_map(
             |(peer, lane, kind, handler, args, place, payload)| Act::Plausible {
                 peer, lane, kind, handler, args, place, payload
             }
@@ -345,7 +345,7 @@ impl Trial {
         let counted = self.node.counters().malformed - malformed;
         match verdict {
             Verdict::Malformed => assert_eq!(counted, 1, "not counted: {words:?}"),
-            Verdict::Unanswerable => assert!(counted <= 1),
+            Verdict::Unanswerable | Verdict::OfTeam => assert!(counted <= 1),
             Verdict::Late | Verdict::Write(..) | Verdict::Nothing => assert_eq!(counted, 0, "{words:?}"),
             Verdict::Deliver => assert!(matches!(polled, Polled::Deliver(_)) && counted == 0),
         }
@@ -411,13 +411,20 @@ impl Trial {
     fn judge(&mut self, peer: Rank, lane: Lane, words: &[u64; 7], payload: &[u8]) -> Verdict {
         let Ok(header) = Header::decode(words, payload.len()) else { return Verdict::Malformed };
         match (header.kind, lane) {
-            (Kind::AmShort | Kind::AmMedium, _) if header.handler < HANDLERS => Verdict::Deliver,
-            (Kind::AmLong, _) if header.handler < HANDLERS && header.token & 0xff < 3 => Verdict::Deliver,
+            (Kind::AmLong, _) if header.token & 0xff >= 3 => Verdict::Malformed,
+            (Kind::AmShort | Kind::AmMedium | Kind::AmLong, _) if number(&header) < HANDLERS => {
+                Verdict::Deliver
+            }
+            (Kind::AmShort | Kind::AmMedium | Kind::AmLong, Lane::Request) => Verdict::Unanswerable,
+            (Kind::AmShort | Kind::AmMedium | Kind::AmLong, Lane::Reply) => Verdict::Nothing,
+            (Kind::AmRefused, _) => Verdict::Nothing,
+            (Kind::HandlerAsk, Lane::Request) => Verdict::Unanswerable,
+            (Kind::HandlerIs, Lane::Reply) => self.judge_found(&header),
             (Kind::PutChunk, Lane::Request) => self.judge_put(&header, payload.len() as u64),
             (Kind::PutSignal, Lane::Request) if signals(&header) => {
                 self.judge_put(&header, payload.len() as u64)
             }
-            (Kind::AmDone, Lane::Reply) if header.token >> 8 != 0 => Verdict::Nothing,
+            (Kind::AmDone, Lane::Reply) if header.token >> 24 != 0 => Verdict::Nothing,
             (Kind::GetChunk, Lane::Request) => Verdict::Unanswerable.unless_room(self.node.transport().room),
             // It may bring a put with it, and is answered though nothing is registered here.
             (Kind::Move, Lane::Request) => Verdict::Unanswerable,
@@ -450,7 +457,11 @@ impl Trial {
                 | Kind::TeamPace
                 | Kind::TeamBroken,
                 Lane::Request,
-            ) if header.token != 0 => Verdict::Nothing,
+            ) if header.token != 0 => match header.token >> 63 {
+                0 => Verdict::Nothing,
+                // Whoever names one of all ranks makes it.
+                _ => Verdict::OfTeam,
+            },
             (Kind::PutDone | Kind::GetData, Lane::Reply) => {
                 self.judge_answer(peer, &header, payload.len() as u64)
             }
@@ -476,6 +487,12 @@ impl Trial {
         }
     }
 
+    /// Nothing has asked for a handler.
+    fn judge_found(&mut self, header: &Header) -> Verdict {
+        let is_known = self.ops.iter().any(|op| op.token == Some(header.token) && !op.over);
+        if is_known || header.small > 2 { Verdict::Malformed } else { Verdict::Late }
+    }
+
     fn judge_answer(&mut self, peer: Rank, header: &Header, len: u64) -> Verdict {
         let live = |op: &&mut Shadow| op.token == Some(header.token) && !op.over;
         let Some(op) = self.ops.iter_mut().find(live) else { return Verdict::Late };
@@ -496,9 +513,14 @@ impl Trial {
     }
 }
 
+/// The number of the handler that an Active Message names.
+fn number(header: &Header) -> u32 {
+    u32::from(header.small) | (header.token >> 8 & 0xffff) as u32 * 0x1_0000
+}
+
 /// Whether it says a change of a word that puts may bring with them.
 fn signals(header: &Header) -> bool {
-    let atomic = Atomic::from_wire([u64::from(header.handler), header.args[3], 0]);
+    let atomic = Atomic::from_wire([u64::from(header.small), header.args[3], 0]);
     atomic.is_some_and(|atomic| matches!(atomic.change, engine::Change::Apply(..)))
 }
 
@@ -515,6 +537,8 @@ enum Verdict {
     Write(std::ops::Range<u64>),
     /// The sender left no room for its answer: that may be counted.
     Unanswerable,
+    /// A team that no collective of this process is of: that may be counted, and nothing is written.
+    OfTeam,
     Nothing,
 }
 

@@ -57,7 +57,7 @@ fn answer(node: &mut Node<Script>, to: &Sent, status: u64, old: u64) {
 fn setting() -> Header {
     let set = Atomic::new(WordType::U64, Change::Apply(AtomicOp::Swap, 7)).to_wire();
     Header {
-        handler: set[0] as u16,
+        small: set[0] as u16,
         len: 1,
         token: 77,
         args: [MemId::Space.to_wire(), 3, WORD, set[1]],
@@ -177,10 +177,10 @@ fn the_word_changes_after_the_bytes_and_not_without_them() {
 #[test]
 fn a_change_that_nobody_knows_stores_nothing() {
     let swap = Atomic::compare_swap(1, 2).to_wire()[0] as u16;
-    for handler in [u16::MAX, swap, 1 << 12] {
+    for small in [u16::MAX, swap, 1 << 12] {
         let mut node = node();
         node.transport().words.insert(WORD, 41);
-        assert_eq!(ask(&mut node, Header { handler, ..setting() }), None);
+        assert_eq!(ask(&mut node, Header { small, ..setting() }), None);
         assert_eq!((node.transport().memory[300], node.transport().words[&WORD]), (0, 41));
         assert_eq!(node.counters().malformed, 1);
     }

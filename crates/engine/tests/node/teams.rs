@@ -215,7 +215,7 @@ impl Run {
                 let header = Header {
                     len: len as u32,
                     args,
-                    handler: (noise % 4) as u16,
+                    small: (noise % 4) as u16,
                     place: last,
                     ..Header::new(kind)
                 };

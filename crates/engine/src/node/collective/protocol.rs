@@ -31,6 +31,9 @@ impl<T: Transport> Node<T> {
         if self.outbox.len() > UNTAKEN_MAX && self.takes_no_answers(peer) {
             return self.on_garbled(peer);
         }
+        if id.is_named() && !self.teams.all.contains_key(&id) && !self.is_gone(peer) {
+            self.make_named_team(id);
+        }
         let Some(team) = self.teams.all.get(&id) else { return self.on_unknown_team(peer, id, message) };
         let stranger = team.members.as_ref().is_some_and(|members| members.member(peer).is_none());
         if stranger || self.is_gone(peer) {

@@ -26,6 +26,8 @@ const ASK_AFTER_MAX: Nanos = 3_200_000_000;
 /// All teams of a node.
 pub(in crate::node) struct Teams {
     pub(in crate::node) all: HashMap<TeamId, Team>,
+    /// How many of them are named.
+    pub(in crate::node) named: usize,
     /// Collectives that have something to send and found no room.
     pub(in crate::node) unsent: Vec<OpKey>,
     /// Collectives that have come to a step in this process's own memory, where whoever polls is to be told.
@@ -38,7 +40,7 @@ impl Teams {
     pub(in crate::node) fn new(size: u32) -> Teams {
         let world = Team { members: Some(Members::All(size)), ..Team::default() };
         let all = HashMap::from([(TeamId::WORLD, world)]);
-        Teams { all, unsent: Vec::new(), local: VecDeque::new(), missed: Vec::new() }
+        Teams { all, named: 0, unsent: Vec::new(), local: VecDeque::new(), missed: Vec::new() }
     }
 }
 

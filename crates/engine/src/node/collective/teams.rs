@@ -8,6 +8,9 @@ use crate::op_id::OpKey;
 use crate::wire::BreakReason;
 use crate::{OpError, Rank, Transport};
 
+/// Named teams that a node has, at most: its peers make them, too.
+const NAMED_MAX: usize = 1024;
+
 impl<T: Transport> Node<T> {
     /// A team's size, and this process's number in it. `None`: there is no such team, or it is not made yet.
     pub fn team(&self, team: TeamId) -> Option<(u32, u32)> {
@@ -48,9 +51,29 @@ impl<T: Transport> Node<T> {
         }
     }
 
+    /// Makes a [named](TeamId::named) team, if it is not there: another member may have made it by a message.
+    /// It is there as long as the node. Returns whether there is room for it.
+    pub fn make_named_team(&mut self, team: TeamId) -> bool {
+        debug_assert!(team.is_named(), "all others are split off");
+        if self.teams.all.contains_key(&team) {
+            return true;
+        }
+        if self.teams.named == NAMED_MAX {
+            return false;
+        }
+        self.teams.named += 1;
+        let members = Some(Members::All(self.size));
+        self.teams.all.insert(team, Team { members, ..Team::default() });
+        if let Some(peer) = self.barrier.lost.iter().next().copied() {
+            self.break_team(team, 0, OpError::PeerLost { peer });
+        }
+        true
+    }
+
     /// Nobody has the team here any more.
     pub fn drop_team(&mut self, team: TeamId) {
-        if let Some(state) = self.teams.all.get_mut(&team).filter(|_| team != TeamId::WORLD) {
+        let is_for_good = team == TeamId::WORLD || team.is_named();
+        if let Some(state) = self.teams.all.get_mut(&team).filter(|_| !is_for_good) {
             state.dropped = true;
             self.forget_team(team);
         }

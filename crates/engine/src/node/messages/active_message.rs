@@ -1,6 +1,7 @@
 //! Active Messages: requests and replies that name a handler at the receiver.
 
 use crate::node::Node;
+use crate::node::messages::handlers::Refused;
 use crate::node::transfer::state::OnComplete;
 use crate::op_id::OpId;
 use crate::wire::{Am, AmForm, AmHead, Message};
@@ -26,8 +27,8 @@ pub struct AmSend<'a> {
     pub peer: Rank,
     /// Request, or the reply to the request being handled.
     pub lane: Lane,
-    /// The handler's index in the table that the job agreed on.
-    pub handler: u16,
+    /// The handler's number.
+    pub handler: u32,
     /// Arguments, passed as they are.
     pub args: [u64; 4],
     /// The payload.
@@ -41,8 +42,8 @@ pub struct Delivery {
     pub peer: Rank,
     /// Whether it is a request, which may be replied to, or a reply.
     pub lane: Lane,
-    /// The handler's index, within the table.
-    pub handler: u16,
+    /// What the handler was [added](Node::add_handler) by.
+    pub handler: u64,
 }
 
 /// What one call of [`Node::poll`] did.
@@ -57,6 +58,8 @@ pub enum Polled {
     Deliver(Delivery),
     /// The handler of a stamped request of this node's has run at the peer, and has not replied; the stamp.
     Acknowledged(u64),
+    /// A peer has refused a message of this node's, whose handler it has not. `quiet` reports it, too.
+    Refused(Refused),
     /// A collective that was started with [`Start::steps_told`](crate::node::Start::steps_told) has come to a
     /// step in this process's own memory: see [`Node::local_step`].
     Local(OpId),
@@ -64,27 +67,27 @@ pub enum Polled {
 
 impl AmSend<'_> {
     #[inline(always)]
-    fn am(&self, stamp: u64) -> Am {
+    fn am(&self, client: u8, stamp: u64) -> Am {
         match self.body {
-            AmBody::Short => self.in_form(stamp, AmForm::Short),
-            AmBody::Medium(_) => self.in_form(stamp, AmForm::Medium),
-            AmBody::Long(place, len) => self.in_form(stamp, AmForm::Long(place, len)),
+            AmBody::Short => self.in_form(client, stamp, AmForm::Short),
+            AmBody::Medium(_) => self.in_form(client, stamp, AmForm::Medium),
+            AmBody::Long(place, len) => self.in_form(client, stamp, AmForm::Long(place, len)),
         }
     }
 
     /// As [`Am::encode`] of [`AmSend::am`], with the form looked at once.
     #[inline(always)]
-    fn encode(&self, stamp: u64) -> [u64; Header::WORDS] {
+    fn encode(&self, client: u8, stamp: u64) -> [u64; Header::WORDS] {
         match self.body {
-            AmBody::Short => self.in_form(stamp, AmForm::Short).encode(0),
-            AmBody::Medium(payload) => self.in_form(stamp, AmForm::Medium).encode(payload.len()),
-            AmBody::Long(place, len) => self.in_form(stamp, AmForm::Long(place, len)).encode(0),
+            AmBody::Short => self.in_form(client, stamp, AmForm::Short).encode(0),
+            AmBody::Medium(payload) => self.in_form(client, stamp, AmForm::Medium).encode(payload.len()),
+            AmBody::Long(place, len) => self.in_form(client, stamp, AmForm::Long(place, len)).encode(0),
         }
     }
 
     #[inline(always)]
-    const fn in_form(&self, stamp: u64, form: AmForm) -> Am {
-        Am { handler: self.handler, args: self.args, stamp, form }
+    const fn in_form(&self, client: u8, stamp: u64, form: AmForm) -> Am {
+        Am { handler: self.handler, client, args: self.args, stamp, form }
     }
 
     fn payload(&self) -> &[u8] {
@@ -103,7 +106,7 @@ impl<T: Transport> Node<T> {
         self.send_am_stamped(message, 0)
     }
 
-    /// As [`Node::send_am`], with a stamp: a number of 56 bits that is echoed by the reply's sender, who
+    /// As [`Node::send_am`], with a stamp: a number of [`STAMP_BITS`](crate::wire::STAMP_BITS) bits that is echoed by the reply's sender, who
     /// passes here what [`Inbox::stamp`](crate::Inbox::stamp) says, or, where the handler does not reply, by
     /// [`Node::acknowledge`]. 0 is none.
     #[inline(always)]
@@ -128,11 +131,11 @@ impl<T: Transport> Node<T> {
             if message.lane == Lane::Request {
                 return Err(SendError::Busy);
             }
-            self.hold(message.peer, message.lane, Message::Am(message.am(stamp)), payload);
+            self.hold(message.peer, message.lane, Message::Am(message.am(self.client, stamp)), payload);
             self.count_am(message.lane, payload.len() as u64);
             return Ok(());
         }
-        self.transport.send(message.peer, message.lane, &message.encode(stamp), payload)?;
+        self.transport.send(message.peer, message.lane, &message.encode(self.client, stamp), payload)?;
         self.count_am(message.lane, payload.len() as u64);
         Ok(())
     }
@@ -172,7 +175,7 @@ impl<T: Transport> Node<T> {
         deadline: Option<Nanos>,
     ) -> OpId {
         assert!(matches!(message.body, AmBody::Long(..)), "only a long message's payload goes ahead of it");
-        let announce = OnComplete::Notify(message.lane, message.am(stamp));
+        let announce = OnComplete::Notify(message.lane, message.am(self.client, stamp));
         self.count_am(message.lane, 0);
         self.start_transfer(message.peer, Direction::Put, pieces, deadline, Some(announce))
     }
@@ -188,11 +191,10 @@ impl<T: Transport> Node<T> {
     /// Hands an Active Message, which brought so many bytes, to its handler, if it names one.
     #[inline(always)]
     pub(in crate::node) fn deliver(&mut self, peer: Rank, lane: Lane, head: AmHead, bytes: u64) -> Polled {
-        let handler = head.handler();
-        if handler >= self.handlers {
-            self.counters.malformed += 1;
+        let Some(handler) = self.handlers.entry(head.handler()) else {
+            self.refuse(peer, lane, head);
             return Polled::Progressed;
-        }
+        };
         self.counters.add(Operation::Handled, Mechanism::Message, bytes);
         Polled::Deliver(Delivery { peer, lane, handler })
     }

@@ -13,7 +13,7 @@ impl<T: Transport> Node<T> {
         }
         let before = self.outbox.len();
         let transport = &mut self.transport;
-        let (unsent, detached_error) = (&mut self.unsent_notices, &mut self.ended.failure);
+        let (unsent, ended) = (&mut self.unsent_notices, &mut self.ended);
         let full = &mut self.full;
         full.clear();
         let mut failed = Vec::new();
@@ -32,7 +32,11 @@ impl<T: Transport> Node<T> {
                 Message::Bounce(ask) => failed.push((ask.op, error)),
                 // Whoever is gone has its bounce buffer back.
                 Message::BounceGive { .. } => {}
-                _ => _ = detached_error.get_or_insert(error),
+                Message::HandlerAsk(ask) => failed.push((ask.op, error)),
+                // Whoever is gone wants no answer.
+                Message::AmDone { .. } | Message::AmRefused { .. } => {}
+                Message::Am(am) => ended.note(am.client, error),
+                _ => ended.note(0, error),
             }
             false
         });

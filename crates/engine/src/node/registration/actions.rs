@@ -13,7 +13,7 @@ impl<T: Transport> Node<T> {
     pub fn with_registration(
         rank: Rank,
         size: u32,
-        handlers: u16,
+        handlers: u32,
         transport: T,
         settings: Settings,
     ) -> Node<T> {

@@ -104,8 +104,8 @@ impl<T: Transport> Node<T> {
     ) -> OpId {
         let operation = if direction == Direction::Put { Operation::Put } else { Operation::Get };
         self.counters.add(operation, Mechanism::Registered, piece.len);
-        self.pending += 1;
-        let fast = self.fast.insert(peer, hose, local, deadline);
+        self.pending.begin(self.client);
+        let fast = self.fast.insert(peer, hose, local, deadline, self.client);
         let piece = KeyedPiece { piece, key, base, local };
         let submitted = self.transport.copy_keyed(OpId::of_fast(fast), peer, direction, &[piece]);
         let op = OpId::of_fast(fast);
@@ -140,7 +140,7 @@ impl<T: Transport> Node<T> {
             && registration.hoses.release_recent(fast.hose)
         {
             fast.state = State::Done;
-            self.pending -= 1;
+            self.pending.end(fast.client);
             return;
         }
         self.on_completed(op, Ok(0));
@@ -149,16 +149,16 @@ impl<T: Transport> Node<T> {
     /// A fast transfer is over: neither end is touched by it any more.
     pub(in crate::node) fn on_fast(&mut self, id: FastId, result: Outcome) {
         let Some(fast) = self.fast.get(id) else { return };
-        let (hose, local) = (fast.hose, fast.local);
+        let (hose, local, client) = (fast.hose, fast.local, fast.client);
         match fast.state {
             State::UnderWay if fast.interest == Interest::Nobodys => {
-                self.pending -= 1;
+                self.pending.end(client);
                 self.fast.remove(id.at);
-                self.note_detached(result);
+                self.note_detached(client, result);
             }
             State::Plain | State::UnderWay => {
                 (fast.state, fast.outcome) = (State::Over, result);
-                self.pending -= 1;
+                self.pending.end(client);
                 if fast.interest == Interest::Watches {
                     self.ended.watched.push(OpId::of_fast(id));
                 }
@@ -184,13 +184,14 @@ impl<T: Transport> Node<T> {
         self.transport.abandon(OpId::of_fast(id));
         let Some(fast) = self.fast.get(id).filter(|fast| fast.state.is_under_way()) else { return };
         (fast.state, fast.outcome) = (State::GivenUp, Err(error));
-        self.pending -= 1;
+        let client = fast.client;
+        self.pending.end(client);
         match fast.interest {
             Interest::Asks => {}
             Interest::Watches => self.ended.watched.push(OpId::of_fast(id)),
             Interest::Nobodys => {
                 fast.state = State::Forgotten;
-                self.note_detached(Err(error));
+                self.note_detached(client, Err(error));
             }
         }
     }
@@ -230,11 +231,12 @@ impl<T: Transport> Node<T> {
     pub(in crate::node) fn detach_fast(&mut self, id: FastId) {
         let Some(fast) = self.fast.get(id) else { return };
         fast.interest = Interest::Nobodys;
+        let client = fast.client;
         if fast.state == State::Plain {
             fast.state = State::UnderWay;
         }
         if let Some(outcome) = self.fast.take(id) {
-            self.note_detached(outcome);
+            self.note_detached(client, outcome);
         }
     }
 }

@@ -31,6 +31,8 @@ pub(in crate::node) struct FastTransfer {
     pub(in crate::node) generation: u32,
     pub(in crate::node) state: State,
     pub(in crate::node) interest: Interest,
+    /// Whose it is, of those who share the node.
+    pub(in crate::node) client: u8,
     /// In a free place: the next one.
     pub(in crate::node) peer: Rank,
     /// What it uses until the transport is done with it.
@@ -76,12 +78,13 @@ impl FastTable {
         hose: HoseId,
         local: Option<RegId>,
         deadline: Option<Nanos>,
+        client: u8,
     ) -> FastId {
         let at = if self.free == NONE { self.grow(hose) } else { self.free };
         let fast = &mut self.all[at as usize];
         self.free = fast.peer;
         let state = if local.is_none() { State::Plain } else { State::UnderWay };
-        (fast.state, fast.interest) = (state, Interest::Asks);
+        (fast.state, fast.interest, fast.client) = (state, Interest::Asks, client);
         (fast.peer, fast.hose, fast.local, fast.deadline) = (peer, hose, local, deadline);
         FastId { at, generation: fast.generation }
     }
@@ -93,6 +96,7 @@ impl FastTable {
             generation: FastId::FIRST,
             state: State::Free,
             interest: Interest::Asks,
+            client: 0,
             peer: NONE,
             hose,
             local: None,
@@ -156,6 +160,12 @@ impl FastTable {
     pub(in crate::node) fn is_under_way(&self, id: FastId) -> bool {
         let fast = self.all.get(id.at as usize).filter(|fast| fast.generation == id.generation);
         fast.is_some_and(|fast| fast.state.is_under_way())
+    }
+
+    /// The peer of one of that client's that has no outcome yet.
+    pub(in crate::node) fn awaited(&self, client: u8) -> Option<Rank> {
+        let is_its_own = |fast: &&FastTransfer| fast.client == client && fast.state.is_under_way();
+        self.all.iter().find(is_its_own).map(|fast| fast.peer)
     }
 
     /// Those without an outcome, with their peers and deadlines.
