@@ -12,5 +12,6 @@ pub(crate) mod heap;
 pub(crate) mod node;
 pub(crate) mod open;
 pub(crate) mod ops;
+pub(crate) mod share;
 #[cfg(test)]
 mod refused_tests;

@@ -6,7 +6,7 @@ pub(crate) mod debug_is_display;
 pub(crate) mod environment;
 pub(crate) mod error;
 pub(crate) mod fd_limit;
-pub(crate) mod handler_names;
+pub(crate) mod handler_id;
 pub(crate) mod handler_scope;
 pub mod limits;
 pub(crate) mod lock;

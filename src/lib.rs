@@ -62,7 +62,8 @@ pub use api::ops::buffer::{Append, Buffer, Foreign, GetBuffer, Grow, Part, PutBu
 pub use api::ops::completions::{Completion, Completions, Next, Permit};
 pub use api::ops::event::Event;
 pub use api::ops::group::Group;
-pub use api::ops::message::{HandlerId, MEDIUM_MAX};
+pub use api::ops::message::MEDIUM_MAX;
+pub use base::handler_id::HandlerId;
 pub use api::ops::payload::{Payload, Prepared};
 pub use api::ops::put_signal::Signal;
 pub use api::ops::raw::RawPiece;

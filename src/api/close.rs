@@ -6,6 +6,7 @@ use crate::api::node::Node;
 use crate::base::code::{Code, into_io_error};
 use crate::base::debug_is_display::debug_is_display;
 use crate::base::error::Error;
+use crate::runtime::shared::Left;
 
 /// Of the time that closing may take, this much is left at most for telling peers of other hosts.
 const LEAVE_MAX: Duration = Duration::from_secs(1);
@@ -67,32 +68,45 @@ impl Node {
     /// [`CloseError::Refused`], the node has closed: other handles on it end their calls with
     /// [`Error::Closed`], also calls that wait now, and peers find it lost.
     ///
+    /// A client that [shares](Node::shared) the node with others closes alone: its handlers are gone and none
+    /// of them runs when this returns, its handles end their calls with [`Error::Closed`], and the node goes
+    /// on.
+    ///
     /// Without this, the node closes when its last handle is dropped, which waits for the same: 2 s for the
     /// network, and for all else as long as it takes.
     ///
     /// # Errors
     /// See [`CloseError`]. Not in handlers.
     pub fn close(self, within: Duration) -> Result<(), CloseError> {
-        self.core.may_wait("closing the node").map_err(CloseError::Refused)?;
+        self.may_wait("closing the node").map_err(CloseError::Refused)?;
         // What a handler has kept of its call is no handle that a node lives by.
         let kept = Error::InHandler { call: "closing the node by a handler's handle" };
-        let life = self.life().ok_or(CloseError::Refused(kept))?;
+        let share = self.share().ok_or(CloseError::Refused(kept))?;
         let begun = Instant::now();
         let left = || within.saturating_sub(begun.elapsed());
         // Peers of other hosts are to learn of it, too, where something does not end.
         let for_leave = (within / 10).min(LEAVE_MAX);
         let done = self.within(within - for_leave).quiet().map_err(CloseError::Undone);
-        let told = self.core.take_leave(left());
-        let told = if told { Ok(()) } else { Err(CloseError::Unsent { waited: begun.elapsed() }) };
         // Of two threads that close at once, the second one waits for nothing more.
-        if !life.may_end() {
+        if !share.may_end() {
             return Err(CloseError::Refused(Error::Closed { call: "closing the node" }));
         }
+        let unfinished = |what| CloseError::Unfinished { waited: begun.elapsed(), what };
+        // While it is kept, nobody opens the node again.
+        let _closing = match share.leave() {
+            Left::Others => {
+                let rests = self.core.wait(Some(left()), || self.core.rests().then_some(()));
+                let rested = rests.ok_or_else(|| unfinished("a handler that runs"));
+                return done.and(rested);
+            }
+            Left::Nobody(closing) => closing,
+        };
+        let told = self.core.take_leave(left());
+        let told = if told { Ok(()) } else { Err(CloseError::Unsent { waited: begun.elapsed() }) };
+        // Whoever drops the last handle meanwhile finds it ended.
+        share.life().may_end();
         self.core.peers.close();
-        let finished = life.finish(left()).map_err(|what| {
-            let waited = begun.elapsed();
-            CloseError::Unfinished { waited, what }
-        });
+        let finished = share.life().finish(left()).map_err(unfinished);
         done.and(told).and(finished)
     }
 }

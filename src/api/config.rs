@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use engine::registration::Strategy;
 
-use crate::api::ops::active_message::{Call, Handlers};
+use crate::api::ops::active_message::{Call, ConfigHandlers};
 pub use crate::job::bootstrap::Listen;
 pub use crate::transport::list::Transport;
 use crate::transport::peers::PLACES_MAX;
@@ -83,7 +83,7 @@ pub struct Config {
     pub(crate) strategy: Option<Strategy>,
     pub(crate) pin_bytes: Option<u64>,
     pub(crate) copiers: u32,
-    pub(crate) handlers: Handlers,
+    pub(crate) handlers: ConfigHandlers,
 }
 
 impl Default for Config {
@@ -104,7 +104,7 @@ impl Default for Config {
             strategy: None,
             pin_bytes: None,
             copiers: 0,
-            handlers: Handlers::default(),
+            handlers: ConfigHandlers::default(),
         }
     }
 }
@@ -246,11 +246,13 @@ impl Config {
         self
     }
 
-    /// Adds an Active-Message handler under a name; every process of the job must add the same names. What a
-    /// handler may do is said at [`Call`].
+    /// Adds an Active-Message handler under a name in the empty namespace: it is there when peers meet the
+    /// node. [`Node::register`](crate::Node::register) adds others later. What a handler may do is said at
+    /// [`Call`].
     ///
     /// # Panics
-    /// When the name is taken, empty or longer than 255 bytes, or is the 4,097th.
+    /// When the name is taken, or another of the same hash is; when it is empty, longer than 255 bytes, has a
+    /// zero byte, or is the 4,097th.
     pub fn handler(mut self, name: &str, handler: impl Fn(&mut Call<'_>) + Send + Sync + 'static) -> Config {
         self.handlers.add(name, handler);
         self

@@ -291,7 +291,7 @@ impl Node {
     /// # Errors
     /// See [`ConnectError`].
     pub fn connect_to(&self, address: impl AsRef<[u8]>) -> Result<Rank, ConnectError> {
-        self.core.may_wait("connecting to a node").map_err(refused)?;
+        self.may_wait("connecting to a node").map_err(refused)?;
         let (now, within) = (Instant::now(), self.timeout.unwrap_or(CONNECT_WITHIN));
         let deadline = now.checked_add(within).unwrap_or(now + CONNECT_WITHIN);
         let _span = tracing::debug_span!("meet").entered();
@@ -342,7 +342,7 @@ impl Node {
 
     /// The listener, which is opened at the first call.
     fn peer_listener(&self) -> Result<Arc<PeerListener>, ConnectError> {
-        self.core.may_call("the node's address").map_err(refused)?;
+        self.may_call("the node's address").map_err(refused)?;
         let peers = &self.core.peers;
         let (size, places) = (peers.own().size, peers.own().places);
         // Held until the listener is open, so that there is one.
@@ -415,7 +415,7 @@ fn admit(
             PeerRoute::Far(far) => admit_far(&core, number, (place, places), far, silence),
         };
         entered.map_err(|error| match error {
-            Error::HandlersDiffer { difference, .. } => format!("other handlers: {difference}"),
+            Error::HandlersDiffer { handler, .. } => format!("another handler of the number {handler}"),
             Error::Protocol { what, .. } | Error::Connect { why: what, .. } => what,
             other => other.to_string(),
         })

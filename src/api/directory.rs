@@ -260,7 +260,7 @@ impl Directory<'_> {
     /// # Errors
     /// As for [`Directory::lookup`], and [`DirectoryError::Timeout`]; [`Error::InHandler`].
     pub fn wait(&self, name: &str, within: Duration) -> Result<Vec<u8>, DirectoryError> {
-        self.node.core.may_wait("waiting for a name")?;
+        self.node.may_wait("waiting for a name")?;
         let started = Instant::now();
         let left = || within.saturating_sub(started.elapsed());
         // Nothing announces a new name, so the wait naps between looks.
@@ -281,9 +281,9 @@ impl Directory<'_> {
 
     /// Refuses what may wait in a handler, before a lock is taken that is held while handlers run.
     fn may_change(&self) -> Result<(), Error> {
-        self.node.core.may_call("a change of the directory")?;
+        self.node.may_call("a change of the directory")?;
         if self.node.core.peers.has_far() {
-            self.node.core.may_wait("a change of the directory")
+            self.node.may_wait("a change of the directory")
         } else {
             Ok(())
         }

@@ -39,7 +39,7 @@ impl Node {
         let (addr, len) =
             (memory.cast::<T>().expose_provenance() as u64, memory.len().saturating_mul(size_of::<T>()));
         let exposed = Exposed { core: Arc::downgrade(&self.core), addr, len: len as u64, rights };
-        if self.core.may_call("exposing").is_err() {
+        if self.may_call("exposing").is_err() {
             return exposed;
         }
         self.core.engine().expose(exposed.addr, exposed.len, rights);

@@ -8,12 +8,13 @@ use engine::node::{BARRIER_KEEPER, RegistrationCounters};
 use engine::{Counters, Nanos, OpError, OpId, PathReason, Rank};
 
 use crate::base::error::Error;
+use crate::base::handler_scope;
 use crate::base::pointers::Remote;
 use crate::counters::latency::{Latencies, Timed};
 use crate::counters::stats::Stats;
 use crate::observe::metrics::{self, NodeFigures};
-use crate::runtime::core::{Engine, NodeCore, Progress};
-use crate::runtime::life::Life;
+use crate::runtime::core::{Engine, EngineGuard, NodeCore, Progress};
+use crate::runtime::shared::Share;
 use crate::runtime::wait_policy::WaitPolicy;
 use crate::transport::contract::NodeTransport as _;
 use crate::transport::peers::Peer;
@@ -26,25 +27,48 @@ pub struct Node {
     pub(crate) core: Arc<NodeCore>,
     /// How long blocking calls by this handle may wait.
     pub(crate) timeout: Option<Duration>,
-    /// Shared by all handles but those of handlers: what to end when the last one goes.
-    life: Option<Arc<Life>>,
+    /// Whose handle it is, of those who share the node.
+    pub(crate) client: u8,
+    /// Shared by all handles of the client but those of handlers: what to end when the last one goes.
+    share: Option<Arc<Share>>,
 }
 
 impl Node {
-    /// The first handle on a new node.
-    pub(crate) fn new(core: Arc<NodeCore>, timeout: Option<Duration>) -> Node {
-        let life = Life::new(Arc::clone(&core));
-        Node { core, timeout, life: Some(Arc::new(life)) }
+    /// The first handle of a client.
+    pub(crate) fn new(share: Share, timeout: Option<Duration>) -> Node {
+        let (core, client) = (Arc::clone(share.core()), share.client());
+        Node { core, timeout, client, share: Some(Arc::new(share)) }
     }
 
-    /// What ends with the node; handlers' handles have none.
-    pub(crate) fn life(&self) -> Option<&Arc<Life>> {
-        self.life.as_ref()
+    /// What ends with the client; handlers' handles have none.
+    pub(crate) fn share(&self) -> Option<&Arc<Share>> {
+        self.share.as_ref()
     }
 
-    /// A handle for the time that a handler runs.
-    pub(crate) fn from_inner(core: &Arc<NodeCore>) -> Node {
-        Node { core: Arc::clone(core), timeout: None, life: None }
+    /// A handle for the time that a handler of a client's runs.
+    pub(crate) fn from_inner(core: &Arc<NodeCore>, client: u8) -> Node {
+        Node { core: Arc::clone(core), timeout: None, client, share: None }
+    }
+
+    /// The engine, which starts what is this client's until it is let go.
+    #[inline]
+    pub(crate) fn engine(&self) -> EngineGuard<'_> {
+        let mut engine = self.core.engine();
+        engine.act_for(self.client);
+        engine
+    }
+
+    /// Refuses a call of a client that has closed, and to a child made by `fork`; to be asked before any
+    /// lock.
+    #[inline]
+    pub(crate) fn may_call(&self, call: &'static str) -> Result<(), Error> {
+        handler_scope::may_call(call, self.core.peers.generation_of(self.client))
+    }
+
+    /// The same, of a call that may wait: it is refused while a handler runs on this thread, too.
+    #[inline]
+    pub(crate) fn may_wait(&self, call: &'static str) -> Result<(), Error> {
+        handler_scope::may_wait(call, self.core.peers.generation_of(self.client))
     }
 
     /// This process's rank: its number in the job, from 0.
@@ -73,7 +97,7 @@ impl Node {
     /// timeout), [`Error::HandlersDiffer`], and [`Error::Connect`] or [`Error::Protocol`] where the peer's
     /// segments cannot be had or are not what they should be.
     pub fn connect(&self, peer: Rank) -> Result<(), Error> {
-        self.core.may_wait("connecting to a peer")?;
+        self.may_wait("connecting to a peer")?;
         self.core.peers.get(peer, self.timeout).map(|_| ())
     }
 
@@ -86,7 +110,7 @@ impl Node {
     /// The provider of libfabric's by which peers are reached over a network: where none is asked for, the
     /// best that could be opened. `None` where there is shared memory only.
     pub fn provider(&self) -> Option<String> {
-        self.core.may_call("the provider").ok()?;
+        self.may_call("the provider").ok()?;
         self.core.engine().transport().provider().map(str::to_owned)
     }
 
@@ -102,7 +126,7 @@ impl Node {
     /// Whether that rank is known to be gone. One look; [`Node::lost_peers`] names all that are. `false` also
     /// for a rank that there is not.
     pub fn is_lost(&self, peer: Rank) -> bool {
-        if self.core.may_call("asking after a peer").is_ok() {
+        if self.may_call("asking after a peer").is_ok() {
             self.core.note_losses();
         }
         self.core.peers.is_gone(peer)
@@ -116,7 +140,7 @@ impl Node {
     /// after which the next call waits for the same barrier; [`Error::InHandler`]; what [`Node::quiet`] says,
     /// and at the first contact with rank 0 what [`Node::connect`] says.
     pub fn barrier(&self) -> Result<(), Error> {
-        self.core.may_wait("a barrier")?;
+        self.may_wait("a barrier")?;
         let _span = tracing::trace_span!("barrier").entered();
         self.core.latencies.time(Timed::Barrier, || self.all_meet())
     }
@@ -157,36 +181,41 @@ impl Node {
         }
     }
 
-    /// Waits until every put of this node is complete at its target, and every get has arrived.
+    /// Waits until every put of this client is complete at its target, and every get has arrived. Requests
+    /// need not have run. Of those who [share](Node::shared) a node, each waits for its own, and is told of
+    /// its own failures.
     ///
     /// # Errors
-    /// The first failure since the last call among operations that nobody waits for; [`Error::Timeout`]
-    /// naming a peer that is awaited; [`Error::InHandler`].
+    /// The first failure since the last call among operations that nobody waits for, and requests that their
+    /// peers refused ([`Error::NoSuchHandler`]); [`Error::Timeout`] naming a peer that is awaited;
+    /// [`Error::InHandler`].
     pub fn quiet(&self) -> Result<(), Error> {
-        self.core.may_call("quiet")?;
+        self.may_call("quiet")?;
         // Whoever reads the heap after learning of this, by whatever way, sees the stores before.
         fence(Ordering::SeqCst);
+        let client = self.client;
         let settled = |core: &NodeCore| {
             let mut engine = core.engine();
-            (engine.in_flight() == 0).then(|| engine.take_detached_error().map(Error::from))
+            engine.act_for(client);
+            (engine.in_flight() == 0).then(|| engine.take_detached_error().map(|error| core.named(error)))
         };
         let failed = match settled(&self.core) {
             Some(failed) => failed,
             None => {
-                self.core.may_wait("quiet")?;
+                self.may_wait("quiet")?;
                 let core = &self.core;
                 match core.wait(self.timeout, || settled(core)) {
                     Some(failed) => failed,
                     None => {
                         let waited_for = "what this node has started to end";
                         let nobody = Error::WaitTimeout { waited_for };
-                        let late = core.engine().awaited().map_or(nobody, |peer| Error::Timeout { peer });
+                        let late = self.engine().awaited().map_or(nobody, |peer| Error::Timeout { peer });
                         return Err(core.gave_up("quiet", late));
                     }
                 }
             }
         };
-        match failed.or_else(|| self.core.take_failure()) {
+        match failed.or_else(|| self.core.take_failure(client)) {
             Some(error) => Err(error),
             None => Ok(()),
         }
@@ -219,6 +248,13 @@ impl Node {
         self.core.engine().prepare(addr as u64, len as u64);
     }
 
+    /// Whether [`Node::quiet`] has a failure to tell of. Whoever waits for an answer looks at this, too: the
+    /// peer may have refused the request. One look.
+    pub fn has_failed(&self) -> bool {
+        let has = || self.engine().has_detached_error() || self.core.has_failure(self.client);
+        self.may_call("asking for failures").is_ok() && has()
+    }
+
     /// Waits until no peer uses what was registered of this process's memory before changes of it that have
     /// returned: memory that was unmapped, moved, mapped anew or emptied. Whoever tells peers of new memory
     /// by messages, or by puts to other hosts, needs no such call: what this node sends after a change waits
@@ -231,11 +267,11 @@ impl Node {
     /// [`Error::WaitTimeout`]; [`Error::InHandler`] where it would have to wait.
     pub fn memory_sync(&self) -> Result<(), Error> {
         let core = &self.core;
-        core.may_call("memory_sync")?;
+        self.may_call("memory_sync")?;
         let revocations = core.engine().revocations();
         let synced = || core.engine().are_given_back(revocations).then_some(());
         if synced().is_none() {
-            core.may_wait("memory_sync")?;
+            self.may_wait("memory_sync")?;
             let waited_for = "peers to let go of memory that has changed";
             let late = || core.gave_up("memory_sync", Error::WaitTimeout { waited_for });
             core.wait(self.timeout, synced).ok_or_else(late)?;
@@ -254,7 +290,7 @@ impl Node {
 
     /// Makes progress once: runs at most one handler. Returns whether anything moved. Never waits.
     pub fn progress(&self) -> bool {
-        self.core.may_call("making progress").is_ok() && self.core.poll_once() == Progress::Moved
+        self.may_call("making progress").is_ok() && self.core.poll_once() == Progress::Moved
     }
 
     /// Makes progress until `condition` holds, which it asks again whenever something has moved; sleeps in
@@ -264,11 +300,11 @@ impl Node {
     /// # Errors
     /// [`Error::WaitTimeout`], [`Error::InHandler`].
     pub fn wait_until(&self, mut condition: impl FnMut() -> bool) -> Result<(), Error> {
-        self.core.may_call("waiting for a condition")?;
+        self.may_call("waiting for a condition")?;
         if condition() {
             return Ok(());
         }
-        self.core.may_wait("waiting for a condition")?;
+        self.may_wait("waiting for a condition")?;
         self.core.wait(self.timeout, || condition().then_some(())).ok_or_else(|| {
             let late = Error::WaitTimeout { waited_for: "a condition" };
             self.core.gave_up("waiting for a condition", late)
@@ -332,7 +368,7 @@ impl Node {
     /// Waits for an operation's outcome. However this ends, the operation then touches no memory any more.
     pub(crate) fn finish(&self, op: OpId) -> Result<u64, Error> {
         let unfinished = Unfinished { node: self, op };
-        self.core.may_wait("waiting for an operation")?;
+        self.may_wait("waiting for an operation")?;
         let core = &self.core;
         let outcome = match core.wait(self.timeout, || core.engine().outcome(op)) {
             Some(outcome) => {

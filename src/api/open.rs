@@ -21,10 +21,13 @@ use crate::base::lock::lock;
 use crate::job::bootstrap::{Host, HostError, JobEnv, JobEnvError, JoinError, Membership, Notice, OnNotice};
 use crate::runtime::bring_up_network;
 use crate::runtime::core::{Engine, NodeCore, Outside, Parts};
+use crate::runtime::handlers::{Handlers, Runnable};
+use crate::runtime::life::Life;
+use crate::runtime::shared::Share;
 use crate::transport::contract::{Members, NodeTransport as _, Party, Reach};
 use crate::transport::list::{self, NetworkPlan, OpenEndpoint};
 use crate::transport::ofi::provider::NetworkError;
-use crate::transport::peers::{Own, Peer, Peers};
+use crate::transport::peers::{Own, OwnHandlers, Peer, Peers};
 use crate::transport::router::Router;
 use crate::transport::shm::control::{Identity, Mapping};
 use crate::transport::shm::heap_pages::HeapState;
@@ -81,6 +84,31 @@ pub enum OpenError {
     /// The system gave no thread or scratch memory.
     #[error("cannot start: {0}")]
     Os(#[from] std::io::Error),
+    /// A handler that comes with the configuration cannot be registered.
+    #[error("{0}")]
+    Handler(Error),
+    /// The process's [shared](Node::shared) node was opened with another value of a setting.
+    #[error("the process's node was opened with {setting} {first}, and not {given}")]
+    Conflict {
+        /// The setting.
+        setting: &'static str,
+        /// Its value at the first call, or `unset`.
+        first: String,
+        /// The value of this call.
+        given: String,
+    },
+    /// As many clients share the process's node as can.
+    #[error("{most} clients share the process's node already")]
+    Clients {
+        /// How many.
+        most: u64,
+    },
+    /// This process is a child made by `fork` by one that shares its node. [`Node::open`] opens one here.
+    #[error("sharing a node: this process is a forked child of one that does, and can open a node of its own")]
+    Forked,
+    /// Sharing the process's node would have to wait until it has been opened or closed, in a handler.
+    #[error("sharing a node would wait for it to be opened or closed, and a handler must not")]
+    InHandler,
 }
 
 impl OpenError {
@@ -94,6 +122,11 @@ impl OpenError {
             OpenError::Segment(error) if error.is_for_size() => Code::NoMemory,
             OpenError::Segment(_) => Code::System,
             OpenError::Os(error) => of_system(error),
+            OpenError::Handler(error) => error.code(),
+            OpenError::Conflict { .. } => Code::Setting,
+            OpenError::Clients { .. } => Code::NoRoom,
+            OpenError::Forked => Code::Forked,
+            OpenError::InHandler => Code::InHandler,
         }
     }
 }
@@ -116,49 +149,8 @@ impl Node {
     /// See [`OpenError`]. Waits for the other ranks to come only under other launchers than ours, for a
     /// minute or as [`Config::meet_within`] says, at each of two meetings.
     pub fn open(config: Config) -> Result<Node, OpenError> {
-        prepare_process();
-        if let Some(env) = JobEnv::from_env()? {
-            return Node::open_in(config, Some(&env));
-        }
-        match Host::meet(config.interface.as_deref(), soon(config.meet))? {
-            Some(host) => Node::open_at(config, host),
-            None => Node::open_in(config, None),
-        }
-    }
-
-    /// Opens a node of a job that another launcher has started, on one host or several.
-    fn open_at(config: Config, mut host: Host) -> Result<Node, OpenError> {
-        let (rank, size) = (host.env().rank(), host.env().size());
-        let _span = tracing::debug_span!("open", rank, size).entered();
-        let endpoint = match &config.transport {
-            any if host.is_spread() => Some(list::open(any, Reach::Network(host.address()))?),
-            far if *far != Transport::Shm && size > 1 => Some(list::open(far, Reach::Host)?),
-            _ => None,
-        };
-        let (watch, notify) = Watch::new();
-        let seat = Seat::take(
-            &config,
-            Some(host.env()),
-            endpoint.as_ref().map(|endpoint| endpoint.address()),
-            notify,
-        )?;
-        if host.is_spread() {
-            let provider =
-                endpoint.as_ref().map(|endpoint| endpoint.provider().to_owned()).unwrap_or_default();
-            let card = seat.peers.card(host.lowest(), provider, config.progress != ProgressThread::Off);
-            seat.peers.set_elsewhere(host.tell(&card, soon(config.meet))?);
-        }
-        let endpoint = endpoint.map(|endpoint| (endpoint, host.secret()));
-        let node = Node::assemble(config, seat, endpoint, &watch)?;
-        if host.is_spread() {
-            node.core.listen()?;
-            node.core.keep_watch(&mut node.core.engine());
-            // What is connected to is missed when it is gone; what never was might be late.
-            let is_reached = || node.core.engine().transport().is_flushed().then_some(());
-            let _ = node.core.wait_for_room(Some(GREET_WITHIN), is_reached);
-        }
-        node.life().expect("the first handle").stay_for(host);
-        Ok(node)
+        let timeout = config.timeout;
+        Ok(Node::new(Share::alone(open(config)?), timeout))
     }
 
     /// Opens a node of the job that `env` names, or a job of one. Several nodes may live in one process,
@@ -167,77 +159,131 @@ impl Node {
     /// # Errors
     /// As for [`Node::open`].
     pub fn open_in(config: Config, env: Option<&JobEnv>) -> Result<Node, OpenError> {
-        prepare_process();
-        let (rank, size) = env.map_or((0, 1), |env| (env.rank(), env.size()));
-        let _span = tracing::debug_span!("open", rank, size).entered();
-        let (watch, notify) = Watch::new();
-        let endpoint = match (&config.transport, env) {
-            (far, Some(env)) if *far != Transport::Shm && env.size() > 1 => {
-                Some((list::open(far, Reach::Host)?, env.secret()))
-            }
-            _ => None,
-        };
-        let address = endpoint.as_ref().map(|(endpoint, _)| endpoint.address());
-        let seat = Seat::take(&config, env, address, notify)?;
-        Node::assemble(config, seat, endpoint, &watch)
-    }
-
-    fn assemble(
-        config: Config,
-        seat: Seat,
-        endpoint: Option<(OpenEndpoint, &[u8])>,
-        watch: &Watch,
-    ) -> Result<Node, OpenError> {
-        let Seat { peers, heap, nonce, outside } = seat;
-        let own = peers.own();
-        // With `Auto`, a peer may still ask for it later.
-        let threaded = match config.progress {
-            ProgressThread::On => true,
-            ProgressThread::Off => false,
-            ProgressThread::Auto => own.size > 1 && peers.itself().reach.attach().is_err(),
-        };
-        let spin = config.spin.unwrap_or_else(|| default_spin(own.size, threaded && endpoint.is_none()));
-        let attends = threaded || (endpoint.is_some() && config.progress == ProgressThread::Auto);
-        let sleepers = Arc::new(AtomicU32::new(0));
-        let memory =
-            OwnMemory::new(Arc::clone(peers.itself()), checked()?).with_bounce_buffers(Arc::clone(&heap));
-        let mut shm = ShmTransport::new(Arc::clone(&peers), Arc::clone(&sleepers), !spin.is_zero(), memory);
-        let has_copiers = shm.set_copiers(config.copiers as usize);
-        let plan = plan(&config);
-        let parts = Parts {
-            engine: Engine::new(own.rank, own.size, config.handlers.len(), Router::near(shm)),
-            peers,
-            heap,
-            handlers: config.handlers.into_table(),
-            sleepers,
-            spin,
-            nonce,
-            outside,
-            may_attend: plan.attends,
-            copied_apart_min: if has_copiers { COPIED_APART_MIN } else { u64::MAX },
-        };
-        let core = Arc::new(NodeCore::new(parts));
-        if core.peers.own().identity.ranges_only {
-            let (mut engine, heap) = (core.engine(), core.peers.itself().heap());
-            engine.expose_ranges_only();
-            // Over a network its pages may be named by their addresses.
-            engine.expose(heap.base_addr(), heap.len(), Rights::ReadWrite);
-            let allocated = core.peers.own().identity.allocated;
-            if allocated.len > 0 {
-                engine.expose(allocated.base, allocated.len, Rights::ReadWrite);
-            }
-        }
-        if let Some((endpoint, secret)) = endpoint {
-            bring_up_network::set_up(&core, &plan, endpoint, members(&core.peers, secret))?;
-        }
-        watch.watch(&core);
-        if attends {
-            core.attend()?;
-        }
-        Ok(Node::new(core, config.timeout))
+        let timeout = config.timeout;
+        Ok(Node::new(Share::alone(open_in(config, env)?), timeout))
     }
 }
 
+/// Opens a node of the job that this process was started in, or of none.
+pub(super) fn open(config: Config) -> Result<Arc<Life>, OpenError> {
+    prepare_process();
+    if let Some(env) = JobEnv::from_env()? {
+        return open_in(config, Some(&env));
+    }
+    match Host::meet(config.interface.as_deref(), soon(config.meet))? {
+        Some(host) => open_at(config, host),
+        None => open_in(config, None),
+    }
+}
+
+/// Opens a node of a job that another launcher has started, on one host or several.
+fn open_at(config: Config, mut host: Host) -> Result<Arc<Life>, OpenError> {
+    let (rank, size) = (host.env().rank(), host.env().size());
+    let _span = tracing::debug_span!("open", rank, size).entered();
+    let endpoint = match &config.transport {
+        any if host.is_spread() => Some(list::open(any, Reach::Network(host.address()))?),
+        far if *far != Transport::Shm && size > 1 => Some(list::open(far, Reach::Host)?),
+        _ => None,
+    };
+    let (watch, notify) = Watch::new();
+    let seat = Seat::take(
+        &config,
+        Some(host.env()),
+        endpoint.as_ref().map(|endpoint| endpoint.address()),
+        notify,
+    )?;
+    if host.is_spread() {
+        let provider =
+            endpoint.as_ref().map(|endpoint| endpoint.provider().to_owned()).unwrap_or_default();
+        let card = seat.peers.card(host.lowest(), provider, config.progress != ProgressThread::Off);
+        seat.peers.set_elsewhere(host.tell(&card, soon(config.meet))?);
+    }
+    let endpoint = endpoint.map(|endpoint| (endpoint, host.secret()));
+    let life = assemble(config, seat, endpoint, &watch)?;
+    if host.is_spread() {
+        let core = life.core();
+        core.listen()?;
+        core.keep_watch(&mut core.engine());
+        // What is connected to is missed when it is gone; what never was might be late.
+        let is_reached = || core.engine().transport().is_flushed().then_some(());
+        let _ = core.wait_for_room(Some(GREET_WITHIN), is_reached);
+    }
+    life.stay_for(host);
+    Ok(life)
+}
+
+/// Opens a node of the job that `env` names, or a job of one.
+fn open_in(config: Config, env: Option<&JobEnv>) -> Result<Arc<Life>, OpenError> {
+    prepare_process();
+    let (rank, size) = env.map_or((0, 1), |env| (env.rank(), env.size()));
+    let _span = tracing::debug_span!("open", rank, size).entered();
+    let (watch, notify) = Watch::new();
+    let endpoint = match (&config.transport, env) {
+        (far, Some(env)) if *far != Transport::Shm && env.size() > 1 => {
+            Some((list::open(far, Reach::Host)?, env.secret()))
+        }
+        _ => None,
+    };
+    let address = endpoint.as_ref().map(|(endpoint, _)| endpoint.address());
+    let seat = Seat::take(&config, env, address, notify)?;
+    assemble(config, seat, endpoint, &watch)
+}
+
+fn assemble(
+    config: Config,
+    seat: Seat,
+    endpoint: Option<(OpenEndpoint, &[u8])>,
+    watch: &Watch,
+) -> Result<Arc<Life>, OpenError> {
+    let Seat { peers, heap, nonce, outside, handlers } = seat;
+    let own = peers.own();
+    // With `Auto`, a peer may still ask for it later.
+    let threaded = match config.progress {
+        ProgressThread::On => true,
+        ProgressThread::Off => false,
+        ProgressThread::Auto => own.size > 1 && peers.itself().reach.attach().is_err(),
+    };
+    let spin = config.spin.unwrap_or_else(|| default_spin(own.size, threaded && endpoint.is_none()));
+    let attends = threaded || (endpoint.is_some() && config.progress == ProgressThread::Auto);
+    let sleepers = Arc::new(AtomicU32::new(0));
+    let memory =
+        OwnMemory::new(Arc::clone(peers.itself()), checked()?).with_bounce_buffers(Arc::clone(&heap));
+    let mut shm = ShmTransport::new(Arc::clone(&peers), Arc::clone(&sleepers), !spin.is_zero(), memory);
+    let has_copiers = shm.set_copiers(config.copiers as usize);
+    let plan = plan(&config);
+    let parts = Parts {
+        engine: Engine::new(own.rank, own.size, 0, Router::near(shm)),
+        peers,
+        heap,
+        handlers,
+        sleepers,
+        spin,
+        nonce,
+        outside,
+        may_attend: plan.attends,
+        copied_apart_min: if has_copiers { COPIED_APART_MIN } else { u64::MAX },
+    };
+    let core = Arc::new(NodeCore::new(parts));
+    core.handlers.give_all(&mut core.engine());
+    if core.peers.own().identity.ranges_only {
+        let (mut engine, heap) = (core.engine(), core.peers.itself().heap());
+        engine.expose_ranges_only();
+        // Over a network its pages may be named by their addresses.
+        engine.expose(heap.base_addr(), heap.len(), Rights::ReadWrite);
+        let allocated = core.peers.own().identity.allocated;
+        if allocated.len > 0 {
+            engine.expose(allocated.base, allocated.len, Rights::ReadWrite);
+        }
+    }
+    if let Some((endpoint, secret)) = endpoint {
+        bring_up_network::set_up(&core, &plan, endpoint, members(&core.peers, secret))?;
+    }
+    watch.watch(&core);
+    if attends {
+        core.attend()?;
+    }
+    Ok(Arc::new(Life::new(core)))
+}
 /// How a node of this configuration uses the network.
 fn plan(config: &Config) -> NetworkPlan {
     NetworkPlan {
@@ -286,6 +332,7 @@ pub(crate) struct Seat {
     pub(crate) nonce: Box<u64>,
     /// For peers of no job, unless there is one.
     pub(crate) outside: Option<Outside>,
+    pub(crate) handlers: Handlers,
 }
 
 impl Seat {
@@ -300,7 +347,6 @@ impl Seat {
         let (rank, size) = env.map_or((0, 1), |env| (env.rank(), env.size()));
         // The ranks of a job are all the peers that they have.
         let places = if env.is_some() { size } else { 1 + config.peers };
-        let names = config.handlers.names();
         let (heap, allocated) = create_heap(config, size)?;
         let mut allocator = HeapAllocator::new(heap.len());
         if allocated.len > 0 {
@@ -322,7 +368,7 @@ impl Seat {
             allocated,
             heap: Mapping::of(heap.memory()),
         };
-        let (control, control_segment) = Control::create(places, &identity, &names)?;
+        let (control, control_segment) = Control::create(places, &identity)?;
         let reserves = vm::host::is_strict_about_memory();
         if reserves {
             control_segment.reserve(0, control_segment.len())?;
@@ -336,10 +382,16 @@ impl Seat {
             identity,
             control: control.clone(),
             heap: heap.memory().clone(),
-            names,
+            handlers: OwnHandlers::new(control.clone()),
             attach: config.attach,
             network: endpoint.is_some() && config.transport != Transport::Shm,
         };
+        // Whoever meets this process finds them.
+        let handlers = Handlers::default();
+        for (name, handler) in config.handlers.iter() {
+            let runnable = Runnable { handler: Arc::clone(handler), client: 0 };
+            handlers.add_first(&own.handlers, ("", name), runnable).map_err(OpenError::Handler)?;
+        }
         let peers = Arc::new(Peers::new(own)?);
         hold_end(&peers);
         let mut outside = None;
@@ -359,7 +411,7 @@ impl Seat {
             });
         }
         let heap = Arc::new(HeapState::new(heap, control, allocator, allocated.len, reserves));
-        Ok(Seat { peers, heap, nonce, outside })
+        Ok(Seat { peers, heap, nonce, outside, handlers })
     }
 }
 

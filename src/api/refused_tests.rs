@@ -97,10 +97,14 @@ fn all_is_refused(node: &Node, peer: u32, mine: GlobalPtr<u64>, is_refused: fn(&
     check(node.put_list(&[PutPiece { to: there, from: b"a" }]), is_refused);
     check(node.get_list(&mut [GetPiece { from: there, into: &mut [0] }]), is_refused);
     check(node.put_vector(&[RemoteRun { at: there, len: 1 }], &[b"a"]), is_refused);
-    check(node.request(peer, node.handler("h").expect("it is there"), [0; 4]), is_refused);
-    check(node.request_medium(peer, node.handler("h").expect("it is there"), [0; 4], b"a"), is_refused);
-    check(node.request_long(node.handler("h").expect("it is there"), [0; 4], there, b"a"), is_refused);
-    let h = node.handler("h").expect("it is there");
+    let h = crate::HandlerId::of("", "h");
+    check(node.request(peer, h, [0; 4]), is_refused);
+    check(node.request_medium(peer, h, [0; 4], b"a"), is_refused);
+    check(node.request_long(h, [0; 4], there, b"a"), is_refused);
+    check(node.register("a", "b", |_| {}), is_refused);
+    check(node.withdraw(h), is_refused);
+    check(node.has_handler(peer, h), is_refused);
+    check(node.world_of("a").map(drop), is_refused);
     check(node.try_request(peer, h, [0; 4]), is_refused);
     check(node.try_request_medium(peer, h, [0; 4], b"a"), is_refused);
     check(node.try_request_long(h, [0; 4], there, b"a"), is_refused);
@@ -138,6 +142,7 @@ fn all_is_refused(node: &Node, peer: u32, mine: GlobalPtr<u64>, is_refused: fn(&
 
 /// What cannot fail says what a node says that knows nobody and has done nothing.
 fn nothing_is_told(node: &Node, peer: u32) {
+    assert!(!node.has_failed() && node.handler("h").is_none());
     assert!(!node.progress() && node.peers().is_empty() && node.lost_peers().is_empty());
     assert!(node.attach(peer).is_none() && node.provider().is_none());
     assert_eq!(node.stats(), crate::Stats::default());
@@ -170,6 +175,7 @@ fn a_child_is_refused_its_parents_node_whatever_locks_are_held() {
     std::thread::scope(|scope| {
         scope.spawn(move || {
             let _guards = (node.core.engine(), lock(&node.core.published), lock(&node.core.outside));
+            let _handlers = node.core.handlers.hold();
             hold.wait();
             held.wait();
         });

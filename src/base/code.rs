@@ -55,7 +55,7 @@ codes! {
     Overlap = 12, "overlap", InvalidInput, "Blocks that are written lie over one another.";
     Elsewhere = 13, "elsewhere", InvalidInput, "Memory of another rank or node was named than it has to be.";
     NoReplyDue = 14, "no-reply-due", InvalidInput, "A handler replied twice, or to a reply.";
-    HandlersDiffer = 15, "handlers-differ", InvalidData, "The peer registered other handlers.";
+    HandlersDiffer = 15, "handlers-differ", InvalidData, "The peer has another handler of the same number.";
     Protocol = 16, "protocol", InvalidData, "The other side sent, or shares, what no correct one does.";
     TeamOver = 17, "team-over", ConnectionAborted, "The team's collectives are over.";
     Unreachable = 18, "unreachable", HostUnreachable, "No way to the peer could be used.";
@@ -76,6 +76,7 @@ codes! {
     Failed = 33, "failed", Other, "Something that had been started before has failed.";
     Cancelled = 34, "cancelled", Other, "The program gave the operation up.";
     NotConnected = 35, "not-connected", NotConnected, "There has been no contact with the peer, which a call that never waits needs.";
+    NoSuchHandler = 36, "no-such-handler", NotFound, "The peer has no such handler.";
 }
 
 impl Code {
@@ -130,7 +131,7 @@ mod tests {
         9 no-such-peer 10 length 11 unaligned 12 overlap 13 elsewhere 14 no-reply-due 15 handlers-differ 16 protocol \
         17 team-over 18 unreachable 19 no-room 20 no-memory 21 setting 22 name 23 taken 24 address 25 not-listening \
         26 in-job 27 no-network 28 refused 29 join 30 not-found 31 denied 32 system 33 failed 34 cancelled \
-        35 not-connected";
+        35 not-connected 36 no-such-handler";
 
     #[test]
     fn numbers_and_names_are_as_they_ever_were() {

@@ -226,13 +226,50 @@ pub enum Error {
     /// A handler replied twice, or to a reply.
     #[error("a message can be replied to once, and only if it is a request")]
     NoReplyDue,
-    /// The peer registered other handlers than this process.
-    #[error("peer {peer} registered other handlers: {difference}")]
+    /// The peer has another handler of that number: two names have one hash, and one of them must be
+    /// changed.
+    #[error("peer {peer} has another handler of the number of {handler}: give one of them another name")]
     HandlersDiffer {
         /// The peer.
         peer: Rank,
-        /// The first difference, in words.
-        difference: String,
+        /// The handler's names where they are known here, else its number.
+        handler: String,
+    },
+    /// The peer has no such handler: it was never registered there, or its client has gone.
+    #[error("peer {peer} has no handler {handler}")]
+    NoSuchHandler {
+        /// The peer.
+        peer: Rank,
+        /// The handler's names where they are known here, else its number.
+        handler: String,
+    },
+    /// A handler cannot be registered: its name is registered already, or one that has the same hash.
+    #[error("the handler {name:?} cannot be registered: {}", taken(name, by))]
+    HandlerTaken {
+        /// Its names.
+        name: String,
+        /// The names of the handler that is registered.
+        by: String,
+    },
+    /// No handler, and no team of all ranks, can have such a name.
+    #[error("no handler or team can be named {name:?}: {why}")]
+    BadName {
+        /// Its names.
+        name: String,
+        /// What is wrong with them.
+        why: &'static str,
+    },
+    /// The node has as many named teams of all ranks as it may.
+    #[error("a node has at most {most} named teams of all ranks")]
+    TeamsFull {
+        /// How many.
+        most: u64,
+    },
+    /// The node has as many handlers as it may.
+    #[error("a node has at most {most} handlers")]
+    HandlersFull {
+        /// How many.
+        most: u64,
     },
     /// The peer sent, or shares, what no correct peer does.
     #[error("peer {peer} broke the protocol: {what}")]
@@ -278,6 +315,7 @@ impl Error {
             Error::Timeout { .. } | Error::WaitTimeout { .. } | Error::SignalTimeout { .. } => Code::Timeout,
             Error::Cancelled { .. } => Code::Cancelled,
             Error::QueueFull { .. } | Error::PayloadsKept { .. } => Code::NoRoom,
+            Error::HandlersFull { .. } | Error::TeamsFull { .. } => Code::NoRoom,
             Error::NotConnected { .. } => Code::NotConnected,
             Error::System { .. } => Code::System,
             Error::Closed { .. } => Code::Closed,
@@ -293,6 +331,9 @@ impl Error {
             Error::Elsewhere { .. } => Code::Elsewhere,
             Error::NoReplyDue => Code::NoReplyDue,
             Error::HandlersDiffer { .. } => Code::HandlersDiffer,
+            Error::NoSuchHandler { .. } => Code::NoSuchHandler,
+            Error::HandlerTaken { .. } => Code::Taken,
+            Error::BadName { .. } => Code::Name,
             Error::Protocol { .. } => Code::Protocol,
             Error::Differ { .. } | Error::Team { .. } => Code::TeamOver,
             Error::Connect { .. } => Code::Unreachable,
@@ -301,6 +342,11 @@ impl Error {
 }
 
 into_io_error!(Error);
+
+/// Why a name is taken.
+fn taken(name: &str, by: &str) -> String {
+    if name == by { "it is already".to_owned() } else { format!("{by:?} has the same hash") }
+}
 
 impl From<OpError> for Error {
     fn from(error: OpError) -> Error {
@@ -318,6 +364,9 @@ impl From<OpError> for Error {
             OpError::Timeout { peer } => Error::Timeout { peer },
             OpError::Protocol { peer, what } => Error::Protocol { peer, what: what.to_owned() },
             OpError::Team { peer, what } => Error::Team { peer, what },
+            OpError::NoSuchHandler { peer, handler } => {
+                Error::NoSuchHandler { peer, handler: format!("{handler:#010x}") }
+            }
             OpError::Unsupported { peer, why } => {
                 Error::Protocol { peer, what: format!("no way to do this: {why}") }
             }

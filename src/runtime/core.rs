@@ -12,24 +12,26 @@ mod tasks;
 mod wait;
 
 use std::any::Any;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use engine::node::Polled;
-use engine::{Delivery, Inbox, Lane, Nanos, OpId, Rank};
+use engine::node::{Polled, Refused};
+use engine::{Inbox, Nanos, OpId, Rank};
 use vm::{Bell, BiasedGuard, BiasedLock, Words};
 
 use self::detached_buffers::DetachedBuffers;
 use crate::base::error::Error;
+use crate::base::handler_id::HandlerId;
 use crate::base::handler_scope::{self, HandlerScope};
 use crate::base::lock::lock;
 use crate::counters::latency::{Recorder, Timed};
 use crate::counters::thread_counters::ThreadCounters;
 use crate::runtime::background_steps::BackgroundSteps;
 use crate::runtime::collective_scratch::ScratchPool;
+use crate::runtime::handlers::{Handlers, Snapshot};
 use crate::runtime::payloads::Payloads;
 use crate::runtime::progress_thread::ProgressThreadSlot;
 use crate::runtime::wait_policy::Polling;
@@ -44,6 +46,9 @@ use crate::transport::shm::heap_pages::{Block, HeapState};
 
 /// The engine over all transports of a node.
 pub(crate) type Engine = engine::Node<Router>;
+
+/// The engine, held.
+pub(crate) type EngineGuard<'a> = BiasedGuard<'a, Engine>;
 
 /// Polls of the engine at a time, by whoever waits and may poll.
 const POLLS: u32 = 4;
@@ -74,9 +79,6 @@ const GRACE: Duration = Duration::from_millis(20);
 /// How long a call waits for the network to take what others wait for, once it has what it waited for itself.
 const FLUSH_MAX: Duration = Duration::from_secs(1);
 
-/// Handles the message in the inbox, which that rank sent by that lane. Whether it has replied.
-pub(crate) type Handler = Arc<dyn Fn(&Arc<NodeCore>, &mut Inbox, Rank, Lane) -> bool + Send + Sync>;
-
 /// A value that this rank has published in the directory.
 pub(crate) struct Published {
     /// The entry that points to the value: at this offset of that rank's heap.
@@ -94,8 +96,7 @@ pub(crate) struct NodeCore {
     pub(crate) heap: Arc<HeapState>,
     /// What collectives use of it.
     pub(crate) scratch: Arc<ScratchPool>,
-    /// By number.
-    handlers: Box<[Handler]>,
+    pub(crate) handlers: Handlers,
     pub(crate) thread_counters: ThreadCounters,
     pub(crate) latencies: Recorder,
     /// What this rank has published in the directory, by name.
@@ -106,7 +107,7 @@ pub(crate) struct NodeCore {
     /// whose network may be writing it.
     pub(crate) background_steps: BackgroundSteps,
     /// Where messages arrive. Whoever holds it polls, and runs the handlers.
-    inbox: BiasedLock<Inbox>,
+    arrivals: BiasedLock<Arrivals>,
     bell: Bell<Words>,
     /// What threads sleep on besides the bell, from when on there is a network.
     net_wakeup: OnceLock<Arc<NetWakeup>>,
@@ -133,8 +134,8 @@ pub(crate) struct NodeCore {
     detached_buffers: Mutex<DetachedBuffers<OpId>>,
     /// Operations under way whose time is taken: of which kind, and since when.
     followed: Mutex<Vec<(OpId, Timed, Instant)>>,
-    /// The first failure of an operation that ended at once and whose event was dropped.
-    failure: FirstFailure,
+    /// Of each client, the first failure of an operation that ended at once and whose event was dropped.
+    failures: FirstFailures,
     pub(crate) payloads: Arc<Payloads>,
     pub(crate) closing: AtomicBool,
     /// Whether the node may have a progress thread.
@@ -155,11 +156,18 @@ pub(crate) struct NodeCore {
     _nonce: Box<u64>,
 }
 
-/// A failure that nobody has looked at, and a word that says whether there is one.
+/// Failures that nobody has looked at, by client, and a word that says whether there are any.
 #[derive(Default)]
-struct FirstFailure {
-    error: Mutex<Option<Error>>,
-    is_there: AtomicBool,
+struct FirstFailures {
+    errors: Mutex<BTreeMap<u8, Error>>,
+    are_there: AtomicBool,
+}
+
+/// Where messages arrive, and the handlers that take them.
+#[derive(Default)]
+struct Arrivals {
+    inbox: Inbox,
+    handlers: Snapshot,
 }
 
 /// What a node needs for peers of no job.
@@ -175,7 +183,7 @@ pub(crate) struct Outside {
 pub(crate) struct Parts {
     pub(crate) peers: Arc<Peers>,
     pub(crate) heap: Arc<HeapState>,
-    pub(crate) handlers: Box<[Handler]>,
+    pub(crate) handlers: Handlers,
     pub(crate) engine: Engine,
     pub(crate) sleepers: Arc<AtomicU32>,
     pub(crate) spin: Duration,
@@ -213,7 +221,7 @@ impl NodeCore {
             background_steps: BackgroundSteps::default(),
             published: Mutex::default(),
             engine: BiasedLock::new(parts.engine),
-            inbox: BiasedLock::new(Inbox::default()),
+            arrivals: BiasedLock::new(Arrivals::default()),
             sleepers: parts.sleepers,
             polling: Polling { spin: parts.spin, polls: if parts.spin.is_zero() { 1 } else { POLLS } },
             epoch: Instant::now(),
@@ -226,7 +234,7 @@ impl NodeCore {
             moved: AtomicU32::new(0),
             detached_buffers: Mutex::new(DetachedBuffers::new()),
             followed: Mutex::default(),
-            failure: FirstFailure::default(),
+            failures: FirstFailures::default(),
             payloads: Arc::default(),
             closing: AtomicBool::new(false),
             may_attend: parts.may_attend,
@@ -241,7 +249,7 @@ impl NodeCore {
     }
 
     #[inline]
-    pub(crate) fn engine(&self) -> BiasedGuard<'_, Engine> {
+    pub(crate) fn engine(&self) -> EngineGuard<'_> {
         let mut engine = self.engine.lock();
         mr_invalidation::apply_changes(&mut engine);
         engine
@@ -296,14 +304,20 @@ impl NodeCore {
     /// Polls at most `polls` times, until something moves; runs the handler if an Active Message came.
     #[inline(never)]
     pub(crate) fn progress(self: &Arc<Self>, polls: u32) -> Progress {
-        let Some(mut inbox) = self.inbox.try_lock() else { return Progress::Taken };
-        let polled = self.poll_engine(&mut inbox, polls);
-        if let Polled::Deliver(Delivery { peer, lane, handler }) = polled {
+        // What that holds may be the last of a handler: it is dropped after the lock is let go.
+        let _old;
+        let Some(mut arrivals) = self.arrivals.try_lock() else { return Progress::Taken };
+        let Arrivals { inbox, handlers } = &mut *arrivals;
+        let polled = self.poll_engine(inbox, polls);
+        _old = self.handlers.renew(handlers);
+        if let Polled::Deliver(delivery) = polled {
             let _scope = HandlerScope::enter();
-            match inbox.stamp() {
-                0 => _ = self.handlers[usize::from(handler)](self, &mut inbox, peer, lane),
-                stamp => self.handle_stamped(&mut inbox, Delivery { peer, lane, handler }, stamp),
+            match handlers.get(delivery.handler) {
+                Some(runnable) => self.handle(runnable, inbox, delivery),
+                None => self.engine().refuse_delivered(delivery, inbox),
             }
+        } else if let Polled::Refused(refused) = polled {
+            self.on_refused(refused);
         } else if let Polled::Acknowledged(stamp) = polled {
             self.on_stamp(stamp);
         } else if let Polled::Local(op) = polled {
@@ -312,7 +326,7 @@ impl NodeCore {
         } else if polled == Polled::Idle {
             return Progress::Idle;
         }
-        drop(inbox);
+        drop(arrivals);
         self.after_progress();
         Progress::Moved
     }
@@ -425,17 +439,31 @@ impl NodeCore {
     }
 
     /// Keeps a failure that nobody has looked at for the next `quiet`.
-    pub(crate) fn note_failure(&self, error: Error) {
-        lock(&self.failure.error).get_or_insert(error);
-        self.failure.is_there.store(true, Ordering::Release);
+    pub(crate) fn note_failure(&self, client: u8, error: Error) {
+        lock(&self.failures.errors).entry(client).or_insert(error);
+        self.failures.are_there.store(true, Ordering::Release);
     }
 
-    pub(crate) fn take_failure(&self) -> Option<Error> {
-        let is_there = &self.failure.is_there;
-        if is_there.load(Ordering::Acquire) && is_there.swap(false, Ordering::AcqRel) {
-            lock(&self.failure.error).take()
-        } else {
-            None
+    pub(crate) fn take_failure(&self, client: u8) -> Option<Error> {
+        if !self.failures.are_there.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut errors = lock(&self.failures.errors);
+        let taken = errors.remove(&client);
+        self.failures.are_there.store(!errors.is_empty(), Ordering::Release);
+        taken
+    }
+
+    /// Whether there is one that [`NodeCore::take_failure`] would give.
+    pub(crate) fn has_failure(&self, client: u8) -> bool {
+        self.failures.are_there.load(Ordering::Acquire) && lock(&self.failures.errors).contains_key(&client)
+    }
+
+    /// A peer has refused a message: the engine has told its sender's client.
+    #[cold]
+    fn on_refused(&self, refused: Refused) {
+        if let Some(peer) = self.peers.known(refused.peer) {
+            peer.handlers().forget(refused.handler);
         }
     }
 
@@ -443,6 +471,27 @@ impl NodeCore {
     /// to end.
     pub(crate) fn is_forked(&self) -> bool {
         self.peers.is_forked()
+    }
+
+    /// A client leaves, and others stay: its handlers are gone, and its handles end their calls.
+    pub(crate) fn leave_client(&self, client: u8) {
+        self.peers.leave_client(client);
+        self.remove_handlers(|of, _| of == client);
+        self.wake();
+    }
+
+    /// Removes the handlers that `goes` says of by client and id. Whether there were any.
+    pub(crate) fn remove_handlers(&self, goes: impl Fn(u8, HandlerId) -> bool) -> bool {
+        let any = self.handlers.remove(self, goes);
+        // Whoever polls just now sees that they are gone by itself.
+        let old = self.arrivals.try_lock().map(|mut arrivals| self.handlers.renew(&mut arrivals.handlers));
+        drop(old);
+        any
+    }
+
+    /// Whether no handler runs at this moment.
+    pub(crate) fn rests(&self) -> bool {
+        self.arrivals.try_lock().is_some()
     }
 
     /// Wakes every thread that waits, so that it looks again at what it waits for.

@@ -10,7 +10,7 @@ use crate::base::lock::lock;
 use crate::job::bootstrap::Host;
 use crate::runtime::core::NodeCore;
 
-/// What is to end when a node closes. Shared by all handles but those of handlers.
+/// What is to end when a node closes. Its clients have shares of it.
 pub(crate) struct Life {
     core: Arc<NodeCore>,
     /// What ends after the node has: its part in a job of another launcher's.
@@ -24,6 +24,11 @@ const FLUSH_WITHIN: Duration = Duration::from_secs(2);
 impl Life {
     pub(crate) fn new(core: Arc<NodeCore>) -> Life {
         Life { core, host: Mutex::default(), has_ended: AtomicBool::new(false) }
+    }
+
+    /// What ends with it.
+    pub(crate) fn core(&self) -> &Arc<NodeCore> {
+        &self.core
     }
 
     /// Keeps this process's part in another launcher's job until the node has left it.

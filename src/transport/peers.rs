@@ -2,22 +2,24 @@
 
 mod failure_detection;
 mod far;
+mod handlers;
 mod near;
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use engine::{PathReason, Rank};
+use engine::{HandlerKey, PathReason, Rank};
 use vm::forks::OnceTable;
 use vm::robust::Held;
 use vm::{FenceMode, Segment, SegmentError, SharedMemory};
 
 pub(crate) use self::far::{Card, Far};
+pub(crate) use self::handlers::{KnownHandlers, NotAdded, OwnHandlers, Standing, TOLD};
 pub(crate) use self::near::Near;
-use super::shm::control::{Control, ENDPOINT_MAX, Identity};
+use super::shm::control::{Control, ENDPOINT_MAX, HANDLERS_MAX, Identity};
 use super::shm::reach::{Attach, Reach};
 use crate::base::error::{Error, HEAP_REMEDY};
 use crate::base::handler_scope::{CLOSED, may_call, may_wait};
@@ -26,6 +28,9 @@ use crate::job::bootstrap::{Membership, PeerHandles, PeerHandlesError, PeerListe
 
 /// No process has room for more peers.
 pub(crate) const PLACES_MAX: u32 = 1 << 16;
+
+/// Clients that a node may have: as many as messages tell apart.
+pub(crate) const CLIENTS: usize = 1 << u8::BITS;
 
 /// How long a connection may take when the call that needs it has no deadline: the peer may not have started
 /// yet.
@@ -72,6 +77,23 @@ impl<'a> Peer<'a> {
         }
     }
 
+    /// Whether the handler is known to be there. One look, or two.
+    #[inline(always)]
+    pub(crate) fn has_had(self, key: HandlerKey) -> bool {
+        match self {
+            Peer::Near(near) => near.handlers.has_had(key, near.control.handlers_state()),
+            Peer::Far(far) => far.handlers.has_had(key, TOLD),
+        }
+    }
+
+    /// What is known of its handlers.
+    pub(crate) fn handlers(self) -> &'a KnownHandlers {
+        match self {
+            Peer::Near(near) => &near.handlers,
+            Peer::Far(far) => &far.handlers,
+        }
+    }
+
     pub(crate) fn is_lost(self) -> bool {
         match self {
             Peer::Near(near) => near.is_lost(),
@@ -98,7 +120,7 @@ pub(crate) struct Own {
     pub(crate) identity: Identity,
     pub(crate) control: Control,
     pub(crate) heap: SharedMemory,
-    pub(crate) names: Vec<u8>,
+    pub(crate) handlers: OwnHandlers,
     pub(crate) attach: Attach,
     /// Whether all peers are reached over the network, those on this host too.
     pub(crate) network: bool,
@@ -151,6 +173,10 @@ pub(crate) struct Peers {
     generation: u32,
     /// The same, until the node has closed.
     open: AtomicU32,
+    /// The same of each client, while it has the node.
+    clients: Box<[AtomicU32; CLIENTS]>,
+    /// Where the next client's number is looked for.
+    next_client: AtomicU8,
 }
 
 /// The error of a peer whose segments cannot be had.
@@ -174,6 +200,27 @@ impl Peers {
         vm::forks::known_generation() != self.generation
     }
 
+    /// The generation whose calls are taken of a client: none once it has closed, or the node has.
+    #[inline]
+    pub(crate) fn generation_of(&self, client: u8) -> u32 {
+        self.clients[usize::from(client)].load(Ordering::Relaxed)
+    }
+
+    /// A number for another client; `None` where all are taken. A number is used again as late as can be.
+    pub(crate) fn enter_client(&self) -> Option<u8> {
+        (0..CLIENTS).find_map(|_| {
+            let client = self.next_client.fetch_add(1, Ordering::Relaxed);
+            let place = &self.clients[usize::from(client)];
+            let free = place.compare_exchange(CLOSED, self.generation, Ordering::SeqCst, Ordering::Relaxed);
+            free.is_ok().then_some(client)
+        })
+    }
+
+    /// A client has closed.
+    pub(crate) fn leave_client(&self, client: u8) {
+        self.clients[usize::from(client)].store(CLOSED, Ordering::SeqCst);
+    }
+
     fn has_closed(&self) -> bool {
         self.open.load(Ordering::SeqCst) == CLOSED
     }
@@ -181,6 +228,7 @@ impl Peers {
     /// From now on no memory of a peer is reached, nor this node's own by way of it.
     pub(crate) fn close(&self) {
         self.open.store(CLOSED, Ordering::SeqCst);
+        (0..=u8::MAX).for_each(|client| self.leave_client(client));
         (0..self.own.places).filter_map(|rank| self.known(rank)).for_each(Peer::lose);
     }
 
@@ -201,11 +249,14 @@ impl Peers {
             reach: Reach::of_oneself(&own.identity, own.control.end(), own.attach),
             asked_to_serve: AtomicBool::new(false),
             directory: own.identity.directory,
+            handlers: KnownHandlers::unread(),
             in_its_space: [own.identity.allocated, own.identity.heap],
         });
         let entered = near.set(own.rank as usize, Arc::clone(&itself)).is_ok();
         assert!(entered, "a node has a place for itself");
         let lost = (0..own.places).map(|_| AtomicBool::new(false)).collect();
+        let clients = [const { AtomicU32::new(CLOSED) }; CLIENTS];
+        clients[0].store(vm::forks::generation(), Ordering::SeqCst);
         Ok(Peers {
             own,
             itself,
@@ -218,6 +269,8 @@ impl Peers {
             end: Mutex::default(),
             generation: vm::forks::generation(),
             open: AtomicU32::new(vm::forks::generation()),
+            clients: Box::new(clients),
+            next_client: AtomicU8::new(1),
         })
     }
 
@@ -419,7 +472,7 @@ impl Peers {
         Card {
             endpoint,
             provider,
-            names: self.own.names.clone(),
+            handlers: self.own.handlers.all().iter().map(|key| (key.number, key.check)).collect(),
             directory: self.own.identity.directory,
             host,
             attends,
@@ -446,6 +499,7 @@ impl Peers {
             reach,
             asked_to_serve: AtomicBool::new(false),
             directory: identity.directory,
+            handlers: KnownHandlers::unread(),
             in_its_space: [identity.allocated, identity.heap],
         })
     }
@@ -453,7 +507,7 @@ impl Peers {
     /// A peer on this host that is reached over the network all the same: its control segment says where.
     fn far_by_control(&self, rank: Rank, handles: PeerHandles, terms: Terms) -> Result<Far, Error> {
         let (control, identity) = self.control_of(rank, handles.control, terms)?;
-        Ok(Far::new(rank, control.endpoint(), identity.directory))
+        Ok(Far::new(rank, control.endpoint(), identity.directory, &shown(rank, &control)?))
     }
 
     /// A peer's control segment, and what it says of itself, which is checked.
@@ -462,13 +516,18 @@ impl Peers {
         let segment = Segment::open(segment).map_err(|e| garbled(e.to_string()))?;
         let (control, identity) =
             Control::open(&segment, terms.places, terms.rank, terms.size).map_err(garbled)?;
-        self.agree(rank, &control.names())?;
+        self.agree(rank, &shown(rank, &control)?)?;
         Ok((control, identity))
     }
 
     /// A peer on another host, with what it has told of itself, which is checked.
     pub(crate) fn far_by_card(&self, rank: Rank, card: &Card) -> Result<Far, Error> {
-        self.agree(rank, &card.names)?;
+        let handlers = card.handlers();
+        if handlers.len() > HANDLERS_MAX {
+            let what = format!("{} handlers; a node has at most {HANDLERS_MAX}", handlers.len());
+            return Err(Error::Protocol { peer: rank, what });
+        }
+        self.agree(rank, &handlers)?;
         if card.endpoint.len() > ENDPOINT_MAX {
             let what = format!(
                 "an endpoint's address of {} bytes; it has at most {ENDPOINT_MAX}",
@@ -480,16 +539,15 @@ impl Peers {
             let what = format!("a share of the directory at offset {:#x}, which no word has", card.directory);
             return Err(Error::Protocol { peer: rank, what });
         }
-        Ok(Far::new(rank, card.endpoint.as_slice().into(), card.directory))
+        Ok(Far::new(rank, card.endpoint.as_slice().into(), card.directory, &handlers))
     }
 
-    /// Refuses a peer that has other handlers.
-    fn agree(&self, rank: Rank, names: &[u8]) -> Result<(), Error> {
-        if names == self.own.names {
-            return Ok(());
+    /// Refuses a peer that gives one of this process's handlers' numbers to another handler.
+    fn agree(&self, rank: Rank, theirs: &[HandlerKey]) -> Result<(), Error> {
+        match self.own.handlers.colliding(theirs) {
+            None => Ok(()),
+            Some(number) => Err(Error::HandlersDiffer { peer: rank, handler: format!("{number:#010x}") }),
         }
-        let difference = crate::base::handler_names::difference(&self.own.names, names);
-        Err(Error::HandlersDiffer { peer: rank, difference })
     }
 
     /// Lets a peer know that this process depends on its progress. It may be able to attach to all others
@@ -554,6 +612,12 @@ impl Peers {
         }
         news
     }
+}
+
+/// The handlers that a peer's segment shows.
+fn shown(peer: Rank, control: &Control) -> Result<Vec<HandlerKey>, Error> {
+    let restless = || Error::Protocol { peer, what: "its handlers change all the time".to_owned() };
+    control.handlers().map(|(_, keys)| keys).ok_or_else(restless)
 }
 
 /// Refuses a place that no node gives.

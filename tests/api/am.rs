@@ -341,16 +341,6 @@ fn a_handler_does_not_wait_for_a_first_contact() {
 }
 
 #[test]
-fn peers_with_other_handlers_are_refused() {
-    let broker = Broker::start(2).expect("a broker");
-    let one = Node::open_in(config().handler("steal", |_| {}), Some(&broker.env(1))).expect("a node");
-    let zero = Node::open_in(config().handler("put", |_| {}), Some(&broker.env(0))).expect("a node");
-    let difference = "\"put\" is registered here, not there".to_owned();
-    assert_eq!(zero.connect(1), Err(Error::HandlersDiffer { peer: 1, difference }));
-    assert!(matches!(one.connect(0), Err(Error::HandlersDiffer { peer: 0, .. })));
-}
-
-#[test]
 fn a_progress_thread_serves_while_nobody_waits() {
     let count = Arc::new(AtomicU64::new(0));
     let configure = |_| touchy(Way::Message.config(), &count);

@@ -9,6 +9,7 @@ mod directory;
 mod events;
 mod exposure;
 mod groups;
+mod handlers;
 mod heap;
 mod latencies;
 mod losses;

@@ -9,13 +9,14 @@ mod run;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use engine::Rank;
+use engine::{HandlerKey, Rank};
 use engine::collective::{Collective, Plan, split_entry, split_members};
-use engine::node::{Kept, TeamId};
+use engine::node::{Kept, NAMED_TEAMS_MAX as NAMED_MAX, TeamId};
 
 use crate::api::collective::team::buffers::Buffers;
 use crate::api::node::Node;
 use crate::base::error::Error;
+use crate::runtime::handlers::check_names;
 
 pub use nonblocking::TeamEvent;
 
@@ -62,7 +63,7 @@ struct Recent {
 
 impl Drop for Membership {
     fn drop(&mut self) {
-        // The team of all is there as long as the node.
+        // Teams of all are there as long as the node.
         if self.id != TeamId::WORLD && !self.node.core.is_forked() {
             self.node.core.engine().drop_team(self.id);
         }
@@ -74,6 +75,24 @@ impl Node {
     pub fn world(&self) -> Team {
         let own = self.core.peers.own();
         Team::new(self, TeamId::WORLD, own.size, own.rank)
+    }
+
+    /// The team of all ranks of the job under a name, as of a library: with barriers and collectives of its
+    /// own, which meet those of the same name only. No message is sent to make it, and it is there as long as
+    /// the node: each call with the same name gives a handle on the same team.
+    ///
+    /// # Errors
+    /// [`Error::TeamsFull`] beyond 1,024 names; [`Error::BadName`] for one that is empty, of more than
+    /// 255 bytes or with a zero byte; [`Error::Closed`], [`Error::Forked`].
+    pub fn world_of(&self, name: &str) -> Result<Team, Error> {
+        self.may_call("a team of all")?;
+        check_names("", name)?;
+        let id = TeamId::named(HandlerKey::of(name, ""));
+        if !self.core.engine().make_named_team(id) {
+            return Err(Error::TeamsFull { most: NAMED_MAX as u64 });
+        }
+        let own = self.core.peers.own();
+        Ok(Team::new(self, id, own.size, own.rank))
     }
 }
 
@@ -97,7 +116,7 @@ impl Team {
     /// A member's rank in the job: what puts, gets and messages name. `None`: there is no such member; and in
     /// a child made by `fork`.
     pub fn job_rank(&self, member: u32) -> Option<Rank> {
-        self.node.core.may_call("a member's rank").ok()?;
+        self.node.may_call("a member's rank").ok()?;
         self.node.core.engine().member_rank(self.membership.id, member)
     }
 
@@ -114,7 +133,7 @@ impl Team {
     /// # Errors
     /// [`Error::PeerLost`], [`Error::Team`], [`Error::Differ`], [`Error::Timeout`], [`Error::InHandler`].
     pub fn split(&self, color: Option<u32>, key: i64) -> Result<Option<Team>, Error> {
-        self.node.core.may_wait("splitting a team")?;
+        self.node.may_wait("splitting a team")?;
         let (id, new) = {
             let mut engine = self.node.core.engine();
             (self.membership.id, color.map(|color| (color, engine.begin_split(self.membership.id, color))))

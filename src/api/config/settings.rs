@@ -339,6 +339,11 @@ impl Config {
 }
 
 impl Setting {
+    /// The value that a configuration has, if it is set.
+    pub(crate) fn shown(&self, config: &Config) -> Option<String> {
+        (self.show)(config)
+    }
+
     fn read(&self, config: &mut Config, value: &str) -> Result<(), ConfigError> {
         (self.parse)(config, value).map_err(|hint| ConfigError::Value {
             name: self.name,

@@ -4,7 +4,9 @@ use engine::Transport;
 
 use super::*;
 use crate::api::config::Config;
+use crate::base::handler_id::HandlerId;
 use crate::transport::peers::PLACES_MAX;
+use crate::transport::shm::control::HANDLERS_MAX;
 
 fn node() -> Node {
     Node::open_in(Config::new().heap_bytes(1 << 20), None).expect("a node")
@@ -36,6 +38,8 @@ fn written(card: &Card) -> Vec<u8> {
 #[test]
 fn cards_that_no_node_gives_are_refused_and_take_no_number() {
     let (here, there) = (node(), node());
+    let own = HandlerId::of("tests", "own").0;
+    here.register("tests", "own", |_| {}).expect("a name of its own");
     let (Some(_), Some(card)) = (card_of(&here), card_of(&there)) else { return };
     assert!(here.provider().is_some_and(|name| name.starts_with("tcp")), "{:?}", here.provider());
     let whole = written(&card);
@@ -45,7 +49,8 @@ fn cards_that_no_node_gives_are_refused_and_take_no_number() {
         Card { endpoint: vec![0; card.endpoint.len() + 1], ..card.clone() },
         Card { endpoint: card.endpoint.repeat(40), ..card.clone() },
         Card { directory: card.directory + 1, ..card.clone() },
-        Card { names: b"another\0".to_vec(), ..card.clone() },
+        Card { handlers: vec![(own.number, own.check + 1)], ..card.clone() },
+        Card { handlers: (0..=HANDLERS_MAX as u32).map(|number| (number, 0)).collect(), ..card.clone() },
         Card { provider: "x".repeat(5000), ..card.clone() },
     ];
     let cut = [whole[..whole.len() - 1].to_vec(), [&whole[..], &[0]].concat(), Vec::new()];

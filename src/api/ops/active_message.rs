@@ -1,76 +1,64 @@
 //! Active Messages: small requests that run a named handler at the peer, which may reply.
 //!
-//! Handlers are registered by name before the node opens; a node and a peer compare names when they first
-//! talk, and refuse each other if they differ. A node's handlers run one at a time, on whichever thread makes
+//! Handlers are registered by name, with the configuration or at any time, and messages name them by a hash of
+//! their names: whoever sends needs not have the handler, and is told where the receiver has not. A node's handlers run one at a time, on whichever thread makes
 //! progress, and in the order in which one peer sent its requests (and, apart from these, its replies).
 //! Generic Active Messages are the model: a request may be replied to once, from its handler, and a reply's
 //! handler sends nothing.
 
 use std::sync::Arc;
 
-use engine::{AmBody, AmSend, Inbox, Lane, MemId, Rank, SendError};
+use engine::wire::Found;
+use engine::{AmBody, AmSend, Inbox, Lane, MemId, OpError, Rank, SendError};
 
 use crate::api::node::Node;
-use crate::api::ops::message::{HandlerId, Long, check_medium};
+use crate::api::ops::message::{Long, check_medium};
 use crate::base::error::Error;
-use crate::base::handler_names;
+use crate::base::handler_id::HandlerId;
 use crate::base::pointers::{GlobalPtr, Remote};
-use crate::runtime::core::{Handler, NodeCore};
+use crate::runtime::core::NodeCore;
+use crate::runtime::handlers::{Handler, Runnable, check_names};
 use crate::runtime::payloads::Payloads;
-use crate::transport::shm::control::NAMES_MAX;
+use crate::transport::peers::{Peer, Standing};
+use crate::transport::shm::control::HANDLERS_MAX;
 
-/// Handlers that a node may have.
-const HANDLERS_MAX: usize = 4096;
-
-/// A node's handlers, sorted by name, so that equal sets of names give equal numbers everywhere.
+/// The handlers that a configuration brings, in the order in which they were added.
 #[derive(Clone, Default)]
-pub(crate) struct Handlers {
-    sorted: Vec<(String, Handler)>,
-}
+pub(crate) struct ConfigHandlers(Vec<(String, Handler)>);
 
-impl std::fmt::Debug for Handlers {
+impl std::fmt::Debug for ConfigHandlers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.sorted.iter().map(|(name, _)| name)).finish()
+        f.debug_list().entries(self.0.iter().map(|(name, _)| name)).finish()
     }
 }
 
-impl Handlers {
+impl ConfigHandlers {
     pub(crate) fn add(&mut self, name: &str, handler: impl Fn(&mut Call<'_>) + Send + Sync + 'static) {
-        // One call through a pointer and no more: the call is made up where the handler itself is compiled
-        // in.
-        let handler: Handler = Arc::new(move |core, inbox, peer, lane| {
-            let mut call = Call { core, inbox, peer, lane, replied: false };
-            handler(&mut call);
-            call.replied
-        });
-        self.insert(name, handler);
-    }
-
-    fn insert(&mut self, name: &str, handler: Handler) {
-        assert!(!name.is_empty() && name.len() <= 255, "a handler's name has 1 to 255 bytes: {name:?}");
-        assert!(!name.contains('\0'), "a handler's name has no zero byte: {name:?}");
-        assert!(self.sorted.len() < HANDLERS_MAX, "a node has at most {HANDLERS_MAX} handlers");
-        match self.sorted.binary_search_by(|(known, _)| known.as_str().cmp(name)) {
-            Ok(_) => panic!("a handler named {name:?} is registered already"),
-            Err(at) => self.sorted.insert(at, (name.to_owned(), handler)),
+        if let Err(error) = check_names("", name) {
+            panic!("{error}");
         }
-        let bytes = self.names().len();
-        assert!(bytes <= NAMES_MAX, "the handlers' names take {bytes} bytes, of at most {NAMES_MAX}");
+        let id = HandlerId::of("", name);
+        let taken = self.0.iter().find(|(known, _)| HandlerId::of("", known).number() == id.number());
+        assert!(taken.is_none_or(|(known, _)| known != name), "a handler named {name:?} is registered already");
+        assert!(taken.is_none(), "the handlers {name:?} and {taken:?} have one hash", taken = taken.map(|(known, _)| known));
+        assert!(self.0.len() < HANDLERS_MAX, "a node has at most {HANDLERS_MAX} handlers");
+        self.0.push((name.to_owned(), runnable(handler)));
     }
 
-    pub(crate) fn len(&self) -> u16 {
-        u16::try_from(self.sorted.len()).expect("HANDLERS_MAX fits")
+    /// Each with its name.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &Handler)> {
+        self.0.iter().map(|(name, handler)| (name.as_str(), handler))
     }
+}
 
-    /// All names as they are shared.
-    pub(crate) fn names(&self) -> Vec<u8> {
-        handler_names::join(self.sorted.iter().map(|(name, _)| name.as_str()))
-    }
-
-    /// The handlers, by the numbers that messages name them by.
-    pub(crate) fn into_table(self) -> Box<[Handler]> {
-        self.sorted.into_iter().map(|(_, handler)| handler).collect()
-    }
+/// A handler as it is called. One call through a pointer and no more: the call is made up where the handler
+/// itself is compiled in.
+fn runnable(handler: impl Fn(&mut Call<'_>) + Send + Sync + 'static) -> Handler {
+    Arc::new(move |core, inbox, peer, lane, client| {
+        let mut call = Call { core, inbox, peer, lane, client, replied: false };
+        handler(&mut call);
+        call.replied
+    })
 }
 
 /// A message being handled.
@@ -91,6 +79,8 @@ pub struct Call<'a> {
     inbox: &'a mut Inbox,
     peer: Rank,
     lane: Lane,
+    /// Whose handler it is.
+    client: u8,
     replied: bool,
 }
 
@@ -136,9 +126,10 @@ impl Call<'_> {
         (&self.core.payloads, &mut self.inbox.payload)
     }
 
-    /// The node that received the message.
+    /// The node that received the message, as the client has it that registered the handler: what is started
+    /// by it is that client's.
     pub fn node(&self) -> Node {
-        Node::from_inner(self.core)
+        Node::from_inner(self.core, self.client)
     }
 
     /// Replies without payload. A reply that fails does not count: another may be tried.
@@ -183,8 +174,16 @@ impl Call<'_> {
     #[inline]
     fn reply_with(&mut self, handler: HandlerId, args: [u64; 4], body: AmBody<'_>) -> Result<(), Error> {
         self.reply_is_due()?;
-        let message = AmSend { peer: self.peer, lane: Lane::Reply, handler: handler.0, args, body };
-        match self.core.engine().send_am_stamped(&message, self.inbox.stamp()) {
+        // Who has asked may be a peer that this process has had no contact with.
+        if let Some(known) = self.core.peers.known(self.peer)
+            && !known.has_had(handler.0)
+        {
+            self.core.look_for_handler(known, handler)?;
+        }
+        let message = AmSend { peer: self.peer, lane: Lane::Reply, handler: handler.number(), args, body };
+        let mut engine = self.core.engine();
+        engine.act_for(self.client);
+        match engine.send_am_stamped(&message, self.inbox.stamp()) {
             Ok(()) => {
                 self.replied = true;
                 Ok(())
@@ -211,11 +210,127 @@ pub enum Landed {
     Private(u64),
 }
 
+/// Handlers.
 impl Node {
-    /// The handler registered under `name`.
+    /// Registers a handler under a name in a namespace, for this handle's client: it runs for messages to
+    /// [`HandlerId::of`] these, from now on, until the client [closes](Node::close) or its last handle is
+    /// dropped. What a handler may do is said at [`Call`]; through it, it has the node: a handle of its own
+    /// client's that it kept would keep that from ever being the last one dropped.
+    ///
+    /// Any thread may call this at any time, also a handler. It does not wait.
+    ///
+    /// # Errors
+    /// [`Error::HandlerTaken`] where the name is registered in this process already, or another one that has
+    /// the same hash; [`Error::BadName`] for an empty name, a name or namespace of more than 255 bytes,
+    /// and one with a zero byte; [`Error::HandlersFull`] beyond 4,096 in a node. [`Error::System`] where the
+    /// system gives no thread for those who come from without.
+    pub fn register(
+        &self,
+        namespace: &str,
+        name: &str,
+        handler: impl Fn(&mut Call<'_>) + Send + Sync + 'static,
+    ) -> Result<HandlerId, Error> {
+        self.may_call("registering a handler")?;
+        let runnable = Runnable { handler: runnable(handler), client: self.client };
+        let id = self.core.handlers.add(&self.core, (namespace, name), runnable)?;
+        if self.core.peers.peer_listener().is_some() {
+            let started = self.core.attend_to_callers();
+            started.map_err(|error| Error::System { what: "thread for handlers", why: error.to_string() })?;
+        }
+        Ok(id)
+    }
+
+    /// Withdraws a handler of this handle's client: whether it had it. Messages for it are refused from now
+    /// on; one that its handler is at, on another thread, is handled to its end.
+    ///
+    /// # Errors
+    /// [`Error::Closed`], [`Error::Forked`].
+    pub fn withdraw(&self, handler: HandlerId) -> Result<bool, Error> {
+        self.may_call("withdrawing a handler")?;
+        Ok(self.core.remove_handlers(|client, id| client == self.client && id == handler))
+    }
+
+    /// The handler that was registered by this name in the empty namespace, as [`Config::handler`] does.
+    ///
+    /// [`Config::handler`]: crate::Config::handler
     pub fn handler(&self, name: &str) -> Option<HandlerId> {
-        let at = handler_names::find(&self.core.peers.own().names, name)?;
-        Some(HandlerId(u16::try_from(at).expect("HANDLERS_MAX fits")))
+        let id = HandlerId::of("", name);
+        (!self.core.is_forked() && self.core.handlers.has(id)).then_some(id)
+    }
+
+    /// Whether a peer has a handler. Of a peer on this host it is one look; another one is asked, unless it
+    /// had it when the two met, or has said so since.
+    ///
+    /// # Errors
+    /// [`Error::HandlersDiffer`] where the peer has another one of its number; at the first contact what
+    /// [`Node::connect`] says; [`Error::PeerLost`], [`Error::Timeout`], [`Error::InHandler`].
+    pub fn has_handler(&self, peer: Rank, handler: HandlerId) -> Result<bool, Error> {
+        self.may_wait("asking for a handler")?;
+        let known = self.core.peers.get(peer, self.timeout)?;
+        match self.find_handler(known, handler) {
+            Ok(()) => Ok(true),
+            Err(Error::NoSuchHandler { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether the peer has a handler, of which it is not known that it does; asks a far one. For calls that
+    /// may wait.
+    #[cold]
+    pub(super) fn find_handler(&self, peer: Peer<'_>, handler: HandlerId) -> Result<(), Error> {
+        let Peer::Far(far) = peer else { return self.core.look_for_handler(peer, handler) };
+        let rank = far.rank;
+        match far.handlers.told(handler.0) {
+            Standing::There => return Ok(()),
+            Standing::Another => return Err(self.core.handler_differs(rank, handler)),
+            Standing::NotThere => {}
+        }
+        let op = self.engine().ask_for_handler(rank, handler.0, self.deadline());
+        match self.finish(op)? {
+            found if found == Found::It as u64 => {
+                far.handlers.learn(handler.0);
+                Ok(())
+            }
+            found if found == Found::Another as u64 => Err(self.core.handler_differs(rank, handler)),
+            _ => Err(self.core.no_such_handler(rank, handler)),
+        }
+    }
+}
+
+impl NodeCore {
+    /// Whether the peer has a handler, of which it is not known that it does, as far as that shows without a
+    /// wait: a far peer may have got it since.
+    #[cold]
+    pub(super) fn look_for_handler(&self, peer: Peer<'_>, handler: HandlerId) -> Result<(), Error> {
+        let standing = match peer {
+            Peer::Near(near) => near.handlers.look(handler.0, &near.control),
+            Peer::Far(far) => Some(far.handlers.told(handler.0)).filter(|told| *told != Standing::NotThere),
+        };
+        match standing {
+            Some(Standing::There) => Ok(()),
+            // Whoever has it not refuses the message.
+            None => Ok(()),
+            Some(Standing::NotThere) => Err(self.no_such_handler(peer.rank(), handler)),
+            Some(Standing::Another) => Err(self.handler_differs(peer.rank(), handler)),
+        }
+    }
+
+    fn no_such_handler(&self, peer: Rank, handler: HandlerId) -> Error {
+        Error::NoSuchHandler { peer, handler: self.handlers.name_of(handler.number()) }
+    }
+
+    fn handler_differs(&self, peer: Rank, handler: HandlerId) -> Error {
+        Error::HandlersDiffer { peer, handler: self.handlers.name_of(handler.number()) }
+    }
+
+    /// The error of something that nobody waited for, with a handler's names where they are known.
+    pub(crate) fn named(&self, error: OpError) -> Error {
+        match error {
+            OpError::NoSuchHandler { peer, handler } => {
+                Error::NoSuchHandler { peer, handler: self.handlers.name_of(handler) }
+            }
+            other => other.into(),
+        }
     }
 }
 
@@ -223,23 +338,18 @@ impl Node {
 mod tests {
     use super::*;
 
-    fn handlers(names: &[&str]) -> Handlers {
-        let mut handlers = Handlers::default();
-        for name in names {
-            handlers.add(name, |_| {});
-        }
-        handlers
-    }
-
-    #[test]
-    fn the_order_of_registration_does_not_matter() {
-        let (a, b) = (handlers(&["x", "aa", "m"]), handlers(&["m", "x", "aa"]));
-        assert_eq!(a.names(), b.names());
-    }
-
     #[test]
     #[should_panic(expected = "registered already")]
     fn a_name_is_taken_once() {
-        handlers(&["twice", "twice"]);
+        let mut handlers = ConfigHandlers::default();
+        for _ in 0..2 {
+            handlers.add("twice", |_| {});
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "it is empty")]
+    fn a_name_is_not_empty() {
+        ConfigHandlers::default().add("", |_| {});
     }
 }

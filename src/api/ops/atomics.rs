@@ -159,7 +159,7 @@ impl Node {
         }
         let place = Place::new(MemId::Heap, word.offset());
         let begun = self.core.begin(Timed::Atomic);
-        let op = self.core.engine().atomic(word.peer(), place, atomic, self.deadline());
+        let op = self.engine().atomic(word.peer(), place, atomic, self.deadline());
         if let Some(begun) = begun {
             self.core.follow(Timed::Atomic, begun, op);
         }
@@ -203,10 +203,10 @@ impl Node {
     /// The owner's processor does it, so that the word has one order of changes, whoever makes them.
     #[cold]
     fn atomic_by_message(&self, peer: Rank, offset: u64, atomic: Atomic) -> Result<u64, Error> {
-        self.core.may_wait("an atomic by message")?;
+        self.may_wait("an atomic by message")?;
         let place = Place::new(MemId::Heap, offset);
         self.core.latencies.time(Timed::Atomic, || {
-            let op = self.core.engine().atomic(peer, place, atomic, self.deadline());
+            let op = self.engine().atomic(peer, place, atomic, self.deadline());
             self.finish(op)
         })
     }

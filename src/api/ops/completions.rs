@@ -90,7 +90,7 @@ impl Node {
     /// # Errors
     /// [`Error::Closed`], [`Error::Forked`], and [`Error::System`] where the system gives no descriptor.
     pub fn completions<B: Send + 'static>(&self, capacity: usize) -> Result<Completions<B>, Error> {
-        self.core.may_call("a queue of completions")?;
+        self.may_call("a queue of completions")?;
         let queue = CompletionQueue::new(capacity).map_err(no_descriptor)?;
         let (core, is_slept_on) = (Arc::clone(&self.core), AtomicBool::new(false));
         let shared = Arc::new(Shared { core, queue, is_slept_on });
@@ -515,7 +515,7 @@ impl<B: Send + 'static> Drop for Completions<B> {
         // Buffers and what they keep are dropped with no lock held.
         for entry in self.shared.queue.take_all() {
             if let Entry::Ended(Completion { result: Err(error), .. }) = entry {
-                self.node.core.note_failure(error);
+                self.node.core.note_failure(self.node.client, error);
             }
         }
     }

@@ -84,7 +84,7 @@ impl<B: Send + 'static> Event<B> {
     /// [`Error::InHandler`] in a handler, if the operation has not ended yet.
     pub fn wait_at_most(&mut self, time: Duration) -> Result<bool, Error> {
         if !self.settle() {
-            self.node.core.may_wait("waiting for an event")?;
+            self.node.may_wait("waiting for an event")?;
             let core = Arc::clone(&self.node.core);
             core.wait(Some(time), || self.settle().then_some(()));
         }
@@ -110,7 +110,7 @@ impl<B: Send + 'static> Event<B> {
             && let State::Pending(op) = self.state
         {
             let done = || self.node.core.engine().is_locally_done(op).then_some(());
-            let in_time = self.node.core.may_wait("waiting for an event").is_ok()
+            let in_time = self.node.may_wait("waiting for an event").is_ok()
                 && self.node.core.wait(self.node.timeout, done).is_some();
             if !in_time && !self.settle() {
                 self.node.core.engine().cancel(op);
@@ -185,7 +185,7 @@ impl<B: Send + 'static> Event<B> {
     /// Looks whether the operation has ended.
     pub(crate) fn settle(&mut self) -> bool {
         if let State::Pending(op) = self.state {
-            if let Err(refused) = self.node.core.may_call("waiting for an event") {
+            if let Err(refused) = self.node.may_call("waiting for an event") {
                 self.state = State::Done(self.refused(op, refused));
             } else if let Some(outcome) = self.node.core.engine().outcome(op) {
                 self.state = State::Done(outcome.map(|_| ()).map_err(Error::from));
@@ -330,7 +330,7 @@ impl<B: Send + 'static> Drop for Event<B> {
             }
             // Whoever has cancelled it knows.
             State::Done(Ok(()) | Err(Error::Cancelled { .. })) | State::Taken => {}
-            State::Done(Err(error)) => self.node.core.note_failure(error),
+            State::Done(Err(error)) => self.node.core.note_failure(self.node.client, error),
         }
     }
 }

@@ -91,7 +91,7 @@ impl<B: Send + 'static> Group<B> {
     /// [`Error::InHandler`] in a handler, if they have not ended yet.
     pub fn wait_at_most(&mut self, time: Duration) -> Result<bool, Error> {
         if !self.settle() {
-            self.node.core.may_wait("waiting for a group")?;
+            self.node.may_wait("waiting for a group")?;
             let core = Arc::clone(&self.node.core);
             core.wait(Some(time), || self.settle().then_some(()));
         }
@@ -105,7 +105,7 @@ impl<B: Send + 'static> Group<B> {
     /// nothing else has failed before them.
     pub fn wait(mut self) -> (Result<(), Error>, Vec<B>) {
         if !self.settle() {
-            let forbidden = self.node.core.may_wait("waiting for a group").err();
+            let forbidden = self.node.may_wait("waiting for a group").err();
             if forbidden.is_none() {
                 let core = Arc::clone(&self.node.core);
                 core.wait(self.node.timeout, || self.settle().then_some(()));

@@ -3,16 +3,12 @@
 use engine::Lane;
 
 use crate::base::error::Error;
+use crate::base::handler_id::HandlerId;
 use crate::base::pointers::Remote;
 use crate::transport::shm::control::PAYLOAD_MAX;
 
 /// Bytes that a medium message's payload may have.
 pub const MEDIUM_MAX: usize = PAYLOAD_MAX;
-
-/// Names a handler of the job; the same at every rank. Got from
-/// [`Node::handler`](crate::Node::handler).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct HandlerId(pub(super) u16);
 
 /// A long message.
 pub(super) struct Long<'a> {

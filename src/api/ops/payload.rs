@@ -7,8 +7,9 @@ use engine::Rank;
 
 use crate::api::node::Node;
 use crate::api::ops::active_message::Call;
-use crate::api::ops::message::{HandlerId, MEDIUM_MAX};
+use crate::api::ops::message::MEDIUM_MAX;
 use crate::base::error::Error;
+use crate::base::handler_id::HandlerId;
 use crate::runtime::payloads::{Kept, PAYLOADS_MAX};
 
 /// A medium message's payload that its handler has [kept](Call::take_payload). Any thread may have it, for as
@@ -82,7 +83,7 @@ impl Node {
     /// [`Error::PayloadTooLong`] where `least` is more than [`MEDIUM_MAX`] or `most`, and
     /// [`Error::PayloadsKept`] where as many payloads are prepared or kept as may be.
     pub fn prepare_medium(&self, peer: Rank, least: usize, most: usize) -> Result<Prepared, Error> {
-        self.core.may_call("preparing a request")?;
+        self.may_call("preparing a request")?;
         let room = most.min(MEDIUM_MAX);
         if least > room {
             return Err(Error::PayloadTooLong { given: least as u64, most: room as u64 });

@@ -78,7 +78,7 @@ impl Node {
         if self.signal_here(peer, to, Lent::source(from), signal)? {
             return Ok(());
         }
-        self.core.may_wait("a put with a signal by message")?;
+        self.may_wait("a put with a signal by message")?;
         self.core.latencies.time(Timed::Put, || {
             let op = self.start_signal(peer, to, Lent::source(from), signal, None)?;
             self.finish(op).map(|_| ())
@@ -160,7 +160,7 @@ impl Node {
         at_least: u64,
         sender: Option<Rank>,
     ) -> Result<u64, Error> {
-        self.core.may_call("waiting for a signal")?;
+        self.may_call("waiting for a signal")?;
         let (itself, at) = (self.core.peers.itself(), counter.offset());
         check(counter, itself.rank)?;
         let fault = || copy::heap_fault(itself, at, 8);
@@ -170,7 +170,7 @@ impl Node {
         if let Some(value) = look() {
             return value;
         }
-        self.core.may_wait("waiting for a signal")?;
+        self.may_wait("waiting for a signal")?;
         let looks = if self.core.polls() { LOOKS } else { 1 };
         // What the peer had sent may have come, and not been done yet.
         let lost = |peer: &Rank| {
@@ -270,7 +270,7 @@ impl Node {
         list.push(to.place, from).ok_or_else(|| wraps(to, from.len()))?;
         self.core.peers.request_progress(peer);
         let counter = Place::new(MemId::Heap, signal.counter.offset());
-        let mut engine = self.core.engine();
+        let mut engine = self.engine();
         Ok(engine.transfer_then_signal(peer.rank(), list.pieces(), counter, signal.atomic(), deadline))
     }
 }

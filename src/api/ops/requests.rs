@@ -5,9 +5,10 @@ use engine::{AmBody, AmSend, Lane, OpId, Rank, SendError};
 use crate::api::node::Node;
 use crate::api::ops::buffer::{PutBuffer, source};
 use crate::api::ops::event::Event;
-use crate::api::ops::message::{HandlerId, Long, check_medium};
+use crate::api::ops::message::{Long, check_medium};
 use crate::api::ops::rma::wraps;
 use crate::base::error::Error;
+use crate::base::handler_id::HandlerId;
 use crate::base::pointers::Remote;
 use crate::transport::peers::Peer;
 use crate::transport::shm::{Lent, PieceList};
@@ -19,6 +20,8 @@ impl Node {
     /// # Errors
     /// [`Error::PeerLost`], [`Error::NoSuchPeer`], [`Error::Timeout`] while the lane is full,
     /// [`Error::InHandler`], and at the first contact with the peer what [`Node::connect`] says.
+    /// [`Error::NoSuchHandler`] where the peer has not the handler: a peer on another host is asked at its
+    /// first use. A handler that goes just then has the peer refuse the message: [`Node::quiet`] tells.
     #[inline]
     pub fn request(&self, peer: Rank, handler: HandlerId, args: [u64; 4]) -> Result<(), Error> {
         self.request_with(peer, handler, args, AmBody::Short)
@@ -52,7 +55,7 @@ impl Node {
         payload: &[u8],
     ) -> Result<(), Error> {
         let to = to.into();
-        self.core.may_wait("a request")?;
+        self.may_wait("a request")?;
         let long = Long { lane: Lane::Request, handler, args, to, payload, stamp: self.core.stamp() };
         match self.send_long(to.peer, &long)? {
             Some(op) => self.finish(op).map(|_| ()),
@@ -68,15 +71,28 @@ impl Node {
         args: [u64; 4],
         body: AmBody<'_>,
     ) -> Result<(), Error> {
-        self.core.may_wait("a request")?;
-        self.core.peers.get(peer, self.timeout)?;
+        self.may_wait("a request")?;
+        let known = self.core.peers.get(peer, self.timeout)?;
+        self.require_handler(known, handler)?;
         let stamp = self.core.stamp();
-        self.send(&AmSend { peer, lane: Lane::Request, handler: handler.0, args, body }, stamp)
+        self.send(&AmSend { peer, lane: Lane::Request, handler: handler.number(), args, body }, stamp)
+    }
+
+    /// Refuses a handler that the peer has not; a far peer may be asked.
+    #[inline(always)]
+    fn require_handler(&self, peer: Peer<'_>, handler: HandlerId) -> Result<(), Error> {
+        if peer.has_had(handler.0) { Ok(()) } else { self.find_handler(peer, handler) }
+    }
+
+    /// The same, as far as it shows without a wait.
+    #[inline(always)]
+    fn expect_handler(&self, peer: Peer<'_>, handler: HandlerId) -> Result<(), Error> {
+        if peer.has_had(handler.0) { Ok(()) } else { self.core.look_for_handler(peer, handler) }
     }
 
     #[inline]
     fn send(&self, message: &AmSend<'_>, stamp: u64) -> Result<(), Error> {
-        let first = self.core.engine().send_am_stamped(message, stamp);
+        let first = self.engine().send_am_stamped(message, stamp);
         match first {
             Ok(()) => Ok(()),
             Err(SendError::Failed(error)) => Err(error.into()),
@@ -90,7 +106,7 @@ impl Node {
 
     #[cold]
     fn send_when_there_is_room(&self, message: &AmSend<'_>, stamp: u64) -> Result<(), Error> {
-        let send = || match self.core.engine().send_am_stamped(message, stamp) {
+        let send = || match self.engine().send_am_stamped(message, stamp) {
             Ok(()) => Some(Ok(())),
             Err(SendError::Failed(error)) => Some(Err(Error::from(error))),
             Err(SendError::Busy) => None,
@@ -108,13 +124,17 @@ impl Node {
             return Err(Error::Elsewhere { peer: long.to.peer, expected: peer });
         }
         let known = self.core.peers.get(peer, self.timeout)?;
+        match long.lane {
+            Lane::Request => self.require_handler(known, long.handler)?,
+            Lane::Reply => self.expect_handler(known, long.handler)?,
+        }
         if !self.copy_timed(known, long.to, Lent::source(long.payload), None)? {
             self.core.peers.request_progress(known);
             return self.send_long_by_message(long, &message);
         }
         match long.lane {
             Lane::Request => self.send(&message, long.stamp).map(|()| None),
-            Lane::Reply => match self.core.engine().send_am_stamped(&message, long.stamp) {
+            Lane::Reply => match self.engine().send_am_stamped(&message, long.stamp) {
                 Ok(()) => Ok(None),
                 Err(SendError::Failed(error)) => Err(error.into()),
                 Err(SendError::Busy) => Err(Error::PeerLost { peer }),
@@ -140,7 +160,8 @@ impl Node {
     ///
     /// # Errors
     /// [`Error::PeerLost`]. [`Error::NotConnected`] before the first contact with the peer, which may wait:
-    /// [`Node::connect`] makes it.
+    /// [`Node::connect`] makes it. [`Error::NoSuchHandler`] where that shows without a wait; a peer on
+    /// another host refuses the message otherwise, and [`Node::quiet`] tells.
     #[inline]
     pub fn try_request(&self, peer: Rank, handler: HandlerId, args: [u64; 4]) -> Result<bool, Error> {
         self.try_request_with(peer, handler, args, AmBody::Short)
@@ -178,6 +199,7 @@ impl Node {
     ) -> Result<bool, Error> {
         let to = to.into();
         let known = self.in_contact(to.peer)?;
+        self.expect_handler(known, handler)?;
         if !self.core.engine().may_send(to.peer, Lane::Request) {
             return Ok(false);
         }
@@ -206,6 +228,7 @@ impl Node {
         let to = to.into();
         let local = source(&mut buffer);
         let started = self.in_contact(to.peer).and_then(|known| {
+            self.expect_handler(known, handler)?;
             let message = long_message(Lane::Request, handler, args, to, local.len())?;
             let stamp = self.core.stamp();
             if !self.is_copied_apart(local.len()) && self.copy_timed(known, to, local, None)? {
@@ -228,14 +251,15 @@ impl Node {
         args: [u64; 4],
         body: AmBody<'_>,
     ) -> Result<bool, Error> {
-        self.in_contact(peer)?;
+        let known = self.in_contact(peer)?;
+        self.expect_handler(known, handler)?;
         let stamp = self.core.stamp();
-        self.try_send(&AmSend { peer, lane: Lane::Request, handler: handler.0, args, body }, stamp)
+        self.try_send(&AmSend { peer, lane: Lane::Request, handler: handler.number(), args, body }, stamp)
     }
 
     #[inline]
     fn try_send(&self, message: &AmSend<'_>, stamp: u64) -> Result<bool, Error> {
-        match self.core.engine().send_am_stamped(message, stamp) {
+        match self.engine().send_am_stamped(message, stamp) {
             Ok(()) => Ok(true),
             Err(SendError::Busy) => Ok(false),
             Err(SendError::Failed(error)) => Err(error.into()),
@@ -245,7 +269,7 @@ impl Node {
     /// The peer, with which there has been contact: to make it may take a wait.
     #[inline]
     fn in_contact(&self, peer: Rank) -> Result<Peer<'_>, Error> {
-        self.core.may_call("a request")?;
+        self.may_call("a request")?;
         match self.core.peers.known(peer) {
             Some(known) => Ok(known),
             None => Err(self.out_of_contact(peer)),
@@ -272,7 +296,7 @@ impl Node {
         let mut list = PieceList::new(engine::Direction::Put);
         list.push(to.place, payload).ok_or_else(|| wraps(to, payload.len()))?;
         let deadline = self.deadline();
-        Ok(self.core.engine().transfer_then_am_stamped(list.pieces(), message, stamp, deadline))
+        Ok(self.engine().transfer_then_am_stamped(list.pieces(), message, stamp, deadline))
     }
 }
 
@@ -286,5 +310,5 @@ fn long_message(
 ) -> Result<AmSend<'static>, Error> {
     let (given, most) = (bytes as u64, u64::from(u32::MAX));
     let len = u32::try_from(given).map_err(|_| Error::PayloadTooLong { given, most })?;
-    Ok(AmSend { peer: to.peer, lane, handler: handler.0, args, body: AmBody::Long(to.place, len) })
+    Ok(AmSend { peer: to.peer, lane, handler: handler.number(), args, body: AmBody::Long(to.place, len) })
 }

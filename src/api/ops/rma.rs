@@ -253,7 +253,7 @@ impl Node {
         if let Peer::Near(_) = peer
             && self.is_copied_apart(local.len())
             && self.timeout.is_some()
-            && self.core.may_wait("a copy").is_ok()
+            && self.may_wait("a copy").is_ok()
         {
             return self.by_engine(peer, &one(remote, local)?);
         }
@@ -396,7 +396,7 @@ impl Node {
 
     /// Has the engine move all pieces, and waits for that.
     fn by_engine(&self, peer: Peer<'_>, list: &PieceList<'_>) -> Result<(), Error> {
-        self.core.may_wait("a put or get by message")?;
+        self.may_wait("a put or get by message")?;
         let (to, bytes) = (list.direction(), list.bytes());
         let _span = tracing::trace_span!("transfer", peer = peer.rank(), direction = ?to, bytes).entered();
         // Whoever waits for it ends it: it needs no deadline of its own.
@@ -424,7 +424,7 @@ impl Node {
         deadline: Option<engine::Nanos>,
     ) -> engine::OpId {
         self.ask_for_progress(peer, list);
-        self.core.engine().transfer(peer.rank(), list.direction(), list.pieces(), deadline)
+        self.engine().transfer(peer.rank(), list.direction(), list.pieces(), deadline)
     }
 
     /// Asks a peer to serve while it computes, where it has something to do for a transfer.

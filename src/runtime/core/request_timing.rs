@@ -5,17 +5,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use engine::wire::STAMP_BITS;
 use engine::{Delivery, Inbox, Lane, OpId};
 
 use super::{FOLLOWED, NodeCore};
 use crate::base::lock::lock;
 use crate::counters::latency::Timed;
+use crate::runtime::handlers::Runnable;
 
 /// Operations that are followed at a time, at most: each is looked at whenever something has moved.
 const FOLLOWED_MAX: usize = 4;
 
-/// The bits of a stamp.
-const STAMP_MASK: u64 = (1 << 56) - 1;
+/// The bits of a stamp: of nanoseconds, those of 18 minutes.
+const STAMP_MASK: u64 = (1 << STAMP_BITS) - 1;
 
 impl NodeCore {
     /// The stamp of a request that begins now: the time, if it is one whose time is taken, and 0 otherwise.
@@ -29,23 +31,36 @@ impl NodeCore {
         (self.nanos(Instant::now()) & STAMP_MASK).max(1)
     }
 
-    /// A stamp has come back. Any peer may have made it up; then it is none, or a time since this node was
-    /// opened.
+    /// A stamp has come back. Any peer may have made it up; then it is some time of that length.
     #[cold]
     pub(super) fn on_stamp(&self, stamp: u64) {
-        if let Some(ns) = self.stamp_now().checked_sub(stamp) {
-            self.latencies.record(Timed::Request, Duration::from_nanos(ns));
+        let ns = self.stamp_now().wrapping_sub(stamp) & STAMP_MASK;
+        self.latencies.record(Timed::Request, Duration::from_nanos(ns));
+    }
+
+    /// Runs a message's handler.
+    #[inline(always)]
+    pub(super) fn handle(self: &Arc<Self>, runnable: &Runnable, inbox: &mut Inbox, delivery: Delivery) {
+        let Runnable { handler, client } = runnable;
+        match inbox.stamp() {
+            0 => _ = handler(self, inbox, delivery.peer, delivery.lane, *client),
+            stamp => self.handle_stamped(runnable, inbox, delivery, stamp),
         }
     }
 
-    /// Handles a message that has a stamp.
     #[cold]
-    pub(super) fn handle_stamped(self: &Arc<Self>, inbox: &mut Inbox, delivery: Delivery, stamp: u64) {
-        let Delivery { peer, lane, handler } = delivery;
+    fn handle_stamped(
+        self: &Arc<Self>,
+        runnable: &Runnable,
+        inbox: &mut Inbox,
+        delivery: Delivery,
+        stamp: u64,
+    ) {
+        let Delivery { peer, lane, .. } = delivery;
         if lane == Lane::Reply {
             self.on_stamp(stamp);
         }
-        let replied = self.handlers[usize::from(handler)](self, inbox, peer, lane);
+        let replied = (runnable.handler)(self, inbox, peer, lane, runnable.client);
         if lane == Lane::Request && !replied {
             self.engine().acknowledge(peer, stamp);
         }

@@ -2,8 +2,10 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use engine::Rank;
+use engine::{HandlerKey, Rank};
 use serde::{Deserialize, Serialize};
+
+use super::handlers::KnownHandlers;
 
 /// What this process keeps of it. How messages and copies go there, its link knows.
 pub(crate) struct Far {
@@ -12,12 +14,14 @@ pub(crate) struct Far {
     pub(crate) endpoint: Box<[u8]>,
     /// Where its share of the directory lies in its heap.
     pub(crate) directory: u64,
+    pub(crate) handlers: KnownHandlers,
     lost: AtomicBool,
 }
 
 impl Far {
-    pub(super) fn new(rank: Rank, endpoint: Box<[u8]>, directory: u64) -> Far {
-        Far { rank, endpoint, directory, lost: AtomicBool::new(false) }
+    pub(super) fn new(rank: Rank, endpoint: Box<[u8]>, directory: u64, handlers: &[HandlerKey]) -> Far {
+        let (handlers, lost) = (KnownHandlers::told_of(handlers), AtomicBool::new(false));
+        Far { rank, endpoint, directory, handlers, lost }
     }
 
     pub(crate) fn is_lost(&self) -> bool {
@@ -37,12 +41,19 @@ pub(crate) struct Card {
     pub(crate) endpoint: Vec<u8>,
     /// libfabric's name of the provider that the endpoint is of.
     pub(crate) provider: String,
-    /// Its handlers' names.
-    pub(crate) names: Vec<u8>,
+    /// Its handlers, each by its number and its check.
+    pub(crate) handlers: Vec<(u32, u32)>,
     /// Where its share of the directory lies in its heap.
     pub(crate) directory: u64,
     /// The lowest rank of its host, in a job.
     pub(crate) host: Rank,
     /// It is heard from whatever it does: it has a progress thread.
     pub(crate) attends: bool,
+}
+
+impl Card {
+    /// Its handlers.
+    pub(super) fn handlers(&self) -> Vec<HandlerKey> {
+        self.handlers.iter().map(|(number, check)| HandlerKey { number: *number, check: *check }).collect()
+    }
 }

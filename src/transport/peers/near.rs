@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use engine::{MemId, Place, Rank};
 use vm::{Bell, FenceMode, SharedMemory, Words};
 
+use super::handlers::KnownHandlers;
 use crate::transport::shm::control::{Control, Mapping};
 use crate::transport::shm::reach::Reach;
 
@@ -27,6 +28,7 @@ pub(crate) struct Near {
     /// Whether it has been asked to serve this process.
     pub(super) asked_to_serve: AtomicBool,
     pub(crate) directory: u64,
+    pub(crate) handlers: KnownHandlers,
     /// Where its heap lies in its process: what its program's allocator has of it, and all.
     pub(super) in_its_space: [Mapping; 2],
 }

@@ -9,12 +9,12 @@
 //! 192      where the heap lies in the process: the part that its program's allocator divides, and all of it as the node has
 //!          it; of each the address of the heap's first byte, and bytes from there on
 //! 256      what the process shows of its counters: three parts, each with a sequence word (see `stats_page`)
-//! 4096     the names of the handlers, sorted, each ended by a zero byte
-//! 58816    what it shows of how long its calls took (see `stats_page`)
-//! 64960    the word that the kernel marks when the process ends, with the list by which the kernel finds it: alone on a line,
+//! 4096     the handlers, two words of 32 bits each: one state of them, and the next one, by turns
+//! 71104    what it shows of how long its calls took (see `stats_page`)
+//! 77248    the word that the kernel marks when the process ends, with the list by which the kernel finds it: alone on a line,
 //!          as every peer reads it before it reaches the process by its number (see `vm::robust`)
-//! 65024    the address of its endpoint in the network, if it has one: its length, then its bytes
-//! 65536    the doorbell
+//! 77312    the address of its endpoint in the network, if it has one: its length, then its bytes
+//! 77824    the doorbell
 //! rings    for each sender: the request ring, the reply ring, and the baton of its requests
 //! ```
 //! Senders are told apart by *place*: a number that the owner gives. In a job a rank's place is its rank; who
@@ -23,23 +23,23 @@
 //! Everything a peer's segment says is hostile until checked: reads are copies, and the sizes used are our
 //! own.
 
-use engine::{Lane, Rank};
+use engine::{HandlerKey, Lane, Rank};
 use vm::robust::{self, EndWord, Held};
 use vm::{BATON_WORDS, Bell, RingLayout, Segment, SegmentError, SharedMemory, Words, bell_words};
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use crate::base::limits::RING_SLOTS;
 
 /// What the kernel calls the segment.
 pub(crate) const SEGMENT: &str = "standpipe-control";
 
-const MAGIC: u64 = u64::from_le_bytes(*b"standp\x00\x04");
+const MAGIC: u64 = u64::from_le_bytes(*b"standp\x00\x05");
 const MAGIC_AT: u64 = 0;
 const RANK_AT: u64 = 8;
 const NONCE_AT: u64 = 16;
 const NONCE_ADDR_AT: u64 = 24;
-const NAMES_LEN_AT: u64 = 32;
+const HANDLERS_STATE_AT: u64 = 32;
 const DIRECTORY_AT: u64 = 40;
 pub(crate) const FENCES_AT: u64 = 48;
 const GIVEN_UP_AT: u64 = 56;
@@ -49,8 +49,8 @@ pub(super) const LISTENER_AT: u64 = 136;
 pub(super) const ALLOCATED_AT: u64 = 192;
 const HEAP_AT: u64 = ALLOCATED_AT + 16;
 pub(super) const STATS_AT: u64 = 256;
-pub(super) const NAMES_AT: u64 = 4096;
-pub(crate) const BELL_AT: u64 = 65536;
+pub(super) const HANDLERS_AT: u64 = 4096;
+pub(crate) const BELL_AT: u64 = 77824;
 const PAGE: u64 = 4096;
 
 /// The address of the process's endpoint: its length, and its bytes after that.
@@ -68,8 +68,15 @@ const _: () =
 pub(super) const LATENCIES_BYTES: u64 = 6144;
 pub(super) const LATENCIES_AT: u64 = END_AT - LATENCIES_BYTES;
 
-/// Bytes that the sorted handler names may take in all.
-pub(crate) const NAMES_MAX: usize = (LATENCIES_AT - NAMES_AT) as usize;
+/// Handlers that a process may have.
+pub(crate) const HANDLERS_MAX: usize = 4096;
+
+/// Bytes of one state of the handlers.
+const HANDLERS_BYTES: u64 = HANDLERS_MAX as u64 * 8;
+const _: () = assert!(HANDLERS_AT + 2 * HANDLERS_BYTES <= LATENCIES_AT, "two states of all handlers fit");
+
+/// How often a peer's handlers are read, at most, while it changes them.
+const READS_MAX: usize = 1000;
 
 /// One lane from one sender.
 pub(crate) const RING: RingLayout = RingLayout { slots: RING_SLOTS, payload_bytes: 64 << 10 };
@@ -88,7 +95,7 @@ pub(crate) struct Control {
 }
 
 /// What a process says of itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) rank: Rank,
     /// The size of its job.
@@ -138,23 +145,13 @@ impl Control {
         senders_at(places) + u64::from(places) * SENDER_BYTES
     }
 
-    /// Creates this process's own control segment, with room for so many senders; `names` are the sorted
-    /// handler names as in the layout above.
-    pub(crate) fn create(
-        places: u32,
-        identity: &Identity,
-        names: &[u8],
-    ) -> Result<(Control, Segment), SegmentError> {
-        assert!(
-            names.len() <= NAMES_MAX,
-            "handlers are refused at registration where their names are too long"
-        );
+    /// Creates this process's own control segment, with room for so many senders.
+    pub(crate) fn create(places: u32, identity: &Identity) -> Result<(Control, Segment), SegmentError> {
         let segment = Segment::create(SEGMENT, Control::bytes(places))?;
         let control = Control { memory: segment.memory().clone(), places };
         control.word(RANK_AT).store(in_job(identity.rank, identity.size), Ordering::Relaxed);
         control.word(NONCE_AT).store(identity.nonce, Ordering::Relaxed);
         control.word(NONCE_ADDR_AT).store(identity.nonce_addr, Ordering::Relaxed);
-        control.word(NAMES_LEN_AT).store(names.len() as u64, Ordering::Relaxed);
         control.word(DIRECTORY_AT).store(identity.directory, Ordering::Relaxed);
         for (at, mapping) in [(ALLOCATED_AT, identity.allocated), (HEAP_AT, identity.heap)] {
             control.word(at).store(mapping.base, Ordering::Relaxed);
@@ -164,7 +161,6 @@ impl Control {
             u64::from(identity.fences_asymmetric) | u64::from(identity.ranges_only) << 1,
             Ordering::Relaxed,
         );
-        control.memory.copy_in(NAMES_AT, names).expect("the names fit below the doorbell, as asserted above");
         control.word(MAGIC_AT).store(MAGIC, Ordering::Release);
         Ok((control, segment))
     }
@@ -214,12 +210,42 @@ impl Control {
         Mapping { base: word(at), len: word(at + 8) }
     }
 
-    /// The sorted handler names that the process registered.
-    pub(crate) fn names(&self) -> Vec<u8> {
-        let len = self.word(NAMES_LEN_AT).load(Ordering::Relaxed).min(NAMES_MAX as u64);
-        let mut names = vec![0; len as usize];
-        self.memory.copy_out(NAMES_AT, &mut names).expect("at most the names' area was asked for");
-        names
+    /// Shows these handlers from now on. For one thread at a time.
+    ///
+    /// Their states take turns at two places, and the state's number says which: so a reader finds a whole
+    /// one however long this process is stopped in here.
+    pub(crate) fn show_handlers(&self, keys: &[HandlerKey]) {
+        assert!(keys.len() <= HANDLERS_MAX, "who adds one looks whether there is room");
+        let state = self.word(HANDLERS_STATE_AT);
+        let next = (state.load(Ordering::Relaxed) >> 32).wrapping_add(1) & u64::from(u32::MAX);
+        // Readers of the state before the last see that it is over before these bytes take its place.
+        fence(Ordering::Release);
+        let word = |key: &HandlerKey| u64::from(key.number) | u64::from(key.check) << 32;
+        let bytes: Vec<u8> = keys.iter().flat_map(|key| word(key).to_le_bytes()).collect();
+        self.memory.copy_in(handlers_at(next), &bytes).expect("they fit, as asserted above");
+        state.store(keys.len() as u64 | next << 32, Ordering::Release);
+    }
+
+    /// Which state of its handlers the process shows.
+    #[inline]
+    pub(crate) fn handlers_state(&self) -> u64 {
+        self.word(HANDLERS_STATE_AT).load(Ordering::Acquire)
+    }
+
+    /// The handlers that the process shows, and which state of them it is. `None`: they were never at rest.
+    pub(crate) fn handlers(&self) -> Option<(u64, Vec<HandlerKey>)> {
+        (0..READS_MAX).find_map(|_| {
+            let state = self.handlers_state();
+            let count = (state & u64::from(u32::MAX)).min(HANDLERS_MAX as u64);
+            let mut bytes = vec![0; count as usize * 8];
+            let read = self.memory.copy_out(handlers_at(state >> 32), &mut bytes);
+            read.expect("at most the handlers' place was asked for");
+            fence(Ordering::Acquire);
+            let half = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().expect("four bytes"));
+            let key = |bytes: &[u8]| HandlerKey { number: half(&bytes[..4]), check: half(&bytes[4..]) };
+            let is_whole = self.handlers_state() == state;
+            is_whole.then(|| (state, bytes.chunks_exact(8).map(key).collect()))
+        })
     }
 
     /// Says by which address peers reach the process's endpoint in the network; before anybody has the
@@ -312,6 +338,11 @@ impl Control {
 /// Rank and job's size in one word.
 fn in_job(rank: Rank, size: u32) -> u64 {
     u64::from(rank) | u64::from(size) << 32
+}
+
+/// Where the handlers' state of that number lies.
+const fn handlers_at(state: u64) -> u64 {
+    HANDLERS_AT + (state & 1) * HANDLERS_BYTES
 }
 
 fn senders_at(places: u32) -> u64 {

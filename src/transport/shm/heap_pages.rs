@@ -212,7 +212,7 @@ mod tests {
             allocated: Mapping::default(),
             heap: Mapping::of(segment.memory()),
         };
-        let (control, _) = Control::create(1, &identity, &[]).expect("memory");
+        let (control, _) = Control::create(1, &identity).expect("memory");
         Arc::new(HeapState::new(segment, control, HeapAllocator::new(BYTES), 0, reserves))
     }
 

@@ -191,7 +191,11 @@ mod tests {
 
     use super::*;
     use crate::transport::shm::control::{Identity, Mapping};
+    use engine::HandlerKey;
     use vm::Segment;
+
+    /// One of the process's.
+    const HANDLER: HandlerKey = HandlerKey { number: 7, check: 8 };
 
     fn process() -> (Control, OwnedFd, Segment) {
         let identity = Identity {
@@ -205,7 +209,8 @@ mod tests {
             allocated: Mapping::default(),
             heap: Mapping::default(),
         };
-        let (control, segment) = Control::create(1, &identity, b"a\0").expect("memory for one page");
+        let (control, segment) = Control::create(1, &identity).expect("memory for one page");
+        control.show_handlers(&[HANDLER]);
         let page = segment.fd().try_clone_to_owned().expect("a descriptor");
         (control, page, segment)
     }
@@ -236,7 +241,7 @@ mod tests {
         control.publish(Part::Engine, 7, &figures(1000));
         assert_eq!(read(&page, Part::Direct), Some(PageSnapshot { at: 5, figures: figures(1) }));
         assert_eq!(read(&page, Part::Engine), Some(PageSnapshot { at: 7, figures: figures(1000) }));
-        assert_eq!(control.names(), b"a\0", "and nothing else is overwritten");
+        assert_eq!(control.handlers(), Some((1 | 1 << 32, vec![HANDLER])), "and nothing else is overwritten");
         assert_eq!(control.barrier().load(Ordering::Relaxed), 0);
     }
 

@@ -32,6 +32,7 @@ pub use barrier::state::KEEPER as BARRIER_KEEPER;
 pub use collective::buffers::{Kept, Memories};
 pub use collective::runner::Start;
 pub use collective::small::state::SmallPolled;
+pub use collective::teams::NAMED_TEAMS_MAX;
 pub use messages::active_message::{AmBody, AmSend, Delivery, Polled};
 pub use messages::handlers::Refused;
 pub use op::Outcome;

@@ -79,6 +79,10 @@ impl Pending {
         self.0[usize::from(client)] -= 1;
     }
 
+    pub(super) fn of_all(&self) -> usize {
+        self.0.iter().map(|count| *count as usize).sum()
+    }
+
     #[inline]
     pub(super) fn of(&self, client: u8) -> usize {
         self.0[usize::from(client)] as usize

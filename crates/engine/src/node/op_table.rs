@@ -146,6 +146,16 @@ impl<T: Transport> Node<T> {
         self.ops.values().find(is_own).map(|op| op.kind.peer()).or_else(fast)
     }
 
+    /// Whether there is a failure that [`Node::take_detached_error`] would give.
+    pub fn has_detached_error(&self) -> bool {
+        self.ended.failures.iter().any(|(client, _)| *client == self.client)
+    }
+
+    /// Operations under way, whosever they are, barriers and collectives not counted.
+    pub fn in_flight_of_all(&self) -> usize {
+        self.pending.of_all()
+    }
+
     /// The first failure since the last call among detached operations of those whose [turn](Node::act_for)
     /// it is.
     #[inline]

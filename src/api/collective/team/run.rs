@@ -61,7 +61,7 @@ impl Team {
         buffers: Buffers<'_, T>,
         combine: &mut dyn Combine<T>,
     ) -> Result<(), Error> {
-        self.node.core.may_wait("a collective")?;
+        self.node.may_wait("a collective")?;
         let (members, bytes) = (self.size(), buffers.len());
         let _span = tracing::trace_span!("collective", what = what.name(), members, bytes).entered();
         self.node.core.latencies.time(Timed::Collective, || self.run_now(what, buffers, combine))

@@ -44,7 +44,7 @@ mod tests {
             allocated: Mapping::default(),
             heap: Mapping::default(),
         };
-        let (control, segment) = Control::create(1, &identity, b"a\0").expect("memory for one page");
+        let (control, segment) = Control::create(1, &identity).expect("memory for one page");
         let page = segment.fd().try_clone_to_owned().expect("a descriptor");
         assert_eq!(read_latencies(&page), None);
         let mut words = [0; WORDS];

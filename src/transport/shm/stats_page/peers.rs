@@ -11,7 +11,7 @@ use engine::registration::{ByPeer, PeerCounters};
 use engine::{Nanos, Rank};
 
 use super::{PARTS_END, read_settled};
-use crate::transport::shm::control::{Control, NAMES_AT};
+use crate::transport::shm::control::{Control, HANDLERS_AT};
 
 /// Peers, at most, that are shown by themselves.
 const ROWS_MAX: usize = 32;
@@ -20,7 +20,7 @@ const COUNTERS: usize = size_of::<PeerCounters>() / size_of::<u64>();
 const ROW_WORDS: usize = 1 + COUNTERS;
 const WORDS: usize = 1 + COUNTERS + ROWS_MAX * ROW_WORDS;
 const AT: u64 = PARTS_END;
-const _: () = assert!(AT + (2 + WORDS) as u64 * 8 <= NAMES_AT, "the rows lie below the names");
+const _: () = assert!(AT + (2 + WORDS) as u64 * 8 <= HANDLERS_AT, "the rows lie below the handlers");
 
 /// No counter is larger, so that all rows add up.
 const COUNTER_MAX: u64 = u64::MAX >> 6;

@@ -232,7 +232,7 @@ impl Scene {
         for _ in 0..EVENTS {
             match self.cluster.node(rank).poll(&mut inbox) {
                 Polled::Idle => break,
-                Polled::Progressed | Polled::Local(_) | Polled::Acknowledged(_) => {}
+                Polled::Progressed | Polled::Local(_) | Polled::Acknowledged(_) | Polled::Refused(_) => {}
                 Polled::Deliver(Delivery { peer, lane: Lane::Request, .. }) => {
                     let args = inbox.args();
                     let reply =
@@ -303,7 +303,7 @@ proptest! {
 fn forged_messages_are_taken_for_what_they_say() {
     let mut scene = Scene::new(Setting { attach_never: true, fences_symmetric: false, polls: true });
     // Without this, the test above could miss the places where the victim looks.
-    let header = Header { handler: 0, ..Header::new(engine::wire::Kind::AmShort) };
+    let header = Header { small: 0, ..Header::new(engine::wire::Kind::AmShort) };
     scene.write_ring(SCRIBBLER, Lane::Request, 0, 1 << 32, &header.encode());
     let mut inbox = Inbox::default();
     let polled = scene.cluster.node(VICTIM).poll(&mut inbox);

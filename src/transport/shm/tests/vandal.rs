@@ -107,6 +107,7 @@ fn bounded<R>(what: &str, at_most: Duration, call: impl FnOnce() -> Result<R, Er
             | Error::NoSuchPeer { .. }
             | Error::NotExposed { .. }
             | Error::HandlersDiffer { .. }
+            | Error::NoSuchHandler { .. }
             | Error::Team { .. }
             | Error::SignalTimeout { .. },
         ) => None,

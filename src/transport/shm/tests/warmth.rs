@@ -20,7 +20,7 @@ fn receive(cluster: &mut ShmCluster) -> Vec<(Rank, u64)> {
     while idle < 4 {
         match cluster.node(0).poll(&mut inbox) {
             Polled::Deliver(delivery) => got.push((delivery.peer, inbox.args()[0])),
-            Polled::Progressed | Polled::Local(_) | Polled::Acknowledged(_) => {}
+            Polled::Progressed | Polled::Local(_) | Polled::Acknowledged(_) | Polled::Refused(_) => {}
             Polled::Idle => idle += 1,
         }
     }

@@ -6,4 +6,4 @@ mod rendezvous;
 pub(super) mod runner;
 pub(super) mod small;
 pub(super) mod state;
-mod teams;
+pub(super) mod teams;

@@ -9,7 +9,7 @@ use crate::wire::BreakReason;
 use crate::{OpError, Rank, Transport};
 
 /// Named teams that a node has, at most: its peers make them, too.
-const NAMED_MAX: usize = 1024;
+pub const NAMED_TEAMS_MAX: usize = 1024;
 
 impl<T: Transport> Node<T> {
     /// A team's size, and this process's number in it. `None`: there is no such team, or it is not made yet.
@@ -58,7 +58,7 @@ impl<T: Transport> Node<T> {
         if self.teams.all.contains_key(&team) {
             return true;
         }
-        if self.teams.named == NAMED_MAX {
+        if self.teams.named == NAMED_TEAMS_MAX {
             return false;
         }
         self.teams.named += 1;

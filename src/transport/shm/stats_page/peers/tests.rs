@@ -2,7 +2,7 @@ use std::sync::atomic::Ordering;
 
 use engine::registration::{Keep, Order, Quota, Settings};
 use engine::span::BucketSize;
-use engine::{Direction, Piece};
+use engine::{Direction, HandlerKey, Piece};
 use sim::{Access, Cluster, Costs, Plan, Reach};
 
 use super::*;
@@ -11,6 +11,8 @@ use vm::Segment;
 
 const SIZE: u32 = 40;
 const PAGE: u64 = 4096;
+/// One of the process's.
+const HANDLER: HandlerKey = HandlerKey { number: 7, check: 8 };
 
 fn process() -> (Control, OwnedFd, Segment) {
     let identity = Identity {
@@ -24,7 +26,8 @@ fn process() -> (Control, OwnedFd, Segment) {
         allocated: Mapping::default(),
         heap: Mapping::default(),
     };
-    let (control, segment) = Control::create(1, &identity, b"a\0").expect("memory for one page");
+    let (control, segment) = Control::create(1, &identity).expect("memory for one page");
+    control.show_handlers(&[HANDLER]);
     let page = segment.fd().try_clone_to_owned().expect("a descriptor");
     (control, page, segment)
 }
@@ -68,7 +71,7 @@ fn put(cluster: &mut Cluster, rank: Rank, peer: Rank, times: u32) {
 fn seen(cluster: &Cluster, rank: Rank) -> Peers {
     let (control, page, _segment) = process();
     control.publish_peers(1, &Peers::of(cluster.view(rank).registration_by_peer()));
-    assert_eq!(control.names(), b"a\0", "and nothing else is overwritten");
+    assert_eq!(control.handlers(), Some((1 | 1 << 32, vec![HANDLER])), "and nothing else is overwritten");
     read_peers(&page, SIZE).expect("shown above")
 }
 

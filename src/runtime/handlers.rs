@@ -1,0 +1,209 @@
+//! The handlers of a node's clients: they come and go at any time, and whoever makes progress runs them.
+//!
+//! Whoever holds the inbox has a copy of the table, and looks after each poll whether it is old. So nobody
+//! who registers waits for a handler that runs, and running one costs no lock.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use engine::{HandlerKey, Inbox, Lane, Rank};
+use slotmap::{Key, KeyData, SlotMap, new_key_type};
+
+use crate::base::error::Error;
+use crate::base::handler_id::{HandlerId, NAME_MAX, shown};
+use crate::base::lock::lock;
+use crate::runtime::core::{Engine, NodeCore};
+use crate::transport::peers::{NotAdded, OwnHandlers};
+use crate::transport::shm::control::HANDLERS_MAX;
+
+/// Handles the message in the inbox, which that rank sent by that lane, for that client. Whether it has
+/// replied.
+pub(crate) type Handler = Arc<dyn Fn(&Arc<NodeCore>, &mut Inbox, Rank, Lane, u8) -> bool + Send + Sync>;
+
+new_key_type! {
+    /// What the engine knows a handler by.
+    struct Entry;
+}
+
+/// A handler, and the client whose it is.
+#[derive(Clone)]
+pub(crate) struct Runnable {
+    pub(crate) handler: Handler,
+    pub(crate) client: u8,
+}
+
+type Table = SlotMap<Entry, Runnable>;
+
+/// What is registered.
+#[derive(Default)]
+pub(crate) struct Handlers {
+    state: Mutex<State>,
+    /// Counts changes of the table.
+    changes: AtomicU32,
+}
+
+#[derive(Default)]
+struct State {
+    table: Arc<Table>,
+    /// By number.
+    named: BTreeMap<u32, Named>,
+}
+
+impl State {
+    fn enter(
+        &mut self,
+        own: &OwnHandlers,
+        (namespace, name): (&str, &str),
+        runnable: Runnable,
+    ) -> Result<(HandlerId, Entry), Error> {
+        check_names(namespace, name)?;
+        let id = HandlerId::of(namespace, name);
+        if let Some(known) = self.named.get(&id.number()) {
+            let by = shown(&known.namespace, &known.name);
+            return Err(Error::HandlerTaken { name: shown(namespace, name), by });
+        }
+        own.add(id.0).map_err(|why| match why {
+            NotAdded::Full => Error::HandlersFull { most: HANDLERS_MAX as u64 },
+            NotAdded::Taken => unreachable!("what peers see is what is registered"),
+        })?;
+        let client = runnable.client;
+        let entry = Arc::make_mut(&mut self.table).insert(runnable);
+        let (namespace, name) = (namespace.to_owned(), name.to_owned());
+        self.named.insert(id.number(), Named { namespace, name, key: id.0, entry, client });
+        Ok((id, entry))
+    }
+}
+
+struct Named {
+    namespace: String,
+    name: String,
+    key: HandlerKey,
+    entry: Entry,
+    client: u8,
+}
+
+/// The table as it was when somebody looked.
+#[derive(Default)]
+pub(crate) struct Snapshot {
+    table: Arc<Table>,
+    changes: u32,
+}
+
+impl Snapshot {
+    /// The handler that the engine knows by that, if it is there.
+    #[inline(always)]
+    pub(crate) fn get(&self, entry: u64) -> Option<&Runnable> {
+        self.table.get(Entry::from(KeyData::from_ffi(entry)))
+    }
+}
+
+/// Refuses names that no handler may have.
+pub(crate) fn check_names(namespace: &str, name: &str) -> Result<(), Error> {
+    let why = match (namespace, name) {
+        (_, "") => "it is empty",
+        (first, second) if first.len() > NAME_MAX || second.len() > NAME_MAX => "it has more than 255 bytes",
+        (first, second) if first.contains('\0') || second.contains('\0') => "it has a zero byte",
+        _ => return Ok(()),
+    };
+    Err(Error::BadName { name: shown(namespace, name), why })
+}
+
+impl Handlers {
+    /// Adds a handler of a client's: peers see it, and its messages are delivered, once this returns.
+    pub(crate) fn add(
+        &self,
+        core: &NodeCore,
+        names: (&str, &str),
+        runnable: Runnable,
+    ) -> Result<HandlerId, Error> {
+        let mut state = lock(&self.state);
+        let (id, entry) = state.enter(&core.peers.own().handlers, names, runnable)?;
+        // Before any message can name it.
+        self.changes.fetch_add(1, Ordering::Release);
+        let added = core.engine().add_handler(id.0, entry.data().as_ffi());
+        assert!(added.is_ok(), "the engine has what is registered");
+        Ok(id)
+    }
+
+    /// As [`Handlers::add`], of a node that is about to open: its engine is [given](Handlers::give_all) them
+    /// all at once.
+    pub(crate) fn add_first(
+        &self,
+        own: &OwnHandlers,
+        names: (&str, &str),
+        runnable: Runnable,
+    ) -> Result<HandlerId, Error> {
+        self.changes.fetch_add(1, Ordering::Release);
+        lock(&self.state).enter(own, names, runnable).map(|(id, _)| id)
+    }
+
+    /// Removes the handlers that `goes` says of by client and id. What they hold is dropped with no lock
+    /// held, here or by whoever runs handlers. Whether there were any.
+    pub(crate) fn remove(&self, core: &NodeCore, goes: impl Fn(u8, HandlerId) -> bool) -> bool {
+        let mut state = lock(&self.state);
+        let gone = state.named.extract_if(.., |_, named| goes(named.client, HandlerId(named.key)));
+        let gone: Vec<Named> = gone.map(|(_, named)| named).collect();
+        if gone.is_empty() {
+            return false;
+        }
+        let keys: Vec<HandlerKey> = gone.iter().map(|named| named.key).collect();
+        core.peers.own().handlers.remove(&keys);
+        {
+            let mut engine = core.engine();
+            keys.iter().for_each(|key| engine.remove_handler(*key));
+        }
+        let old = Arc::clone(&state.table);
+        let table = Arc::make_mut(&mut state.table);
+        let removed: Vec<Option<Runnable>> = gone.iter().map(|named| table.remove(named.entry)).collect();
+        self.changes.fetch_add(1, Ordering::Release);
+        drop(state);
+        drop((old, removed));
+        true
+    }
+
+    /// Gives the engine all handlers, which it has not yet.
+    pub(crate) fn give_all(&self, engine: &mut Engine) {
+        for named in lock(&self.state).named.values() {
+            let added = engine.add_handler(named.key, named.entry.data().as_ffi());
+            assert!(added.is_ok(), "their numbers are all different");
+        }
+    }
+
+    /// The table, if it is not that of the snapshot, which it takes the place of.
+    #[inline(always)]
+    pub(crate) fn renew(&self, snapshot: &mut Snapshot) -> Option<Snapshot> {
+        let is_old = self.changes.load(Ordering::Acquire) != snapshot.changes;
+        if is_old { Some(self.renewed(snapshot)) } else { None }
+    }
+
+    #[cold]
+    fn renewed(&self, snapshot: &mut Snapshot) -> Snapshot {
+        let state = lock(&self.state);
+        let new =
+            Snapshot { table: Arc::clone(&state.table), changes: self.changes.load(Ordering::Acquire) };
+        std::mem::replace(snapshot, new)
+    }
+
+    /// Holds the lock, as a thread does that a child made by `fork` has not.
+    #[cfg(test)]
+    pub(crate) fn hold(&self) -> impl Sized {
+        lock(&self.state)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        lock(&self.state).named.is_empty()
+    }
+
+    /// Whether the handler is registered here.
+    pub(crate) fn has(&self, id: HandlerId) -> bool {
+        lock(&self.state).named.get(&id.number()).is_some_and(|named| named.key == id.0)
+    }
+
+    /// The names of the handler that has that number here, or the number.
+    #[cold]
+    pub(crate) fn name_of(&self, number: u32) -> String {
+        let of = |named: &Named| format!("{:?}", shown(&named.namespace, &named.name));
+        lock(&self.state).named.get(&number).map_or_else(|| format!("{number:#010x}"), of)
+    }
+}
