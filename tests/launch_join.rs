@@ -136,16 +136,62 @@ fn another_users_process_is_refused() {
     let foreign = JoinError::ForeignBroker { ours: NOBODY, theirs };
     assert!(said.contains(&format!("@@Err({foreign})")), "{said}");
     // Reply::Refused, Refusal::Uid { ours: 0, theirs: 65534 }: so the broker says to whoever does not look.
-    let refused = [&b"SPJ\n\x03\x00\x01\x02\x00"[..], b"\xfe\xff\x03"].concat();
+    let refused = [&b"SPJ\n\x04\x00\x01\x02\x00"[..], b"\xfe\xff\x03"].concat();
     assert!(said.contains(&format!("@@{refused:?}")), "{said}");
     join(&broker.env(0)).expect("the job goes on");
 }
 
 #[test]
-fn a_rank_that_left_is_not_given_out_again() {
-    let broker = Broker::start(2).expect("a broker");
-    drop(join(&broker.env(0)).expect("let in"));
-    assert_eq!(refusal(&broker.env(0)), Refusal::RankOver { rank: 0, how: How::Left });
+fn ranks_that_have_left_meet_anew() {
+    let broker = Broker::start(3).expect("a broker");
+    let [(first, told), (second, _)] = [0, 1].map(|rank| join(&broker.env(rank)).expect("let in"));
+    drop(second);
+    assert_eq!(told.recv_timeout(PATIENCE), Ok(Notice::Lost { rank: 1, how: How::Left }));
+    // Rank 1 is in the next round, where nobody else is yet; for the first one it stays lost.
+    let (again, told_again) = join(&broker.env(1)).expect("it may come again");
+    let hasty = again.connect(0, Instant::now() + Duration::from_millis(20));
+    assert!(matches!(hasty, Err(PeerHandlesError::Timeout { peer: 0, .. })), "{hasty:?}");
+    assert!(matches!(first.connect(1, soon()), Err(PeerHandlesError::Lost { peer: 1, how: How::Left })));
+    assert!(matches!(refusal(&broker.env(1)), Refusal::RankTaken { rank: 1, .. }));
+    drop(first);
+    let (zero, _) = join(&broker.env(0)).expect("it may come again");
+    zero.connect(1, soon()).expect("it is there");
+    again.connect(0, soon()).expect("it is there");
+    // Rank 2 comes to the first round, though that is over, and leaves it for the second.
+    let (late, told_late) = join(&broker.env(2)).expect("let in");
+    let lost: Vec<_> = (0..2).map(|_| told_late.recv_timeout(PATIENCE).expect("told")).collect();
+    assert_eq!(lost, [0, 1].map(|rank| Notice::Lost { rank, how: How::Left }));
+    drop(late);
+    let (late, _) = join(&broker.env(2)).expect("it may come again");
+    late.connect(1, soon()).expect("it is there");
+    assert!(told_again.try_recv().is_err(), "nobody is lost in the second round");
+    // And so on.
+    drop((zero, again, late));
+    let third = [0, 1, 2].map(|rank| join(&broker.env(rank)).expect("it may come again"));
+    third[2].0.connect(0, soon()).expect("it is there");
+}
+
+/// Of a process that ends, all rounds hear, whichever it was in; and nobody else gets its rank.
+#[test]
+fn whoever_has_ended_is_lost_in_every_round() {
+    let broker = Broker::start_supervised(3).expect("a broker");
+    let members = [0, 1].map(|rank| join(&broker.env(rank)).expect("let in"));
+    // It ends in the first round, where it has never come.
+    broker.ended(2, 4711, How::Killed(9));
+    assert_eq!(members[0].1.recv_timeout(PATIENCE), Ok(Notice::Lost { rank: 2, how: How::Killed(9) }));
+    assert_eq!(refusal(&broker.env(2)), Refusal::RankOver { rank: 2, how: How::Killed(9) });
+    drop(members);
+    let [(zero, told), (one, _)] = [0, 1].map(|rank| join(&broker.env(rank)).expect("it may come again"));
+    assert_eq!(told.recv_timeout(PATIENCE), Ok(Notice::Lost { rank: 2, how: How::Killed(9) }));
+    // It ends in the second round.
+    drop(one);
+    assert_eq!(told.recv_timeout(PATIENCE), Ok(Notice::Lost { rank: 1, how: How::Left }));
+    broker.ended(1, std::process::id(), How::Exited(1));
+    drop(zero);
+    let (zero, told) = join(&broker.env(0)).expect("it may come again");
+    let lost: Vec<_> = (0..2).map(|_| told.recv_timeout(PATIENCE).expect("told")).collect();
+    assert!(lost.contains(&Notice::Lost { rank: 1, how: How::Exited(1) }), "{lost:?}");
+    assert!(matches!(zero.connect(1, soon()), Err(PeerHandlesError::Lost { peer: 1, .. })));
 }
 
 #[test]
@@ -308,7 +354,7 @@ fn a_member_that_floods_without_reading_hurts_only_itself() {
     let flooder = stranger(&env);
     let hex = &env.vars()[1].1;
     let secret = (0..32).map(|i| u8::from_str_radix(&hex[2 * i..2 * i + 2], 16).expect("hex"));
-    let header = b"SPJ\n\x03\x00";
+    let header = b"SPJ\n\x04\x00";
     let join_as_one = [&header[..], &[0], &secret.collect::<Vec<u8>>(), &[1, 3, 1], b"f"].concat();
     let fds = [flooder.as_fd(); 2];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
@@ -338,7 +384,7 @@ fn a_joiner_of_another_version_is_told_both_versions() {
         recv(&guest, &mut [0; 512], RecvFlags::empty()).expect("it speaks first");
         send(&guest, b"SPJ\n\x07\x00whatever", SendFlags::NOSIGNAL).expect("it listens");
     });
-    assert_eq!(refusal(&env), Refusal::Version { ours: 7, theirs: 3 });
+    assert_eq!(refusal(&env), Refusal::Version { ours: 7, theirs: 4 });
     answer.join().expect("no panic");
 
     // And the broker names its own to a joiner of version 7.
@@ -348,7 +394,7 @@ fn a_joiner_of_another_version_is_told_both_versions() {
     let mut answer = [0; 512];
     let (len, _) = recv(&guest, &mut answer, RecvFlags::empty()).expect("answered");
     // Reply::Refused, Refusal::Version { ours: 3, theirs: 7 }
-    assert_eq!(&answer[..len], b"SPJ\n\x03\x00\x01\x00\x03\x07");
+    assert_eq!(&answer[..len], b"SPJ\n\x04\x00\x01\x00\x04\x07");
 }
 
 #[test]

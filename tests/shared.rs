@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use standpipe::launch::End;
 use standpipe::{CloseError, Code, Config, Error, HandlerId, Node, OpenError};
 use support::{Heard, LIMIT, job_of, role, say};
 
@@ -285,9 +286,60 @@ fn libraries() {
     say("done");
 }
 
+/// A job whose processes open their nodes again and again, by themselves or shared; the last time one is
+/// killed.
+#[test]
+fn ranks_that_have_closed_their_nodes_meet_again() {
+    for setting in ["shm", "ofi:tcp"] {
+        if setting != "shm" && support::network().is_none() {
+            continue;
+        }
+        let heard = Heard::default();
+        let outcome = heard.run(job_of(3, "again").keep_going(true).env("STANDPIPE_TRANSPORT", setting));
+        let ends: Vec<End> = outcome.ranks.iter().map(|rank| rank.end).collect();
+        assert_eq!(ends, [End::Exited(0), End::Killed(libc::SIGKILL), End::Exited(0)], "{}", heard.all());
+        for rank in [0, 2] {
+            assert_eq!(heard.said(rank), ["5 rounds", "lost 1"], "{}", heard.all());
+        }
+    }
+}
+
+fn again() {
+    let config = || Config::from_env().expect("settings").timeout(LIMIT).heap_bytes(4 << 20);
+    for round in 0..5_u64 {
+        let node = if round % 2 == 0 { Node::open(config()) } else { Node::shared(config()) };
+        let node = node.unwrap_or_else(|error| panic!("round {round}: {error}"));
+        let count = Arc::new(AtomicU64::new(0));
+        let here = Arc::clone(&count);
+        let add = move |call: &mut standpipe::Call<'_>| _ = here.fetch_add(call.args()[0], Ordering::SeqCst);
+        let handler = node.register("again", "add", add).expect("a name of its own");
+        node.barrier().expect("all come");
+        assert!(node.lost_peers().is_empty(), "those of earlier rounds are not of this one");
+        for peer in 0..node.size() {
+            node.request(peer, handler, [round + 1; 4]).expect("it is there");
+        }
+        node.wait_until(|| count.load(Ordering::SeqCst) == 3 * (round + 1)).expect("in time");
+        node.barrier().expect("all come");
+        if round == 4 {
+            say("5 rounds");
+            if node.rank() == 1 {
+                // SAFETY: this process ends here.
+                unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+            }
+            node.wait_until(|| node.is_lost(1)).expect("in time");
+            return say("lost 1");
+        }
+        match round % 3 {
+            0 => node.close(LIMIT).expect("nothing is under way"),
+            _ => drop(node),
+        }
+    }
+}
+
 #[test]
 fn child() {
     match role().as_deref() {
+        Some("again") => again(),
         Some("libraries") => libraries(),
         Some(other) => panic!("no role {other}"),
         None => {}

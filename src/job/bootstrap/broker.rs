@@ -87,17 +87,26 @@ impl Broker {
         if size == 0 || size > RANKS_MAX {
             return Err(BrokerError::Size { size });
         }
-        let (name, secret) = (JobName::random()?, Secret::random()?);
+        let terms = Terms { size, secret: Secret::random()?, supervised, launcher_pid };
+        Ok(Self::serve(terms, Arc::new(Forgotten::new()?), Arc::default())?)
+    }
+
+    /// The broker of a job's next round: for the ranks that have left this one and open their nodes anew.
+    fn serve(terms: Terms, forgotten: Arc<Forgotten>, departed: Arc<Departed>) -> std::io::Result<Self> {
+        let name = JobName::random()?;
+        let (secret, size) = (terms.secret.clone(), terms.size);
         let listener = listen_at(&name)?;
         let waker = Arc::new(Waker::new()?);
         let (commands, inbox) = channel();
-        let terms = Terms { size, secret: secret.clone(), supervised, launcher_pid };
-        let forgotten = Arc::new(Forgotten::new()?);
-        let departed = Arc::new(Departed::default());
         let (wakes, forgets, departs) = (Arc::clone(&waker), Arc::clone(&forgotten), Arc::clone(&departed));
         let service = Service::new(terms, listener, inbox, wakes, forgets, departs);
         let thread = vm::threads::spawn("standpipe-broker", || service.run())?;
         Ok(Self { name, secret, size, commands, waker, forgotten, departed, thread: Some(thread) })
+    }
+
+    /// The random part of the name of its socket.
+    fn name(&self) -> &JobName {
+        &self.name
     }
 
     /// The invitation for `rank`.

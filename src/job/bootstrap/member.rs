@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use self::connection_thread::Shared;
 pub use self::join::JoinError;
-pub(super) use self::join::{ask, greet, hear_answer};
+pub(super) use self::join::{ask, greet_round, hear_answer};
 pub use self::notice::{Notice, OnNotice};
 pub use self::pending_connects::{PeerHandles, PeerHandlesError};
 use super::env::JobEnv;

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use vm::spawn::peer_credentials;
 
 use super::env::{JobEnv, RANKS_MAX};
-use super::member::{JoinError, greet};
+use super::member::{JoinError, greet_round};
 use super::poll::poll_until;
 use super::socket::{Received, Sent, connect_to, receive, send};
 use super::wire::{DATAGRAM_BYTES_MAX, DecodeError, How, Reply, Request, WIRE_VERSION, decode, encode};
@@ -133,7 +133,7 @@ impl Watcher {
     /// Shows the secret of `env`'s job to its broker. Makes room for a file descriptor of each rank.
     pub(crate) fn attach(env: &JobEnv, deadline: Instant) -> Result<Watcher, JoinError> {
         let watch = Request::Watch { secret: env.secret.clone() };
-        let (socket, reply, _) = greet(&env.name, &watch, &[], deadline)?;
+        let (socket, reply) = greet_round(env, &watch, &[], deadline)?;
         let launcher_pid = peer_credentials(socket.as_fd()).map_err(JoinError::Io)?.pid;
         match reply {
             Reply::Watching { size } if (1..=RANKS_MAX).contains(&size) => {

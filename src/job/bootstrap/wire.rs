@@ -13,7 +13,7 @@ use super::env::NAME_BYTES;
 use super::identity_proof::Proof;
 use super::secret::Secret;
 
-pub(crate) const WIRE_VERSION: u16 = 3;
+pub(crate) const WIRE_VERSION: u16 = 4;
 const MAGIC: [u8; 4] = *b"SPJ\n";
 const HEADER_BYTES: usize = MAGIC.len() + size_of::<u16>();
 
@@ -71,6 +71,9 @@ pub(crate) enum Reply {
     Met { place: u32, places: u32 },
     /// It is none; the connection ends with this.
     Declined(Decline),
+    /// The sender of `Join` has a rank that has left: the job's next round meets at the broker of that name,
+    /// by the same secret. To the sender of `Watch`: all are there. The connection ends with this.
+    Next { name: [u8; NAME_BYTES] },
 }
 
 /// Why a node does not take another for a peer.
@@ -185,7 +188,7 @@ pub enum Refusal {
         /// What that process runs, cut to 64 bytes.
         program: String,
     },
-    /// The rank has been in the job and is gone; a rank is not given out twice.
+    /// The rank's process has ended, without leave or as the launcher says; nobody else gets the rank.
     #[error("rank {rank} is over: it {how}")]
     RankOver {
         /// The rank that the joiner named.
@@ -206,6 +209,12 @@ pub enum Refusal {
         pid: u32,
         /// What the system says: EMFILE where the broker has no descriptor left, EPERM or ENOSYS where
         /// pidfd_open is refused.
+        errno: i32,
+    },
+    /// The rank has left, and the system does not let the launcher have the job meet anew.
+    #[error("the job's next round cannot begin: {}", std::io::Error::from_raw_os_error(*errno))]
+    NoRound {
+        /// What the system says.
         errno: i32,
     },
     /// As many watch the job already as may.
@@ -290,6 +299,7 @@ mod tests {
             Just(()).prop_map(|()| Reply::Serve),
             Just(()).prop_map(|()| Reply::Look),
             any::<u32>().prop_map(|size| Reply::Watching { size }),
+            any::<[u8; NAME_BYTES]>().prop_map(|name| Reply::Next { name }),
             (any::<u32>(), how()).prop_map(|(rank, how)| Reply::Lost { rank, how }),
             any::<(u32, u32)>().prop_map(|(place, places)| Reply::Met { place, places }),
             any::<u32>().prop_map(|peers| Reply::Declined(Decline::Full { peers })),

@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use vm::spawn::peer_process;
 
 use crate::base::lock::lock;
+use crate::job::bootstrap::broker::Broker;
 use crate::job::bootstrap::connection::{Connection, Handles, STARVED_PAUSE};
 use crate::job::bootstrap::poll::{Waker, poll_until};
 use crate::job::bootstrap::roster::{Candidate, Mail, Roster};
@@ -42,6 +43,7 @@ pub(super) enum Command {
 }
 
 /// What decides how a broker serves.
+#[derive(Clone)]
 pub(super) struct Terms {
     pub(super) size: u32,
     pub(super) secret: Secret,
@@ -53,26 +55,49 @@ pub(super) struct Terms {
 
 /// Tells the launcher of ranks whose processes have ended, and that no member reaches by number any more:
 /// those numbers may become others'.
+///
+/// A job's rounds tell each of its own members: a number is free once all have.
 #[derive(Debug)]
 pub(crate) struct Forgotten {
-    ranks: Mutex<Vec<u32>>,
+    rounds: Mutex<Rounds>,
     waker: Waker,
+}
+
+#[derive(Debug, Default)]
+struct Rounds {
+    /// How many there are.
+    count: usize,
+    /// By rank, how many of them have forgotten it.
+    forgotten_by: BTreeMap<u32, usize>,
+    /// Those of which the launcher has taken no note.
+    untold: Vec<u32>,
 }
 
 impl Forgotten {
     pub(super) fn new() -> Result<Forgotten, Errno> {
-        Ok(Forgotten { ranks: Mutex::default(), waker: Waker::new()? })
+        Ok(Forgotten { rounds: Mutex::default(), waker: Waker::new()? })
     }
 
+    /// Another round begins.
+    fn add_round(&self) {
+        lock(&self.rounds).count += 1;
+    }
+
+    /// One of the rounds has forgotten a rank, which it says once.
     fn tell(&self, rank: u32) {
-        lock(&self.ranks).push(rank);
-        self.waker.wake();
+        let mut rounds = lock(&self.rounds);
+        let forgotten_by = rounds.forgotten_by.entry(rank).or_default();
+        *forgotten_by += 1;
+        if *forgotten_by == rounds.count {
+            rounds.untold.push(rank);
+            self.waker.wake();
+        }
     }
 
     /// Those of which nobody has taken note.
     pub(crate) fn take(&self) -> Vec<u32> {
         self.waker.clear();
-        std::mem::take(&mut *lock(&self.ranks))
+        std::mem::take(&mut lock(&self.rounds).untold)
     }
 }
 
@@ -99,6 +124,10 @@ pub(super) struct Service {
     ended: BTreeSet<u32>,
     forgotten: Arc<Forgotten>,
     departed: Arc<Departed>,
+    /// How each process ended that the launcher has told of.
+    ends: Vec<(u32, u32, How)>,
+    /// The job's next round, once a rank that has left this one opens its node anew.
+    next: Option<Broker>,
     /// Set when the broker is to end with the job: who may still join, and until when.
     retires: Option<(Vec<u32>, Instant)>,
 }
@@ -150,6 +179,7 @@ impl Service {
         let (members, watchers) = (BTreeMap::new(), Watchers::default());
         let roster = Roster::new(terms.size);
         let ended = BTreeSet::new();
+        forgotten.add_round();
         Self {
             roster,
             terms,
@@ -161,6 +191,8 @@ impl Service {
             ended,
             forgotten,
             departed,
+            ends: Vec::new(),
+            next: None,
             retires: None,
         }
     }
@@ -249,7 +281,12 @@ impl Service {
         self.waker.clear();
         while let Ok(command) = self.inbox.try_recv() {
             match command {
-                Command::Ended { rank, pid, how } => self.ended(rank, pid, how),
+                Command::Ended { rank, pid, how } => {
+                    self.ended(rank, pid, how);
+                    self.ends.push((rank, pid, how));
+                    // Its next round has it no more either, whether it has come there or not.
+                    self.next.iter().for_each(|next| next.ended(rank, pid, how));
+                }
                 Command::Retire { ranks, joined_by } => self.retires = Some((ranks, joined_by)),
                 Command::Stop => return std::ops::ControlFlow::Break(()),
             }
@@ -283,11 +320,13 @@ impl Service {
     fn consider(&mut self, mut applicant: Applicant) {
         if let Ok(Request::Watch { secret }) = &applicant.request {
             return match secret.matches(&self.terms.secret) {
+                true if self.members.is_empty() && self.next.is_some() => self.send_on(applicant),
                 true => self.watchers.admit(applicant, &self.roster),
                 false => applicant.refuse(Refusal::Secret),
             };
         }
         match self.examine(&mut applicant) {
+            Err(Refusal::RankOver { how: How::Left, .. }) => self.send_on(applicant),
             Err(refusal) => applicant.refuse(refusal),
             Ok((candidate, process)) => {
                 let rank = candidate.rank;
@@ -295,9 +334,37 @@ impl Service {
                 let mails = self.roster.join(candidate, self.terms.launcher_pid).expect("examined above");
                 self.members.insert(rank, Member { line, process, verdict_by: None });
                 self.watchers.note(rank);
+                // It may have left an earlier round.
+                lock(&self.departed).retain(|departed| *departed != rank);
                 self.deliver(mails);
             }
         }
+    }
+
+    /// Sends whoever has left this round on to the next one, which begins if it has not.
+    fn send_on(&mut self, applicant: Applicant) {
+        let next = match self.next.take() {
+            Some(next) => Ok(next),
+            None => self.begin_next(),
+        };
+        match next {
+            Ok(next) => {
+                applicant.answer(&Reply::Next { name: next.name().bytes() });
+                self.next = Some(next);
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the job's next round cannot begin");
+                let errno = error.raw_os_error().unwrap_or_else(|| Errno::NOMEM.raw_os_error());
+                applicant.refuse(Refusal::NoRound { errno });
+            }
+        }
+    }
+
+    fn begin_next(&self) -> std::io::Result<Broker> {
+        let (forgotten, departed) = (Arc::clone(&self.forgotten), Arc::clone(&self.departed));
+        let next = Broker::serve(self.terms.clone(), forgotten, departed)?;
+        self.ends.iter().for_each(|(rank, pid, how)| next.ended(*rank, *pid, *how));
+        Ok(next)
     }
 
     fn examine(&self, applicant: &mut Applicant) -> Result<(Candidate<Handles>, OwnedFd), Refusal> {

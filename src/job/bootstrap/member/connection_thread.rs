@@ -165,6 +165,7 @@ fn read(shared: &Shared, on_notice: &OnNotice) -> Result<(), BrokerGone> {
                 | Reply::Watching { .. }
                 | Reply::Met { .. }
                 | Reply::Declined(_)
+                | Reply::Next { .. }
                 | Reply::Refused(_),
             )
             | Err(_) => {

@@ -77,9 +77,25 @@ pub(super) fn shake_hands(
     let program = program.to_string_lossy();
     let program = short_program(program.rsplit('/').next().unwrap_or_default());
     let join = Request::Join { secret: env.secret.clone(), rank: env.rank, size: env.size, program };
-    match greet(&env.name, &join, handles, deadline)? {
-        (socket, Reply::Welcome { launcher_pid }, _) => Ok((socket, launcher_pid)),
+    match greet_round(env, &join, handles, deadline)? {
+        (socket, Reply::Welcome { launcher_pid }) => Ok((socket, launcher_pid)),
         _ => Err(JoinError::Malformed),
+    }
+}
+
+/// As [`greet`], at the broker of the job's round that this process is sent on to.
+pub(in crate::job::bootstrap) fn greet_round(
+    env: &JobEnv,
+    request: &Request,
+    handles: &[BorrowedFd<'_>],
+    deadline: Instant,
+) -> Result<(OwnedFd, Reply), JoinError> {
+    let mut name = env.name.clone();
+    loop {
+        match greet(&name, request, handles, deadline)? {
+            (_, Reply::Next { name: next }, _) => name = JobName::of(&next),
+            (socket, reply, _) => return Ok((socket, reply)),
+        }
     }
 }
 
