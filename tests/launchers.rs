@@ -27,7 +27,13 @@ const MEET: Duration = Duration::from_secs(2);
 #[test]
 fn child() {
     match std::env::var(ROLE).as_deref() {
-        Ok("talk") => talk(),
+        // On one host a process that has closed its node opens another.
+        Ok("talk twice") => (0..2).for_each(|_| talk()),
+        Ok("talk") => {
+            talk();
+            let error = Node::open(Config::new()).expect_err("the launcher lets processes meet once");
+            assert!(error.to_string().contains("a process opens one node"), "{error}");
+        }
         Ok("mourn") => mourn(),
         Ok("absent") => absent(),
         Ok("alone") => {
@@ -217,9 +223,9 @@ const HYDRA: (&str, &[&str]) = ("mpiexec.hydra", &[]);
 const HYDRA_PMI_2: (&str, &[&str]) = ("mpiexec.hydra", &["-env", "STANDPIPE_LAUNCHER", "pmi2"]);
 
 fn all_talk(launcher: &str, args: &[&str]) {
-    let Some(output) = launched(launcher, args, "talk") else { return };
+    let Some(output) = launched(launcher, args, "talk twice") else { return };
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let heard: Vec<String> = (0..RANKS).map(|rank| format!("rank {rank} of 4 heard 20")).collect();
+    let heard: Vec<String> = (0..2 * RANKS).map(|line| format!("rank {} of 4 heard 20", line / 2)).collect();
     assert_eq!(lines(&output), heard);
 }
 
@@ -322,10 +328,10 @@ fn by_variables(name: &str) -> Vec<Started> {
 
 #[test]
 fn variables_such_as_torchruns_make_a_job() {
-    for (rank, child) in by_variables("talk").into_iter().enumerate() {
+    for (rank, child) in by_variables("talk twice").into_iter().enumerate() {
         let output = finish(child, "a rank");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        assert_eq!(lines(&output), [format!("rank {rank} of 4 heard 20")]);
+        assert_eq!(lines(&output), [(); 2].map(|()| format!("rank {rank} of 4 heard 20")));
     }
 }
 

@@ -192,6 +192,7 @@ fn open_at(config: Config, mut host: Host) -> Result<Arc<Life>, OpenError> {
         endpoint.as_ref().map(|endpoint| endpoint.address()),
         notify,
     )?;
+    host.set_round(seat.peers.round());
     if host.is_spread() {
         let provider =
             endpoint.as_ref().map(|endpoint| endpoint.provider().to_owned()).unwrap_or_default();

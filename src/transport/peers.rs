@@ -279,6 +279,11 @@ impl Peers {
         *lock(&self.membership) = Some(Arc::new(membership));
     }
 
+    /// How often this rank has been in its job before.
+    pub(crate) fn round(&self) -> u32 {
+        lock(&self.membership).as_ref().map_or(0, |membership| membership.round())
+    }
+
     /// Whether the process is a launched job's.
     pub(crate) fn is_launched(&self) -> bool {
         lock(&self.membership).is_some()

@@ -136,11 +136,13 @@ impl Broker {
         lock(&self.departed).clone()
     }
 
-    /// Waits until all members have left or vanished, and then ends. Of these `ranks`, those that have not
+    /// Waits until all members of that round have left or vanished. Of these `ranks`, those that have not
     /// joined are waited for `within` the time.
-    pub(crate) fn retire(mut self, ranks: Vec<u32>, within: Duration) {
-        self.command(Command::Retire { ranks, joined_by: Instant::now() + within });
-        self.end();
+    pub(crate) fn await_leave(&self, round: u32, ranks: Vec<u32>, within: Duration) {
+        let (left, when_left) = channel();
+        self.command(Command::AwaitLeave { round, ranks, joined_by: Instant::now() + within, left });
+        // It is dropped then, or with the thread.
+        let _ = when_left.recv();
     }
 
     fn end(&mut self) {
@@ -182,18 +184,28 @@ mod tests {
     }
 
     #[test]
-    fn a_broker_that_retires_stays_for_members_and_latecomers() {
+    fn who_awaits_leave_waits_for_members_and_latecomers() {
         let broker = Broker::start_among(2, 1).expect("a broker");
         let (zero, late) = (join(&broker.env(0)), broker.env(1));
         assert_eq!(zero.launcher_pid(), 1);
         drop(zero);
-        let retired = spawn(move || broker.retire(vec![0, 1], Duration::from_secs(60)));
+        let broker = Arc::new(broker);
+        let stays = Arc::clone(&broker);
+        let awaits = spawn(move || broker.await_leave(0, vec![0, 1], Duration::from_secs(60)));
         sleep(Duration::from_millis(50));
         let one = join(&late);
         sleep(Duration::from_millis(50));
-        assert!(!retired.is_finished());
+        assert!(!awaits.is_finished());
         drop(one);
-        retired.join().expect("no panic");
+        awaits.join().expect("no panic");
+        // Its next round is another one.
+        let again = join(&stays.env(0));
+        stays.await_leave(0, vec![0, 1], Duration::from_secs(60));
+        let next = spawn(move || stays.await_leave(1, vec![0], Duration::from_secs(60)));
+        sleep(Duration::from_millis(50));
+        assert!(!next.is_finished());
+        drop(again);
+        next.join().expect("no panic");
     }
 
     #[test]
@@ -201,11 +213,11 @@ mod tests {
         let broker = Broker::start_among(3, 1).expect("a broker");
         drop(join(&broker.env(1)));
         let begun = Instant::now();
-        broker.retire(vec![1], Duration::from_secs(60));
+        broker.await_leave(0, vec![1], Duration::from_secs(60));
         assert!(begun.elapsed() < Duration::from_secs(30));
 
         let broker = Broker::start_among(2, 1).expect("a broker");
         drop(join(&broker.env(1)));
-        broker.retire(vec![0, 1], Duration::from_millis(50));
+        broker.await_leave(0, vec![0, 1], Duration::from_millis(50));
     }
 }

@@ -1,11 +1,14 @@
 //! A job of another launcher's: the processes of each host meet at a broker in the lowest rank there.
 //!
 //! That rank therefore stays until all others of its host have left: its node's end waits for theirs, as the
-//! end of MPI may. If it is killed, the others of its host are told that all there are lost, which is also
+//! end of MPI may. The broker stays as long as its process: a process that opens its node anew meets the others
+//! there, as the launcher lets processes tell each other where they are only once. If it is killed, the others of its host are told that all there are lost, which is also
 //! when launchers end a job.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::process::parent_id;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -16,6 +19,7 @@ use super::env::{JobEnv, JobEnvError};
 use super::exchange::{Exchange, ExchangeError, from_env};
 use super::host_id::HostId;
 use crate::base::debug_is_display::debug_is_display;
+use crate::base::lock::lock;
 
 /// How long a broker keeps the place of a process that has met the others and does not join.
 const JOIN_WITHIN: Duration = Duration::from_secs(30);
@@ -41,6 +45,10 @@ pub enum HostError {
     /// The lowest rank of a host could not start its broker.
     #[error(transparent)]
     Broker(#[from] BrokerError),
+    /// This process has had a node of the job, which is on several hosts: they would have to meet anew, and
+    /// launchers let them only once.
+    #[error("this process has had its node: of a job on several hosts that another launcher has started, a process opens one node")]
+    Again,
     /// The invitation that the host's lowest rank sent is none.
     #[error("the invitation to the job cannot be read: {0}")]
     Invitation(#[from] JobEnvError),
@@ -56,29 +64,51 @@ type Whereabouts = (HostId, Vec<IpAddr>);
 /// it has none.
 type Terms = (Invitation, Option<Result<IpAddr, String>>);
 
-/// This process's part in such a job. Dropping it, which comes after the node has left the job, waits at the
-/// lowest rank of a host until all others there have.
-pub(crate) struct Host {
+/// What this process knows of such a job, from its first node there on.
+#[derive(Clone)]
+struct Known {
     /// This host's, and the whole job's: rank 0's.
     env: JobEnv,
     job: JobEnv,
-    broker: Option<Broker>,
+    broker: Option<Arc<Broker>>,
     /// By rank, whether it is on this host.
     here: Vec<bool>,
     /// The address of this host that processes of others reach it by; or why there is none.
     at: Result<SocketAddr, String>,
-    /// Kept to the end: closing it tells the launcher that this process ends as it should.
-    exchange: Box<dyn Exchange>,
+}
+
+/// This process's, and of which [generation](vm::forks::generation) it is: a child made by `fork` has none, and
+/// finds the lock as some thread of its parent's left it.
+static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
+static KNOWN_BY: AtomicU32 = AtomicU32::new(0);
+
+/// This process's part in such a job. Dropping it, which comes after the node has left the job, waits at the
+/// lowest rank of a host until all others there have.
+pub(crate) struct Host {
+    known: Known,
+    /// The round of the job that the node has joined.
+    round: u32,
+    /// Kept to the first node's end: closing it tells the launcher that this process ends as it should.
+    exchange: Option<Box<dyn Exchange>>,
 }
 
 impl Host {
     /// Meets the other processes of the job that the environment's launcher has started; `None` where none
     /// has. Others are to reach it by the `interface` of that name or address, if one is given.
     pub(crate) fn meet(interface: Option<&str>, deadline: Instant) -> Result<Option<Host>, HostError> {
-        match from_env(deadline)? {
-            Some(exchange) => Host::meet_by(exchange, interface, deadline).map(Some),
-            None => Ok(None),
+        let generation = vm::forks::generation();
+        if KNOWN_BY.load(Ordering::SeqCst) == generation
+            && let Some(known) = lock(&KNOWN).clone()
+        {
+            let host = Host { known, round: 0, exchange: None };
+            return if host.is_spread() { Err(HostError::Again) } else { Ok(Some(host)) };
         }
+        let Some(exchange) = from_env(deadline)? else { return Ok(None) };
+        let host = Host::meet_by(exchange, interface, deadline)?;
+        if KNOWN_BY.compare_exchange(0, generation, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+            *lock(&KNOWN) = Some(host.known.clone());
+        }
+        Ok(Some(host))
     }
 
     fn meet_by(
@@ -91,44 +121,51 @@ impl Host {
         let all: Vec<Whereabouts> = gather(&mut *exchange, &own, deadline)?;
         let here: Vec<bool> = all.iter().map(|(host, _)| *host == own.0).collect();
         let lowest = (0..).zip(&here).find(|(_, here)| **here).map_or(rank, |(lowest, _)| lowest);
-        let broker = if rank == lowest { Some(Broker::start_among(size, parent_id())?) } else { None };
+        let starts = rank == lowest;
+        let broker = if starts { Some(Arc::new(Broker::start_among(size, parent_id())?)) } else { None };
         let named = interface.is_some();
         let zero = (rank == 0).then(|| address_of_rank_0(&*exchange, &own, named, &all));
-        let own_terms: Terms = (broker.as_ref().map_or(Vec::new(), invitation), zero);
+        let own_terms: Terms = (broker.as_deref().map_or(Vec::new(), invitation), zero);
         let terms: Vec<Terms> = gather(&mut *exchange, &own_terms, deadline)?;
         let (env, job) = (accept(&terms, lowest, rank)?, accept(&terms, 0, rank)?);
         let zero = terms.first().and_then(|(_, zero)| zero.clone()).ok_or(HostError::Card { rank: 0 })?;
         let at = zero.and_then(|zero| own_address(&*exchange, &own.1, named, zero));
-        Ok(Host { env, job, broker, here, at, exchange })
+        let known = Known { env, job, broker, here, at };
+        Ok(Host { known, round: 0, exchange: Some(exchange) })
+    }
+
+    /// Takes note of which round of the job the node has joined.
+    pub(crate) fn set_round(&mut self, round: u32) {
+        self.round = round;
     }
 
     /// The invitation to this host's broker.
     pub(crate) fn env(&self) -> &JobEnv {
-        &self.env
+        &self.known.env
     }
 
     /// What only the processes of the job know, on all its hosts.
     pub(crate) fn secret(&self) -> &[u8] {
-        self.job.secret()
+        self.known.job.secret()
     }
 
     /// The lowest rank of this host.
     pub(crate) fn lowest(&self) -> u32 {
         (0..)
-            .zip(&self.here)
+            .zip(&self.known.here)
             .find_map(|(rank, here)| here.then_some(rank))
             .expect("this process is on its host")
     }
 
     /// Whether some of the job's processes are on other hosts, or cannot be reached but as if they were.
     pub(crate) fn is_spread(&self) -> bool {
-        !self.here.iter().all(|here| *here)
+        !self.known.here.iter().all(|here| *here)
     }
 
     /// The address of this host that leads to and from the others, with a port of nought; or why there is
     /// none.
     pub(crate) fn address(&self) -> Result<SocketAddr, String> {
-        self.at.clone()
+        self.known.at.clone()
     }
 
     /// What each process of another host tells of itself, by rank; `None` for those of this one. All must
@@ -137,16 +174,17 @@ impl Host {
     where
         T: Serialize + for<'a> Deserialize<'a>,
     {
-        let all = gather(&mut *self.exchange, own, deadline)?;
-        Ok(all.into_iter().zip(&self.here).map(|(told, here)| (!here).then_some(told)).collect())
+        let exchange = self.exchange.as_mut().ok_or(HostError::Again)?;
+        let all = gather(&mut **exchange, own, deadline)?;
+        Ok(all.into_iter().zip(&self.known.here).map(|(told, here)| (!here).then_some(told)).collect())
     }
 }
 
 impl Drop for Host {
     fn drop(&mut self) {
-        if let Some(broker) = self.broker.take() {
-            let here = (0..).zip(&self.here).filter(|(_, here)| **here).map(|(rank, _)| rank);
-            broker.retire(here.collect(), JOIN_WITHIN);
+        if let Some(broker) = &self.known.broker {
+            let here = (0..).zip(&self.known.here).filter(|(_, here)| **here).map(|(rank, _)| rank);
+            broker.await_leave(self.round, here.collect(), JOIN_WITHIN);
         }
     }
 }
@@ -267,14 +305,14 @@ mod tests {
         ];
         let mut host = Host::meet_by(Box::new(Told { rounds }), None, Instant::now()).expect("two hosts");
         assert_eq!(host.address(), Ok(SocketAddr::new(ip, 0)), "what leads to rank 0");
-        assert!(host.is_spread() && host.broker.is_some());
+        assert!(host.is_spread() && host.known.broker.is_some());
         assert_eq!((host.env().rank(), host.env().size()), (1, 3));
         assert!(!host.env().is_same_job(&zero.env(1)));
         assert_eq!(host.secret(), zero.env(1).secret());
         let cards = host.tell(&"one".to_owned(), Instant::now()).expect("all tell");
         assert_eq!(*cards, [Some("zero".to_owned()), None, None]);
         // Nobody joins: it is not to be waited for.
-        drop(host.broker.take());
+        drop(host.known.broker.take());
     }
 
     #[test]

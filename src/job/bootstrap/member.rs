@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use self::connection_thread::Shared;
 pub use self::join::JoinError;
+use self::join::Welcomed;
 pub(super) use self::join::{ask, greet_round, hear_answer};
 pub use self::notice::{Notice, OnNotice};
 pub use self::pending_connects::{PeerHandles, PeerHandlesError};
@@ -29,6 +30,7 @@ pub struct Membership {
     rank: u32,
     size: u32,
     launcher_pid: u32,
+    round: u32,
     pid: u32,
 }
 
@@ -45,11 +47,12 @@ impl Membership {
         deadline: Instant,
         on_notice: OnNotice,
     ) -> Result<Self, JoinError> {
-        let (socket, launcher_pid) = join::shake_hands(env, &[control, heap], deadline)?;
+        let Welcomed { socket, launcher_pid, round } = join::shake_hands(env, &[control, heap], deadline)?;
         let shared = Arc::new(Shared::new(socket).map_err(JoinError::Io)?);
         let watch = connection_thread::start(Arc::clone(&shared), on_notice).map_err(JoinError::Io)?;
         let pid = std::process::id();
-        Ok(Self { shared, watch: Some(watch), rank: env.rank(), size: env.size(), launcher_pid, pid })
+        let (rank, size) = (env.rank(), env.size());
+        Ok(Self { shared, watch: Some(watch), rank, size, launcher_pid, round, pid })
     }
 
     /// This process's number in the job.
@@ -60,6 +63,11 @@ impl Membership {
     /// How many ranks the job has.
     pub fn size(&self) -> u32 {
         self.size
+    }
+
+    /// How often this rank has been in the job before.
+    pub fn round(&self) -> u32 {
+        self.round
     }
 
     /// The process that runs the broker: the launcher, which under a restricted ptrace is the ancestor to

@@ -354,6 +354,7 @@ mod tests {
                         | Reply::Watching { .. }
                         | Reply::Met { .. }
                         | Reply::Declined(_)
+                        | Reply::Next { .. }
                         | Reply::Look => {
                             prop_assert!(false, "the roster mails none of these");
                         }

@@ -133,7 +133,7 @@ impl Watcher {
     /// Shows the secret of `env`'s job to its broker. Makes room for a file descriptor of each rank.
     pub(crate) fn attach(env: &JobEnv, deadline: Instant) -> Result<Watcher, JoinError> {
         let watch = Request::Watch { secret: env.secret.clone() };
-        let (socket, reply) = greet_round(env, &watch, &[], deadline)?;
+        let (socket, reply, _) = greet_round(env, &watch, &[], deadline)?;
         let launcher_pid = peer_credentials(socket.as_fd()).map_err(JoinError::Io)?.pid;
         match reply {
             Reply::Watching { size } if (1..=RANKS_MAX).contains(&size) => {

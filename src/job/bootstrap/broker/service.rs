@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -34,10 +34,13 @@ pub(super) enum Command {
         pid: u32,
         how: How,
     },
-    /// Stop once these are over; those of them that have not joined by then do not count.
-    Retire {
+    /// Drop `left` once all of that round, counted from this one, have left; of these ranks, those that have
+    /// not joined by then do not count.
+    AwaitLeave {
+        round: u32,
         ranks: Vec<u32>,
         joined_by: Instant,
+        left: Sender<()>,
     },
     Stop,
 }
@@ -128,8 +131,17 @@ pub(super) struct Service {
     ends: Vec<(u32, u32, How)>,
     /// The job's next round, once a rank that has left this one opens its node anew.
     next: Option<Broker>,
-    /// Set when the broker is to end with the job: who may still join, and until when.
-    retires: Option<(Vec<u32>, Instant)>,
+    /// Set while somebody waits until all have left: who may still join, and until when.
+    awaited: Option<Awaited>,
+}
+
+/// Somebody waits until all have left.
+struct Awaited {
+    /// Who may still join, and until when.
+    ranks: Vec<u32>,
+    joined_by: Instant,
+    /// Whoever waits hears that it is dropped.
+    _left: Sender<()>,
 }
 
 struct Member {
@@ -193,7 +205,7 @@ impl Service {
             departed,
             ends: Vec::new(),
             next: None,
-            retires: None,
+            awaited: None,
         }
     }
 
@@ -225,15 +237,15 @@ impl Service {
             }
             self.expire(Instant::now());
             self.tell_forgotten();
-            if self.is_done(Instant::now()) {
-                return self.watchers.tell(&self.roster, Instant::now());
+            if self.have_left(Instant::now()) {
+                self.awaited = None;
             }
         }
     }
 
-    /// Whether the broker is to end with the job, and the job has.
-    fn is_done(&self, now: Instant) -> bool {
-        let Some((ranks, joined_by)) = &self.retires else { return false };
+    /// Whether all have left, and somebody waits for that.
+    fn have_left(&self, now: Instant) -> bool {
+        let Some(Awaited { ranks, joined_by, .. }) = &self.awaited else { return false };
         let is_open = |rank: &u32| self.roster.is_open(*rank);
         self.members.is_empty() && (now >= *joined_by || !ranks.iter().any(is_open))
     }
@@ -264,9 +276,9 @@ impl Service {
         for (id, socket, flags) in self.watchers.sockets() {
             add(Source::Watcher(id), socket.as_fd(), flags);
         }
-        let retires = self.retires.as_ref().map(|(_, joined_by)| *joined_by);
-        let retires = retires.filter(|_| self.members.is_empty());
-        until = until.into_iter().chain(self.watchers.due_at()).chain(retires).min();
+        let awaited = self.awaited.as_ref().map(|awaited| awaited.joined_by);
+        let awaited = awaited.filter(|_| self.members.is_empty());
+        until = until.into_iter().chain(self.watchers.due_at()).chain(awaited).min();
         if let Err(error) = poll_until(&mut fds, until) {
             // For want of memory; there is nobody to tell, and it may be over soon.
             tracing::warn!(%error, "the broker cannot poll");
@@ -287,7 +299,16 @@ impl Service {
                     // Its next round has it no more either, whether it has come there or not.
                     self.next.iter().for_each(|next| next.ended(rank, pid, how));
                 }
-                Command::Retire { ranks, joined_by } => self.retires = Some((ranks, joined_by)),
+                Command::AwaitLeave { round: 0, ranks, joined_by, left } => {
+                    self.awaited = Some(Awaited { ranks, joined_by, _left: left });
+                }
+                Command::AwaitLeave { round, ranks, joined_by, left } => {
+                    let command = Command::AwaitLeave { round: round - 1, ranks, joined_by, left };
+                    // A round that has not begun has nobody to wait for.
+                    if let Some(next) = &self.next {
+                        next.command(command);
+                    }
+                }
                 Command::Stop => return std::ops::ControlFlow::Break(()),
             }
         }

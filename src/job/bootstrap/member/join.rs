@@ -67,34 +67,42 @@ pub enum JoinError {
     Io(#[source] std::io::Error),
 }
 
-/// Joins as `env` says; gives the member's connection and the launcher's process.
+/// A member's place.
+pub(super) struct Welcomed {
+    pub(super) socket: OwnedFd,
+    pub(super) launcher_pid: u32,
+    /// How often the rank has been in the job before.
+    pub(super) round: u32,
+}
+
+/// Joins as `env` says.
 pub(super) fn shake_hands(
     env: &JobEnv,
     handles: &[BorrowedFd<'_>],
     deadline: Instant,
-) -> Result<(OwnedFd, u32), JoinError> {
+) -> Result<Welcomed, JoinError> {
     let program = std::env::args_os().next().unwrap_or_default();
     let program = program.to_string_lossy();
     let program = short_program(program.rsplit('/').next().unwrap_or_default());
     let join = Request::Join { secret: env.secret.clone(), rank: env.rank, size: env.size, program };
     match greet_round(env, &join, handles, deadline)? {
-        (socket, Reply::Welcome { launcher_pid }) => Ok((socket, launcher_pid)),
+        (socket, Reply::Welcome { launcher_pid }, round) => Ok(Welcomed { socket, launcher_pid, round }),
         _ => Err(JoinError::Malformed),
     }
 }
 
-/// As [`greet`], at the broker of the job's round that this process is sent on to.
+/// As [`greet`], at the broker of the job's round that this process is sent on to, whose number it gives.
 pub(in crate::job::bootstrap) fn greet_round(
     env: &JobEnv,
     request: &Request,
     handles: &[BorrowedFd<'_>],
     deadline: Instant,
-) -> Result<(OwnedFd, Reply), JoinError> {
-    let mut name = env.name.clone();
+) -> Result<(OwnedFd, Reply, u32), JoinError> {
+    let (mut name, mut round) = (env.name.clone(), 0);
     loop {
         match greet(&name, request, handles, deadline)? {
-            (_, Reply::Next { name: next }, _) => name = JobName::of(&next),
-            (socket, reply, _) => return Ok((socket, reply)),
+            (_, Reply::Next { name: next }, _) => (name, round) = (JobName::of(&next), round + 1),
+            (socket, reply, _) => return Ok((socket, reply, round)),
         }
     }
 }
