@@ -63,7 +63,6 @@ pub use api::ops::completions::{Completion, Completions, Next, Permit};
 pub use api::ops::event::Event;
 pub use api::ops::group::Group;
 pub use api::ops::message::MEDIUM_MAX;
-pub use base::handler_id::HandlerId;
 pub use api::ops::payload::{Payload, Prepared};
 pub use api::ops::put_signal::Signal;
 pub use api::ops::raw::RawPiece;
@@ -72,6 +71,7 @@ pub use api::ops::strided::Strided;
 pub use api::ops::vector_indexed::{Indexed, RemoteRun};
 pub use base::code::Code;
 pub use base::error::{Error, Memory};
+pub use base::handler_id::HandlerId;
 #[doc(hidden)]
 pub use base::limits;
 pub use base::pointers::{GlobalPtr, Remote};

@@ -77,8 +77,8 @@ fn one_that_is_stopped_does_not_hold_up_who_calls_it() {
 }
 
 #[test]
-fn other_handlers_make_no_peers() {
-    meetings::other_handlers_make_no_peers();
+fn colliding_handlers_make_no_peers() {
+    meetings::colliding_handlers_make_no_peers();
 }
 
 #[test]

@@ -282,11 +282,7 @@ impl Directory<'_> {
     /// Refuses what may wait in a handler, before a lock is taken that is held while handlers run.
     fn may_change(&self) -> Result<(), Error> {
         self.node.may_call("a change of the directory")?;
-        if self.node.core.peers.has_far() {
-            self.node.may_wait("a change of the directory")
-        } else {
-            Ok(())
-        }
+        if self.node.core.peers.has_far() { self.node.may_wait("a change of the directory") } else { Ok(()) }
     }
 
     /// The entry for a name: its own if it has one, otherwise a free one, taken now.

@@ -104,7 +104,9 @@ pub enum OpenError {
         most: u64,
     },
     /// This process is a child made by `fork` by one that shares its node. [`Node::open`] opens one here.
-    #[error("sharing a node: this process is a forked child of one that does, and can open a node of its own")]
+    #[error(
+        "sharing a node: this process is a forked child of one that does, and can open a node of its own"
+    )]
     Forked,
     /// Sharing the process's node would have to wait until it has been opened or closed, in a handler.
     #[error("sharing a node would wait for it to be opened or closed, and a handler must not")]
@@ -186,16 +188,11 @@ fn open_at(config: Config, mut host: Host) -> Result<Arc<Life>, OpenError> {
         _ => None,
     };
     let (watch, notify) = Watch::new();
-    let seat = Seat::take(
-        &config,
-        Some(host.env()),
-        endpoint.as_ref().map(|endpoint| endpoint.address()),
-        notify,
-    )?;
+    let seat =
+        Seat::take(&config, Some(host.env()), endpoint.as_ref().map(|endpoint| endpoint.address()), notify)?;
     host.set_round(seat.peers.round());
     if host.is_spread() {
-        let provider =
-            endpoint.as_ref().map(|endpoint| endpoint.provider().to_owned()).unwrap_or_default();
+        let provider = endpoint.as_ref().map(|endpoint| endpoint.provider().to_owned()).unwrap_or_default();
         let card = seat.peers.card(host.lowest(), provider, config.progress != ProgressThread::Off);
         seat.peers.set_elsewhere(host.tell(&card, soon(config.meet))?);
     }

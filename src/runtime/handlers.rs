@@ -180,8 +180,7 @@ impl Handlers {
     #[cold]
     fn renewed(&self, snapshot: &mut Snapshot) -> Snapshot {
         let state = lock(&self.state);
-        let new =
-            Snapshot { table: Arc::clone(&state.table), changes: self.changes.load(Ordering::Acquire) };
+        let new = Snapshot { table: Arc::clone(&state.table), changes: self.changes.load(Ordering::Acquire) };
         std::mem::replace(snapshot, new)
     }
 

@@ -77,11 +77,8 @@ pub(crate) enum Left {
 }
 
 /// The node of a process, if it has one.
-pub(crate) static OF_PROCESS: OfProcess = OfProcess {
-    state: Mutex::new(State::Nobodys),
-    changed: Condvar::new(),
-    generation: AtomicU32::new(0),
-};
+pub(crate) static OF_PROCESS: OfProcess =
+    OfProcess { state: Mutex::new(State::Nobodys), changed: Condvar::new(), generation: AtomicU32::new(0) };
 
 pub(crate) struct OfProcess {
     state: Mutex<State>,

@@ -3,12 +3,14 @@
 //! The monitor ([`vm::monitor`]) writes down what changes; whoever holds the engine [applies](apply_changes)
 //! it before asking the engine for anything, and before each poll: a peer's request is an operation, too. So
 //! no operation that starts after a change has returned uses a registration from before it. Memory is watched
-//! before it is registered, and what cannot be watched is not registered: it goes by message.
+//! before it is registered, and what cannot be watched is not registered: it goes by message. But what another
+//! copy of the library in this process watches, each operation of this process registers for itself.
 
 use std::sync::Arc;
 
 use engine::registration::RegisterError;
 use engine::{Node, Transport};
+use rustix::io::Errno;
 use vm::{Changed, Follower, Monitor, NotWatchable};
 
 /// What a transport that registers private memory knows of changes of it.
@@ -21,6 +23,15 @@ pub(crate) enum ChangeSource {
     Monitored(Arc<Monitor>, Option<Follower>),
     /// Nobody can tell.
     Unavailable,
+}
+
+/// How long memory may be registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MayKeep {
+    /// As long as it is the same: changes are told.
+    WhileItIs,
+    /// For one operation of this process: another watches the memory.
+    ForOne,
 }
 
 /// A transport that registers private memory.
@@ -44,17 +55,20 @@ impl ChangeSource {
         }
     }
 
-    /// To be asked before memory is registered, for as long as it is kept.
+    /// To be asked before memory is registered: for how long it may be.
     ///
     /// # Errors
     /// [`RegisterError`], where it must not be.
-    pub(crate) fn may_keep(&self, addr: u64, len: u64) -> Result<(), RegisterError> {
+    pub(crate) fn may_keep(&self, addr: u64, len: u64) -> Result<MayKeep, RegisterError> {
         match self {
-            ChangeSource::NotNeeded => Ok(()),
-            ChangeSource::Monitored(monitor, _) => monitor.watch(addr, len).map_err(|error| match error {
-                NotWatchable::NotMapped => RegisterError::Fault,
-                _ => RegisterError::Untold,
-            }),
+            ChangeSource::NotNeeded => Ok(MayKeep::WhileItIs),
+            ChangeSource::Monitored(monitor, _) => match monitor.watch(addr, len) {
+                Ok(()) => Ok(MayKeep::WhileItIs),
+                Err(NotWatchable::NotMapped) => Err(RegisterError::Fault),
+                // Another copy of the library in this process, mostly.
+                Err(NotWatchable::Refused(Errno::BUSY)) => Ok(MayKeep::ForOne),
+                Err(_) => Err(RegisterError::Untold),
+            },
             ChangeSource::Unavailable => Err(RegisterError::Untold),
         }
     }

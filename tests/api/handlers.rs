@@ -31,63 +31,71 @@ fn no_such(peer: Rank, handler: &str) -> Error {
 /// Who sends has not the handler itself.
 #[test]
 fn a_handler_is_there_once_it_is_registered() {
-    job(2, |_| config(), |node| {
-        node.connect(right_of(node)).expect("it is there");
-        node.barrier().expect("barrier");
-        if node.rank() == 1 {
+    job(
+        2,
+        |_| config(),
+        |node| {
+            node.connect(right_of(node)).expect("it is there");
             node.barrier().expect("barrier");
-            let sum = adds(node, "late", "note");
+            if node.rank() == 1 {
+                node.barrier().expect("barrier");
+                let sum = adds(node, "late", "note");
+                node.barrier().expect("barrier");
+                is(node, &sum, 1 + 10 + 100);
+                return node.barrier().expect("barrier");
+            }
+            let number = format!("{:#010x}", LATE.number());
+            assert_eq!(node.request(1, LATE, [1; 4]), Err(no_such(1, &number)));
+            assert_eq!(node.has_handler(1, LATE), Ok(false));
+            let error = node.request_medium(1, LATE, [1; 4], b"payload").expect_err("it is not there");
+            assert_eq!((error.code(), error.code().number()), (Code::NoSuchHandler, 36));
             node.barrier().expect("barrier");
-            is(node, &sum, 1 + 10 + 100);
-            return node.barrier().expect("barrier");
-        }
-        let number = format!("{:#010x}", LATE.number());
-        assert_eq!(node.request(1, LATE, [1; 4]), Err(no_such(1, &number)));
-        assert_eq!(node.has_handler(1, LATE), Ok(false));
-        let error = node.request_medium(1, LATE, [1; 4], b"payload").expect_err("it is not there");
-        assert_eq!((error.code(), error.code().number()), (Code::NoSuchHandler, 36));
-        node.barrier().expect("barrier");
-        node.barrier().expect("barrier");
-        assert_eq!(node.has_handler(1, LATE), Ok(true));
-        node.request(1, LATE, [1; 4]).expect("it is there");
-        node.request_medium(1, LATE, [10; 4], b"payload").expect("it is there");
-        assert_eq!(node.try_request(1, LATE, [100; 4]), Ok(true));
-        node.barrier().expect("barrier");
-        node.quiet().expect("nothing was refused");
-    });
+            node.barrier().expect("barrier");
+            assert_eq!(node.has_handler(1, LATE), Ok(true));
+            node.request(1, LATE, [1; 4]).expect("it is there");
+            node.request_medium(1, LATE, [10; 4], b"payload").expect("it is there");
+            assert_eq!(node.try_request(1, LATE, [100; 4]), Ok(true));
+            node.barrier().expect("barrier");
+            node.quiet().expect("nothing was refused");
+        },
+    );
 }
 
 /// What cannot wait to ask is refused by the receiver, whoever it is.
 #[test]
 fn what_is_refused_is_told_to_whom_it_was_of() {
-    job(2, |_| config(), |node| {
-        let sum = adds(node, "short", "lived");
-        node.connect(right_of(node)).expect("it is there");
-        node.barrier().expect("barrier");
-        let handler = HandlerId::of("short", "lived");
-        if node.rank() == 1 {
-            is(node, &sum, 1);
-            assert_eq!(node.withdraw(handler), Ok(true));
-            assert_eq!(node.withdraw(handler), Ok(false));
+    job(
+        2,
+        |_| config(),
+        |node| {
+            let sum = adds(node, "short", "lived");
+            node.connect(right_of(node)).expect("it is there");
             node.barrier().expect("barrier");
-            return node.barrier().expect("barrier");
-        }
-        node.request(1, handler, [1; 4]).expect("it is there");
-        node.barrier().expect("barrier");
-        assert!(!node.has_failed());
-        // It was there just now: where that shows at once, nothing is sent.
-        let told = node.try_request(1, handler, [1; 4]).and_then(|is_sent| {
-            assert!(is_sent, "there is room");
-            node.wait_until(|| node.has_failed()).expect("it is told");
-            node.quiet()
-        });
-        assert_eq!(told, Err(no_such(1, "\"short/lived\"")));
-        assert!(!node.has_failed());
-        node.quiet().expect("it is told once");
-        assert_eq!(node.request(1, handler, [1; 4]), Err(no_such(1, "\"short/lived\"")));
-        assert_eq!(sum.load(Ordering::SeqCst), 0, "none ran here");
-        node.barrier().expect("barrier");
-    });
+            let handler = HandlerId::of("short", "lived");
+            if node.rank() == 1 {
+                is(node, &sum, 1);
+                assert_eq!(node.withdraw(handler), Ok(true));
+                assert_eq!(node.withdraw(handler), Ok(false));
+                node.barrier().expect("barrier");
+                return node.barrier().expect("barrier");
+            }
+            node.request(1, handler, [1; 4]).expect("it is there");
+            node.barrier().expect("barrier");
+            assert!(!node.has_failed());
+            // It was there just now: where that shows at once, nothing is sent.
+            let told = node.try_request(1, handler, [1; 4]).and_then(|is_sent| {
+                assert!(is_sent, "there is room");
+                node.wait_until(|| node.has_failed()).expect("it is told");
+                node.quiet()
+            });
+            assert_eq!(told, Err(no_such(1, "\"short/lived\"")));
+            assert!(!node.has_failed());
+            node.quiet().expect("it is told once");
+            assert_eq!(node.request(1, handler, [1; 4]), Err(no_such(1, "\"short/lived\"")));
+            assert_eq!(sum.load(Ordering::SeqCst), 0, "none ran here");
+            node.barrier().expect("barrier");
+        },
+    );
 }
 
 #[test]

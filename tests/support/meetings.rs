@@ -216,14 +216,21 @@ pub(crate) fn one_that_is_stopped_does_not_hold_up_who_calls_it() {
     here.node.put(other.word(peer, 0), 1).expect("put");
 }
 
-pub(crate) fn other_handlers_make_no_peers() {
-    let plain = Node::open_in(config(), None).expect("a node");
-    let here = Member::new(config());
-    let error =
-        plain.connect_to(here.node.address().expect("a node that listens")).expect_err("other handlers");
-    let text = error.to_string();
-    assert!(text.contains("\"answer\" is registered here, not there"), "{text}");
-    assert!(here.node.peers().is_empty() && plain.peers().is_empty());
+/// Nodes need not have the same handlers, but none may give one's number to another.
+pub(crate) fn colliding_handlers_make_no_peers() {
+    let open = |name: &str| {
+        let node = Node::open_in(config(), None).expect("a node");
+        node.register("collide", name, |_| {}).expect("a name of its own");
+        node
+    };
+    let (plain, here) = (open("32170"), open("87466"));
+    let address = here.address().expect("a node that listens");
+    let text = plain.connect_to(address).expect_err("they collide").to_string();
+    assert!(text.contains("another handler of the number"), "{text}");
+    assert!(here.peers().is_empty() && plain.peers().is_empty());
+    let other = open("another");
+    let peer = other.connect_to(here.address().expect("a node that listens")).expect("they do not collide");
+    assert_eq!(other.has_handler(peer, standpipe::HandlerId::of("collide", "87466")), Ok(true));
 }
 
 pub(crate) fn only_what_is_exposed_is_reached() {

@@ -38,6 +38,9 @@ pub enum Submit {
 pub enum Registering {
     /// The memory is registered; the key is what peers need.
     Done(Key),
+    /// The memory is registered, for operations of this process that wait for it: nobody would tell it of a
+    /// change of it.
+    Once(Key),
     /// Under way; an [`Event::Registered`] will follow.
     Pending,
     /// Nothing was registered.

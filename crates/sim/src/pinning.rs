@@ -16,7 +16,7 @@ impl World {
         self.trace.word(len);
         let (became, key) = match registering {
             Registering::Pending => (0, 0),
-            Registering::Done(key) => (1, key.0),
+            Registering::Done(key) | Registering::Once(key) => (1, key.0),
             Registering::Failed(_) => (2, 0),
         };
         self.trace.word(became);

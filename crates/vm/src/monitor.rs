@@ -47,6 +47,9 @@ use crate::threads::spawn_small;
 pub use crate::change_log::Changed;
 pub use shared::{MonitorCounters, NotAvailable};
 
+/// What the kernel calls the watching thread: at most 15 bytes of a name.
+pub const THREAD: &str = "standpipe-monit";
+
 /// Bytes of the watching thread's stack.
 const STACK_BYTES: usize = 128 << 10;
 
@@ -97,10 +100,19 @@ impl Monitor {
         Ok(monitor)
     }
 
+    /// As another copy of the library in this process has one, which knows nothing of this one's: for tests.
+    ///
+    /// # Errors
+    /// As for [`Monitor::of_process`].
+    #[doc(hidden)]
+    pub fn another() -> Result<Monitor, NotAvailable> {
+        Monitor::start()
+    }
+
     fn start() -> Result<Monitor, NotAvailable> {
         let shared = Arc::new(Shared::open()?);
         let watcher = Watcher::new(Arc::clone(&shared));
-        let thread = spawn_small("standpipe-monitor", STACK_BYTES, move || watcher.run())?;
+        let thread = spawn_small(THREAD, STACK_BYTES, move || watcher.run())?;
         Ok(Monitor { shared, thread: Some(thread), process: std::process::id() })
     }
 

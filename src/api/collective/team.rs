@@ -9,9 +9,9 @@ mod run;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use engine::{HandlerKey, Rank};
 use engine::collective::{Collective, Plan, split_entry, split_members};
 use engine::node::{Kept, NAMED_TEAMS_MAX as NAMED_MAX, TeamId};
+use engine::{HandlerKey, Rank};
 
 use crate::api::collective::team::buffers::Buffers;
 use crate::api::node::Node;

@@ -39,8 +39,15 @@ impl ConfigHandlers {
         }
         let id = HandlerId::of("", name);
         let taken = self.0.iter().find(|(known, _)| HandlerId::of("", known).number() == id.number());
-        assert!(taken.is_none_or(|(known, _)| known != name), "a handler named {name:?} is registered already");
-        assert!(taken.is_none(), "the handlers {name:?} and {taken:?} have one hash", taken = taken.map(|(known, _)| known));
+        assert!(
+            taken.is_none_or(|(known, _)| known != name),
+            "a handler named {name:?} is registered already"
+        );
+        assert!(
+            taken.is_none(),
+            "the handlers {name:?} and {taken:?} have one hash",
+            taken = taken.map(|(known, _)| known)
+        );
         assert!(self.0.len() < HANDLERS_MAX, "a node has at most {HANDLERS_MAX} handlers");
         self.0.push((name.to_owned(), runnable(handler)));
     }

@@ -47,7 +47,9 @@ pub enum HostError {
     Broker(#[from] BrokerError),
     /// This process has had a node of the job, which is on several hosts: they would have to meet anew, and
     /// launchers let them only once.
-    #[error("this process has had its node: of a job on several hosts that another launcher has started, a process opens one node")]
+    #[error(
+        "this process has had its node: of a job on several hosts that another launcher has started, a process opens one node"
+    )]
     Again,
     /// The invitation that the host's lowest rank sent is none.
     #[error("the invitation to the job cannot be read: {0}")]

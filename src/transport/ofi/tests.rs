@@ -5,6 +5,7 @@ mod changes;
 mod cluster;
 mod cost;
 mod doubts;
+mod elsewhere;
 mod endings;
 mod failing;
 mod faults;

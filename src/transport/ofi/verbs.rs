@@ -11,6 +11,7 @@ use fabric::Region;
 use super::buffers::{PAYLOAD_MAX, Size};
 use super::endpoint::Looked;
 use super::transport::{DeferredClose, OTHER_POLL, OfiTransport, Registered};
+use crate::transport::mr_invalidation::MayKeep;
 use crate::transport::shm::atomic::atomic_at;
 use crate::transport::shm::own::BOUNCE_BYTES;
 
@@ -169,14 +170,21 @@ impl Transport for OfiTransport {
 
     fn register(&mut self, reg: RegId, offset: u64, len: u64) -> Registering {
         let held = self.hold(offset, len);
+        let mut may_keep = MayKeep::WhileItIs;
         let registered = match &held {
             Some(part) => self.endpoint.register_mapped(self.own.itself().heap(), part.clone()),
-            None => self.memory.may_keep(offset, len).and_then(|()| self.endpoint.register(offset, len)),
+            None => self.memory.may_keep(offset, len).and_then(|may| {
+                may_keep = may;
+                self.endpoint.register(offset, len)
+            }),
         };
         match registered {
             Ok(Region { id, desc, key, .. }) => {
                 self.regions.insert(reg, Registered { id, desc, held });
-                Registering::Done(Key(key))
+                match may_keep {
+                    MayKeep::WhileItIs => Registering::Done(Key(key)),
+                    MayKeep::ForOne => Registering::Once(Key(key)),
+                }
             }
             Err(error) => {
                 self.let_go(held);

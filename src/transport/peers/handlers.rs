@@ -190,13 +190,20 @@ mod tests {
         let known = KnownHandlers::told_of(&[key(7, 1)]);
         assert!(!known.has_had(key(7, 1), TOLD));
         assert_eq!(known.told(key(7, 1)), Standing::There);
-        assert!(known.has_had(key(7, 1), TOLD) && !known.has_had(key(7, 2), TOLD) && !known.has_had(key(7 + 32, 1), TOLD));
+        assert!(
+            known.has_had(key(7, 1), TOLD)
+                && !known.has_had(key(7, 2), TOLD)
+                && !known.has_had(key(7 + 32, 1), TOLD)
+        );
         assert_eq!((known.told(key(7, 2)), known.told(key(8, 1))), (Standing::Another, Standing::NotThere));
         known.learn(key(7 + 32, 5));
         assert!(known.has_had(key(7 + 32, 5), TOLD) && !known.has_had(key(7, 1), TOLD));
         known.forget(7 + 32);
         assert!(!known.has_had(key(7 + 32, 5), TOLD));
-        assert_eq!((known.told(key(7 + 32, 5)), known.told(key(7, 1))), (Standing::NotThere, Standing::There));
+        assert_eq!(
+            (known.told(key(7 + 32, 5)), known.told(key(7, 1))),
+            (Standing::NotThere, Standing::There)
+        );
     }
 
     #[test]

@@ -107,6 +107,7 @@ fn registration_words(counters: &mut RegistrationCounters) -> [&mut u64; REGISTR
         &mut table.hits,
         &mut table.rescues,
         &mut table.registrations,
+        &mut table.once,
         &mut table.evictions,
         &mut table.refusals,
         &mut table.failures,

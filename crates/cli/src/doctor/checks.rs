@@ -31,6 +31,7 @@ pub(super) fn of(facts: &Facts) -> Vec<Check> {
         heap_limit("file size", facts.file_size, facts, FILE_REMEDY),
         open_files(facts.open_files),
         userfaultfd(facts.userfaultfd),
+        copies(&facts.copies),
         huge_pages(facts.shmem_huge_pages),
         dev_shm(facts.dev_shm_bytes),
         libfabric(facts),
@@ -341,6 +342,20 @@ fn userfaultfd(offer: Userfaultfd) -> Check {
         }
     };
     check("userfaultfd", Status::Info, value, remedy)
+}
+
+fn copies(copies: &[(u32, usize)]) -> Check {
+    let name = "copies";
+    let Some((pid, count)) = copies.first() else {
+        return check(name, Status::Ok, "at most one of the library watches memory in each process", "");
+    };
+    let others = match copies.len() {
+        1 => String::new(),
+        all => format!(", and {} more processes likewise", all - 1),
+    };
+    let remedy = "over networks that register memory, what one copy watches the others register for each operation anew, which is \
+                  slow: link one shared library, or have one part of the program open the node";
+    check(name, Status::Warn, format!("process {pid} has {count} copies of the library{others}"), remedy)
 }
 
 fn huge_pages(setting: Option<ShmemHugePages>) -> Check {

@@ -54,6 +54,8 @@ pub(super) struct Facts {
     /// Whether `STANDPIPE_HEAP` says how large heaps are.
     pub(super) heap_set: bool,
     pub(super) userfaultfd: Userfaultfd,
+    /// Processes in which several copies of the library watch memory, each with how many.
+    pub(super) copies: Vec<(u32, usize)>,
     pub(super) shmem_huge_pages: Option<ShmemHugePages>,
     pub(super) dev_shm_bytes: Option<u64>,
     /// The version of libfabric, or why there is none.
@@ -96,6 +98,7 @@ impl Facts {
             open_files: open_files(),
             heap_set: set("STANDPIPE_HEAP").is_some(),
             userfaultfd: userfaultfd(),
+            copies: host::copies(),
             shmem_huge_pages: shmem_huge_pages(),
             dev_shm_bytes: dev_shm_bytes(),
             libfabric: network::version().map_err(|error| error.to_string()),

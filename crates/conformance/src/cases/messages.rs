@@ -41,7 +41,10 @@ pub(crate) fn messages_of_every_kind_arrive_whole<C: Cluster>(make: Make<'_, C>)
     for (tag, (got, len)) in got.iter().zip(&lengths).enumerate() {
         assert!(got.payload == pattern(tag as u64, *len), "a payload of {len} bytes arrived otherwise");
         assert_eq!(got.args, [tag as u64, !(tag as u64), 3, u64::MAX]);
-        assert_eq!((got.delivery.peer, got.delivery.lane, got.delivery.handler), (0, Lane::Request, u64::from(NOTE)));
+        assert_eq!(
+            (got.delivery.peer, got.delivery.lane, got.delivery.handler),
+            (0, Lane::Request, u64::from(NOTE))
+        );
         assert_eq!(got.landed, None);
     }
     let [short, long] = &got[lengths.len()..] else { unreachable!("two more than there are lengths") };

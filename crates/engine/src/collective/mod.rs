@@ -12,8 +12,8 @@ mod staging;
 
 use std::fmt;
 
-use crate::handlers::HandlerKey;
 use crate::Rank;
+use crate::handlers::HandlerKey;
 use crate::limits::EARLY_MESSAGES;
 pub use plan::{Algorithm, Elements, Memory, Plan, Span, Step};
 

@@ -13,6 +13,9 @@ pub struct TableCounters {
     pub rescues: u64,
     /// Runs that were registered.
     pub registrations: u64,
+    /// Of these, such of memory that may change untold, for one operation each: it could not be watched, as
+    /// another copy of the library in this process watches it.
+    pub once: u64,
     /// Victims that were deregistered to make room.
     pub evictions: u64,
     /// Requests for which there was no room.

@@ -4,8 +4,8 @@ use super::am::{Am, stamp_of_token, stamp_to_token};
 use super::chunk::{
     BounceAct, BounceAsk, Bounced, Chunk, ChunkDone, Signal, buffer_from_wire, buffer_to_wire,
 };
-use super::header::{Header, Kind, WireError};
 use super::handlers::{HandlerAsk, HandlerIs};
+use super::header::{Header, Kind, WireError};
 use super::moves::{Move, Moved, Release};
 use super::team::TeamMessage;
 use crate::collective::TeamId;

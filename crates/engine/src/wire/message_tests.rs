@@ -1,6 +1,9 @@
 use super::*;
 use crate::collective::{Difference, Signature};
-use crate::wire::{AmForm, Because, Found, HandlerAsk, HandlerIs, BreakReason, MoveId, Pace, Status, Step, StepData, TeamBroken};
+use crate::wire::{
+    AmForm, Because, BreakReason, Found, HandlerAsk, HandlerIs, MoveId, Pace, Status, Step, StepData,
+    TeamBroken,
+};
 use crate::{Atomic, AtomicOp, Change, HandlerKey, MemId, OpId, Place, WordType};
 use proptest::prelude::*;
 

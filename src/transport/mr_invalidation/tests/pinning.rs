@@ -90,7 +90,7 @@ impl Transport for Pinning {
         let pinned = self
             .memory
             .may_keep(offset, len)
-            .and_then(|()| self.wire.borrow_mut().pins.pin(offset, len).ok_or(RegisterError::Fault));
+            .and_then(|_| self.wire.borrow_mut().pins.pin(offset, len).ok_or(RegisterError::Fault));
         match pinned {
             Ok(slot) => {
                 self.slots.insert(reg, slot);

@@ -32,6 +32,7 @@ fn good() -> Facts {
         open_files: Limit { soft: Some(1024), hard: None },
         heap_set: false,
         userfaultfd: Userfaultfd::UserModeOnly,
+        copies: Vec::new(),
         shmem_huge_pages: Some(ShmemHugePages::Advise),
         dev_shm_bytes: Some(64 << 20),
         libfabric: Ok("1.17".to_owned()),
@@ -180,4 +181,12 @@ fn without_memory_files_the_doctor_fails() {
     let facts = Facts { segment: Err("memfd_create: EPERM".to_owned()), ..good() };
     assert_eq!(find(&facts, "memfd").status, Status::Fail);
     assert_eq!(find(&facts, "path: heap").status, Status::Fail);
+}
+
+#[test]
+fn several_copies_in_a_process_are_told() {
+    let check = find(&Facts { copies: vec![(4711, 2), (4712, 3)], ..good() }, "copies");
+    assert_eq!(check.status, Status::Warn);
+    assert_eq!(check.value, "process 4711 has 2 copies of the library, and 1 more processes likewise");
+    assert_eq!(find(&good(), "copies").status, Status::Ok);
 }

@@ -135,6 +135,7 @@ impl<T: Transport> Node<T> {
                 let shift = registration.settings.bucket.bytes().trailing_zeros();
                 match self.transport.register(reg, run.first << shift, u64::from(run.count) << shift) {
                     Registering::Done(key) => registration.table.registered(reg, Ok(key)),
+                    Registering::Once(key) => registration.table.registered_once(reg, key),
                     Registering::Failed(error) => registration.table.registered(reg, Err(error)),
                     Registering::Pending => {}
                 }

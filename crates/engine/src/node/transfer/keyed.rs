@@ -5,11 +5,13 @@
 //! Remote before local; a part in flight keeps its firehoses and registrations, a transfer that waits keeps
 //! nothing of its peer's.
 
+use slotmap::SlotMap;
+
 use super::state::{KeyedTransfer, OnComplete, Part};
 use crate::limits::CHILDREN_MAX;
 use crate::node::Node;
-use crate::node::op::OpKind;
-use crate::node::registration::state::{CHUNK_BYTES, Waiter};
+use crate::node::op::{Op, OpKind};
+use crate::node::registration::state::{CHUNK_BYTES, Registration, Waiter};
 use crate::op_id::{OpId, OpKey};
 use crate::path::{self, Access, Facts, Keys, Limits, Path};
 use crate::registration::firehose::{Found, HoseId};
@@ -136,7 +138,12 @@ impl<T: Transport> Node<T> {
         let (len, local) = if part.bytes + piece.len <= self.transport.unregistered_max(direction) {
             (len, None)
         } else {
-            match registration.table.acquire(bucket.index(piece.local.offset)) {
+            let wanted = bucket.index(piece.local.offset);
+            let found = match registration.table.acquire(wanted) {
+                None => acquire_once(registration, &self.ops, key, wanted),
+                found => found,
+            };
+            match found {
                 Some((reg, run)) => {
                     let to_edge =
                         (end_of(run) << bucket.bytes().trailing_zeros()).wrapping_sub(piece.local.offset);
@@ -413,4 +420,16 @@ impl<T: Transport> Node<T> {
             _ => None,
         }
     }
+}
+
+/// Refers to what a transfer has had registered for itself, if it covers the bucket.
+#[cold]
+fn acquire_once(
+    registration: &mut Registration,
+    ops: &SlotMap<OpKey, Op>,
+    key: OpKey,
+    bucket: u64,
+) -> Option<(RegId, Run)> {
+    let Some(OpKind::Keyed(keyed)) = ops.get(key).map(|op| &op.kind) else { return None };
+    keyed.pins.iter().find_map(|reg| registration.table.acquire_once(*reg, bucket))
 }

@@ -33,6 +33,8 @@ pub(super) struct Entry {
     pub(super) state: State,
     /// The memory has changed: nobody is given it any more.
     pub(super) revoked: bool,
+    /// Nobody finds it but those who wait for it, and peers are not given it: its memory may change untold.
+    pub(super) once: bool,
 }
 
 /// One firehose, in a list with the others of its run; or a free name, in a list with the others.
@@ -73,6 +75,7 @@ impl Entry {
             links: Links::default(),
             state: State::Free,
             revoked: false,
+            once: false,
         }
     }
 }

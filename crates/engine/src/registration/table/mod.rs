@@ -214,7 +214,7 @@ impl Table {
     /// changed since.
     pub(crate) fn key(&self, reg: RegId) -> Option<Key> {
         let entry = &self.entries.0[self.place_of(reg)? as usize];
-        (entry.state == State::Ready && !entry.revoked).then_some(entry.key)
+        (entry.state == State::Ready && !entry.revoked && !entry.once).then_some(entry.key)
     }
 
     /// Whether a registration is still to be settled.
@@ -246,6 +246,32 @@ impl Table {
             Err(error) => self.on_failure(at, error),
         }
         self.make_room();
+    }
+
+    /// As [`Table::registered`], of memory that may change without this process being told: whoever waits for
+    /// it uses it, and it goes with the last of them. Nobody else finds it, and peers are not given it.
+    pub fn registered_once(&mut self, reg: RegId, key: Key) {
+        let is_awaited = |at: &u32| self.entries.0[*at as usize].state == State::Registering;
+        let Some(at) = self.place_of(reg).filter(is_awaited) else { return };
+        self.forget(at);
+        self.queue.remove(&mut self.entries, at);
+        self.entries.0[at as usize].once = true;
+        self.counters.once += 1;
+        self.registered(reg, Ok(key));
+    }
+
+    /// Refers to a registration that was [made once](Table::registered_once), and that the caller refers to
+    /// already, if it is ready and covers `bucket`.
+    pub(crate) fn acquire_once(&mut self, reg: RegId, bucket: u64) -> Option<(RegId, Run)> {
+        let at = self.place_of(reg)?;
+        let entry = &mut self.entries.0[at as usize];
+        let run = run(entry);
+        let is_it = entry.once && entry.state == State::Ready && !entry.revoked && entry.local > 0;
+        if !is_it || !(run.first..end_of(run)).contains(&bucket) {
+            return None;
+        }
+        entry.local += 1;
+        Some((reg, run))
     }
 
     /// Takes note that a deregistration is over.
@@ -525,7 +551,7 @@ impl Table {
 
     fn is_victim(&self, at: u32) -> bool {
         let entry = &self.entries.0[at as usize];
-        entry.state == State::Ready && !entry.revoked && entry.local + entry.holders == 0
+        entry.state == State::Ready && !entry.revoked && !entry.once && entry.local + entry.holders == 0
     }
 
     fn is_referred_to(&self, at: u32) -> bool {

@@ -207,6 +207,34 @@ fn changed_memory_is_registered_anew_and_its_old_key_revoked() {
     assert_eq!(table.counters().pinned, PAGE, "the old one is gone as soon as nobody holds it");
 }
 
+/// Of memory that may change untold: whoever waits for it has it, nobody after that, and no peer.
+#[test]
+fn what_is_registered_once_is_for_those_who_wait() {
+    let mut table = Table::new(settings(8, 8), 2);
+    let (mut first, mut second) = (Vec::new(), Vec::new());
+    table.pin(run_of(0, 4), &mut first).expect("room");
+    let given = attach(&mut table, 1, run_of(0, 4)).expect("room")[0];
+    let Some(Action::Register(reg, _)) = table.next_action() else { panic!("it is begun") };
+    table.registered_once(reg, Key(7));
+    assert_eq!(table.next_action(), Some(Action::Settled(reg)));
+    assert_eq!((table.acquire(0), table.key(table.held(given).0)), (None, None));
+    assert_eq!(table.acquire_once(reg, 3), Some((reg, run_of(0, 4))));
+    assert_eq!(table.acquire_once(reg, 4), None);
+    // Whoever begins now has it registered anew.
+    table.pin(run_of(0, 4), &mut second).expect("room");
+    assert!(second[0] != reg && table.is_pending(second[0]));
+    table.detach(1, given);
+    table.release(reg);
+    assert_eq!(table.acquire_once(reg, 0).map(|(reg, _)| table.release(reg)), Some(()), "it is still in use");
+    table.release(first[0]);
+    assert_eq!(table.acquire_once(reg, 0), None);
+    serve(&mut table);
+    assert_eq!((table.counters().once, table.counters().registrations), (1, 2));
+    assert_eq!(table.counters().pinned, 4 * PAGE, "the first one is gone");
+    table.invalidate(0, u64::MAX);
+    serve(&mut table);
+}
+
 #[test]
 fn what_the_system_refuses_shrinks_the_budget_and_is_told() {
     let mut table = Table::new(settings(8, 8), 2);
