@@ -142,7 +142,7 @@ fn all_is_refused(node: &Node, peer: u32, mine: GlobalPtr<u64>, is_refused: fn(&
 
 /// What cannot fail says what a node says that knows nobody and has done nothing.
 fn nothing_is_told(node: &Node, peer: u32) {
-    assert!(!node.has_failed() && node.handler("h").is_none());
+    assert!(!node.has_failed() && node.handler("h").is_some());
     assert!(!node.progress() && node.peers().is_empty() && node.lost_peers().is_empty());
     assert!(node.attach(peer).is_none() && node.provider().is_none());
     assert_eq!(node.stats(), crate::Stats::default());

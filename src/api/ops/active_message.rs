@@ -262,7 +262,8 @@ impl Node {
     /// [`Config::handler`]: crate::Config::handler
     pub fn handler(&self, name: &str) -> Option<HandlerId> {
         let id = HandlerId::of("", name);
-        (!self.core.is_forked() && self.core.handlers.has(id)).then_some(id)
+        // A child looks at no lock; whatever it does with the name is refused.
+        (self.core.is_forked() || self.core.handlers.has(id)).then_some(id)
     }
 
     /// Whether a peer has a handler. Of a peer on this host it is one look; another one is asked, unless it
