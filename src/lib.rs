@@ -102,6 +102,8 @@ mod documents {
     struct Completion;
     #[doc = include_str!("../docs/ASYNC.md")]
     struct Async;
+    #[doc = include_str!("../docs/SHARING.md")]
+    struct Sharing;
     #[doc = include_str!("../docs/MESSAGES.md")]
     struct Messages;
     #[doc = include_str!("../docs/TRANSFER.md")]

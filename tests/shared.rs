@@ -1,5 +1,5 @@
-//! One node for the libraries of a process: clients that come and go, each with its own handlers, failures and
-//! end.
+//! One node for the libraries of a process: clients that come and go, each with its own handlers, failures
+//! and end.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -103,7 +103,7 @@ fn failures_are_told_to_the_client_whose_they_are() {
     one.node.quiet().expect("it is told once");
     // Dropped events, too.
     let lost = Node::shared(config()).expect("a share");
-    // SAFETY: nobody reads there, as nothing is there.
+    // SAFETY: nothing is mapped there, so nobody has anything there that could be harmed.
     let hole = unsafe { standpipe::Remote::raw(0, 8) };
     drop(lost.put_nb(hole, vec![1u8; 8]));
     one.node.quiet().expect("nothing of its own has failed");
@@ -224,18 +224,18 @@ fn clients_close_beside_handlers_that_run() {
 fn a_forked_child_shares_nothing() {
     let _turn = turn();
     let one = Library::open("one");
-    // SAFETY: the child calls what a forked child may, and ends.
+    // SAFETY: the child calls what is refused in a forked child, opens a node of its own, and ends.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let forked = Node::shared(config()).map(drop).map_err(|error| error.code()) == Err(Code::Forked);
         let refused = one.node.register("a", "b", |_| {}).map_err(|error| error.code()) == Err(Code::Forked);
         let own = Node::open(config()).is_ok();
         drop(one);
-        // SAFETY: nothing of the parent's is run at the end.
+        // SAFETY: it ends this child at once, and runs nothing of what the parent has registered.
         unsafe { libc::_exit(i32::from(!(forked && refused && own))) };
     }
     let mut status = 0;
-    // SAFETY: the child is this process's own.
+    // SAFETY: the child is this process's own, and the status lies on this thread's stack.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0);
     one.node.request(0, one.handler, [1; 4]).expect("it goes on");
@@ -323,7 +323,7 @@ fn again() {
         if round == 4 {
             say("5 rounds");
             if node.rank() == 1 {
-                // SAFETY: this process ends here.
+                // SAFETY: it sends a signal to this very process, which ends by it as the test wants.
                 unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
             }
             node.wait_until(|| node.is_lost(1)).expect("in time");

@@ -9,7 +9,7 @@ use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
     SocketType, connect, sendmsg, socket_with,
 };
-use standpipe::bootstrap::{Broker, JoinError, Membership};
+use standpipe::bootstrap::{Broker, JOIN_HEADER, JoinError, Membership};
 use std::collections::BTreeMap;
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -21,8 +21,6 @@ const SIZE: u32 = 3;
 /// Connections that the hostile side has at most.
 const LINES: usize = 4;
 const HANDLES_MAX: usize = 4;
-/// Magic bytes and version of the joining protocol.
-const HEADER: &[u8] = b"SPJ\n\x02\x00";
 
 #[derive(Arbitrary, Debug)]
 enum Says {
@@ -80,16 +78,16 @@ impl Says {
     fn datagram(&self, secret: &str) -> Option<Vec<u8>> {
         Some(match self {
             Says::Anything(bytes) => bytes.clone(),
-            Says::Headed(bytes) => [HEADER, bytes].concat(),
+            Says::Headed(bytes) => [&JOIN_HEADER, &bytes[..]].concat(),
             Says::Join { secret: known, rank, size, program } => {
                 let secret = if *known { unhex(secret) } else { vec![0; secret.len() / 2] };
                 let size = if *size < 128 { SIZE as u8 } else { *size };
                 let program = &program[..program.len().min(100)];
                 let fixed = [&[rank % 4, size, program.len() as u8][..], program].concat();
-                [HEADER, &[0], &secret, &fixed].concat()
+                [&JOIN_HEADER, &[0][..], &secret, &fixed].concat()
             }
-            Says::Connect { peer } => [HEADER, &[1], &varint(*peer)].concat(),
-            Says::Leave => [HEADER, &[2]].concat(),
+            Says::Connect { peer } => [&JOIN_HEADER, &[1][..], &varint(*peer)].concat(),
+            Says::Leave => [&JOIN_HEADER, &[2][..]].concat(),
             Says::HangUp => return None,
         })
     }

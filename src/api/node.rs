@@ -62,13 +62,13 @@ impl Node {
     /// lock.
     #[inline]
     pub(crate) fn may_call(&self, call: &'static str) -> Result<(), Error> {
-        handler_scope::may_call(call, self.core.peers.generation_of(self.client))
+        handler_scope::may_call(call, self.core.peers.clients.generation(self.client))
     }
 
     /// The same, of a call that may wait: it is refused while a handler runs on this thread, too.
     #[inline]
     pub(crate) fn may_wait(&self, call: &'static str) -> Result<(), Error> {
-        handler_scope::may_wait(call, self.core.peers.generation_of(self.client))
+        handler_scope::may_wait(call, self.core.peers.clients.generation(self.client))
     }
 
     /// This process's rank: its number in the job, from 0.
@@ -215,7 +215,7 @@ impl Node {
                 }
             }
         };
-        match failed.or_else(|| self.core.take_failure(client)) {
+        match failed.or_else(|| self.core.failures.take(client)) {
             Some(error) => Err(error),
             None => Ok(()),
         }
@@ -251,7 +251,7 @@ impl Node {
     /// Whether [`Node::quiet`] has a failure to tell of. Whoever waits for an answer looks at this, too: the
     /// peer may have refused the request. One look.
     pub fn has_failed(&self) -> bool {
-        let has = || self.engine().has_detached_error() || self.core.has_failure(self.client);
+        let has = || self.engine().has_detached_error() || self.core.failures.has(self.client);
         self.may_call("asking for failures").is_ok() && has()
     }
 

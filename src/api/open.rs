@@ -20,7 +20,7 @@ use crate::base::fd_limit::fill_standard;
 use crate::base::lock::lock;
 use crate::job::bootstrap::{Host, HostError, JobEnv, JobEnvError, JoinError, Membership, Notice, OnNotice};
 use crate::runtime::bring_up_network;
-use crate::runtime::core::{Engine, NodeCore, Outside, Parts};
+use crate::runtime::core::{Engine, Handler, NodeCore, Outside, Parts};
 use crate::runtime::handlers::{Handlers, Runnable};
 use crate::runtime::life::Life;
 use crate::runtime::shared::Share;
@@ -330,7 +330,7 @@ pub(crate) struct Seat {
     pub(crate) nonce: Box<u64>,
     /// For peers of no job, unless there is one.
     pub(crate) outside: Option<Outside>,
-    pub(crate) handlers: Handlers,
+    pub(crate) handlers: Handlers<Handler>,
 }
 
 impl Seat {
@@ -384,12 +384,7 @@ impl Seat {
             attach: config.attach,
             network: endpoint.is_some() && config.transport != Transport::Shm,
         };
-        // Whoever meets this process finds them.
-        let handlers = Handlers::default();
-        for (name, handler) in config.handlers.iter() {
-            let runnable = Runnable { handler: Arc::clone(handler), client: 0 };
-            handlers.add_first(&own.handlers, ("", name), runnable).map_err(OpenError::Handler)?;
-        }
+        let handlers = first_handlers(config, &own.handlers)?;
         let peers = Arc::new(Peers::new(own)?);
         hold_end(&peers);
         let mut outside = None;
@@ -411,6 +406,16 @@ impl Seat {
         let heap = Arc::new(HeapState::new(heap, control, allocator, allocated.len, reserves));
         Ok(Seat { peers, heap, nonce, outside, handlers })
     }
+}
+
+/// The handlers that a node has from the beginning, for whoever meets it to find.
+fn first_handlers(config: &Config, own: &OwnHandlers) -> Result<Handlers<Handler>, OpenError> {
+    let handlers = Handlers::default();
+    for (name, handler) in config.handlers.iter() {
+        let runnable = Runnable { handler: Arc::clone(handler), client: 0 };
+        handlers.add_first(own, ("", name), runnable).map_err(OpenError::Handler)?;
+    }
+    Ok(handlers)
 }
 
 /// Does what a process needs once, before its first node.

@@ -6,7 +6,6 @@ use crate::api::config::{Config, SETTINGS};
 use crate::api::node::Node;
 use crate::api::open::{OpenError, open};
 use crate::base::handler_scope;
-use crate::runtime::handlers::Runnable;
 use crate::runtime::shared::{NoShare, OF_PROCESS};
 use crate::transport::peers::CLIENTS;
 
@@ -50,8 +49,7 @@ impl Node {
             // What is refused goes with the client.
             check(&config)?;
             for (name, handler) in config.handlers.iter() {
-                let runnable = Runnable { handler: Arc::clone(handler), client: node.client };
-                node.core.handlers.add(&node.core, ("", name), runnable).map_err(OpenError::Handler)?;
+                node.add_handler(("", name), Arc::clone(handler)).map_err(OpenError::Handler)?;
             }
         }
         Ok(node)

@@ -71,4 +71,4 @@ pub(crate) use secret::random_bytes;
 pub use tcp_server::check_rendezvous_words;
 pub use watcher::LookError;
 pub(crate) use watcher::{Watcher, find_launcher};
-pub use wire::{Decline, How, Refusal};
+pub use wire::{Decline, How, JOIN_HEADER, Refusal};

@@ -41,8 +41,8 @@ pub fn memory_limit() -> Option<u64> {
 }
 
 /// This user's processes in which several copies of the library watch memory, each with how many: as of two
-/// plugins that were each built with it. What one of them watches, the others register for each operation anew,
-/// over networks that register.
+/// plugins that were each built with it. What one of them watches, the others register for each operation
+/// anew, over networks that register.
 pub fn copies() -> Vec<(u32, usize)> {
     let uid = rustix::process::geteuid().as_raw();
     let is_own = |path: &std::path::Path| std::fs::metadata(path).is_ok_and(|data| data.uid() == uid);

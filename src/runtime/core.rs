@@ -5,6 +5,7 @@
 //! *engine* is held for single engine calls, never while a handler runs. Reaching mapped memory, and
 //! cross-memory attach, need neither.
 
+mod clients;
 mod detached_buffers;
 mod peer_loss;
 mod request_timing;
@@ -12,25 +13,25 @@ mod tasks;
 mod wait;
 
 use std::any::Any;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use engine::node::{Polled, Refused};
-use engine::{Inbox, Nanos, OpId, Rank};
+use engine::{Inbox, Lane, Nanos, OpId, Rank};
 use vm::{Bell, BiasedGuard, BiasedLock, Words};
 
 use self::detached_buffers::DetachedBuffers;
 use crate::base::error::Error;
-use crate::base::handler_id::HandlerId;
 use crate::base::handler_scope::{self, HandlerScope};
 use crate::base::lock::lock;
 use crate::counters::latency::{Recorder, Timed};
 use crate::counters::thread_counters::ThreadCounters;
 use crate::runtime::background_steps::BackgroundSteps;
 use crate::runtime::collective_scratch::ScratchPool;
+use crate::runtime::failures::FirstFailures;
 use crate::runtime::handlers::{Handlers, Snapshot};
 use crate::runtime::payloads::Payloads;
 use crate::runtime::progress_thread::ProgressThreadSlot;
@@ -46,6 +47,10 @@ use crate::transport::shm::heap_pages::{Block, HeapState};
 
 /// The engine over all transports of a node.
 pub(crate) type Engine = engine::Node<Router>;
+
+/// Handles the message in the inbox, which that rank sent by that lane, for that client. Whether it has
+/// replied.
+pub(crate) type Handler = Arc<dyn Fn(&Arc<NodeCore>, &mut Inbox, Rank, Lane, u8) -> bool + Send + Sync>;
 
 /// The engine, held.
 pub(crate) type EngineGuard<'a> = BiasedGuard<'a, Engine>;
@@ -96,7 +101,7 @@ pub(crate) struct NodeCore {
     pub(crate) heap: Arc<HeapState>,
     /// What collectives use of it.
     pub(crate) scratch: Arc<ScratchPool>,
-    pub(crate) handlers: Handlers,
+    pub(crate) handlers: Handlers<Handler>,
     pub(crate) thread_counters: ThreadCounters,
     pub(crate) latencies: Recorder,
     /// What this rank has published in the directory, by name.
@@ -135,7 +140,7 @@ pub(crate) struct NodeCore {
     /// Operations under way whose time is taken: of which kind, and since when.
     followed: Mutex<Vec<(OpId, Timed, Instant)>>,
     /// Of each client, the first failure of an operation that ended at once and whose event was dropped.
-    failures: FirstFailures,
+    pub(crate) failures: FirstFailures,
     pub(crate) payloads: Arc<Payloads>,
     pub(crate) closing: AtomicBool,
     /// Whether the node may have a progress thread.
@@ -156,18 +161,11 @@ pub(crate) struct NodeCore {
     _nonce: Box<u64>,
 }
 
-/// Failures that nobody has looked at, by client, and a word that says whether there are any.
-#[derive(Default)]
-struct FirstFailures {
-    errors: Mutex<BTreeMap<u8, Error>>,
-    are_there: AtomicBool,
-}
-
 /// Where messages arrive, and the handlers that take them.
 #[derive(Default)]
 struct Arrivals {
     inbox: Inbox,
-    handlers: Snapshot,
+    handlers: Snapshot<Handler>,
 }
 
 /// What a node needs for peers of no job.
@@ -183,7 +181,7 @@ pub(crate) struct Outside {
 pub(crate) struct Parts {
     pub(crate) peers: Arc<Peers>,
     pub(crate) heap: Arc<HeapState>,
-    pub(crate) handlers: Handlers,
+    pub(crate) handlers: Handlers<Handler>,
     pub(crate) engine: Engine,
     pub(crate) sleepers: Arc<AtomicU32>,
     pub(crate) spin: Duration,
@@ -438,27 +436,6 @@ impl NodeCore {
         self.deferred.fetch_or(DETACHED, Ordering::AcqRel);
     }
 
-    /// Keeps a failure that nobody has looked at for the next `quiet`.
-    pub(crate) fn note_failure(&self, client: u8, error: Error) {
-        lock(&self.failures.errors).entry(client).or_insert(error);
-        self.failures.are_there.store(true, Ordering::Release);
-    }
-
-    pub(crate) fn take_failure(&self, client: u8) -> Option<Error> {
-        if !self.failures.are_there.load(Ordering::Acquire) {
-            return None;
-        }
-        let mut errors = lock(&self.failures.errors);
-        let taken = errors.remove(&client);
-        self.failures.are_there.store(!errors.is_empty(), Ordering::Release);
-        taken
-    }
-
-    /// Whether there is one that [`NodeCore::take_failure`] would give.
-    pub(crate) fn has_failure(&self, client: u8) -> bool {
-        self.failures.are_there.load(Ordering::Acquire) && lock(&self.failures.errors).contains_key(&client)
-    }
-
     /// A peer has refused a message: the engine has told its sender's client.
     #[cold]
     fn on_refused(&self, refused: Refused) {
@@ -471,27 +448,6 @@ impl NodeCore {
     /// to end.
     pub(crate) fn is_forked(&self) -> bool {
         self.peers.is_forked()
-    }
-
-    /// A client leaves, and others stay: its handlers are gone, and its handles end their calls.
-    pub(crate) fn leave_client(&self, client: u8) {
-        self.peers.leave_client(client);
-        self.remove_handlers(|of, _| of == client);
-        self.wake();
-    }
-
-    /// Removes the handlers that `goes` says of by client and id. Whether there were any.
-    pub(crate) fn remove_handlers(&self, goes: impl Fn(u8, HandlerId) -> bool) -> bool {
-        let any = self.handlers.remove(self, goes);
-        // Whoever polls just now sees that they are gone by itself.
-        let old = self.arrivals.try_lock().map(|mut arrivals| self.handlers.renew(&mut arrivals.handlers));
-        drop(old);
-        any
-    }
-
-    /// Whether no handler runs at this moment.
-    pub(crate) fn rests(&self) -> bool {
-        self.arrivals.try_lock().is_some()
     }
 
     /// Wakes every thread that waits, so that it looks again at what it waits for.

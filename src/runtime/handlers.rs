@@ -4,22 +4,18 @@
 //! who registers waits for a handler that runs, and running one costs no lock.
 
 use std::collections::BTreeMap;
+use std::ops::DerefMut;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use engine::{HandlerKey, Inbox, Lane, Rank};
+use engine::{HandlerKey, Node, Transport};
 use slotmap::{Key, KeyData, SlotMap, new_key_type};
 
 use crate::base::error::Error;
 use crate::base::handler_id::{HandlerId, NAME_MAX, shown};
 use crate::base::lock::lock;
-use crate::runtime::core::{Engine, NodeCore};
 use crate::transport::peers::{NotAdded, OwnHandlers};
 use crate::transport::shm::control::HANDLERS_MAX;
-
-/// Handles the message in the inbox, which that rank sent by that lane, for that client. Whether it has
-/// replied.
-pub(crate) type Handler = Arc<dyn Fn(&Arc<NodeCore>, &mut Inbox, Rank, Lane, u8) -> bool + Send + Sync>;
 
 new_key_type! {
     /// What the engine knows a handler by.
@@ -28,34 +24,32 @@ new_key_type! {
 
 /// A handler, and the client whose it is.
 #[derive(Clone)]
-pub(crate) struct Runnable {
-    pub(crate) handler: Handler,
+pub(crate) struct Runnable<H> {
+    pub(crate) handler: H,
     pub(crate) client: u8,
 }
 
-type Table = SlotMap<Entry, Runnable>;
+type Table<H> = SlotMap<Entry, Runnable<H>>;
 
 /// What is registered.
-#[derive(Default)]
-pub(crate) struct Handlers {
-    state: Mutex<State>,
+pub(crate) struct Handlers<H> {
+    state: Mutex<State<H>>,
     /// Counts changes of the table.
     changes: AtomicU32,
 }
 
-#[derive(Default)]
-struct State {
-    table: Arc<Table>,
+struct State<H> {
+    table: Arc<Table<H>>,
     /// By number.
     named: BTreeMap<u32, Named>,
 }
 
-impl State {
+impl<H: Clone> State<H> {
     fn enter(
         &mut self,
         own: &OwnHandlers,
         (namespace, name): (&str, &str),
-        runnable: Runnable,
+        runnable: Runnable<H>,
     ) -> Result<(HandlerId, Entry), Error> {
         check_names(namespace, name)?;
         let id = HandlerId::of(namespace, name);
@@ -84,16 +78,28 @@ struct Named {
 }
 
 /// The table as it was when somebody looked.
-#[derive(Default)]
-pub(crate) struct Snapshot {
-    table: Arc<Table>,
+pub(crate) struct Snapshot<H> {
+    table: Arc<Table<H>>,
     changes: u32,
 }
 
-impl Snapshot {
+impl<H> Default for Snapshot<H> {
+    fn default() -> Snapshot<H> {
+        Snapshot { table: Arc::default(), changes: 0 }
+    }
+}
+
+impl<H> Default for Handlers<H> {
+    fn default() -> Handlers<H> {
+        let state = State { table: Arc::default(), named: BTreeMap::new() };
+        Handlers { state: Mutex::new(state), changes: AtomicU32::new(0) }
+    }
+}
+
+impl<H> Snapshot<H> {
     /// The handler that the engine knows by that, if it is there.
     #[inline(always)]
-    pub(crate) fn get(&self, entry: u64) -> Option<&Runnable> {
+    pub(crate) fn get(&self, entry: u64) -> Option<&Runnable<H>> {
         self.table.get(Entry::from(KeyData::from_ffi(entry)))
     }
 }
@@ -109,19 +115,21 @@ pub(crate) fn check_names(namespace: &str, name: &str) -> Result<(), Error> {
     Err(Error::BadName { name: shown(namespace, name), why })
 }
 
-impl Handlers {
+impl<H: Clone> Handlers<H> {
     /// Adds a handler of a client's: peers see it, and its messages are delivered, once this returns.
-    pub(crate) fn add(
+    /// The engine is taken when its turn comes.
+    pub(crate) fn add<T: Transport, E: DerefMut<Target = Node<T>>>(
         &self,
-        core: &NodeCore,
+        own: &OwnHandlers,
         names: (&str, &str),
-        runnable: Runnable,
+        runnable: Runnable<H>,
+        engine: impl FnOnce() -> E,
     ) -> Result<HandlerId, Error> {
         let mut state = lock(&self.state);
-        let (id, entry) = state.enter(&core.peers.own().handlers, names, runnable)?;
+        let (id, entry) = state.enter(own, names, runnable)?;
         // Before any message can name it.
         self.changes.fetch_add(1, Ordering::Release);
-        let added = core.engine().add_handler(id.0, entry.data().as_ffi());
+        let added = engine().add_handler(id.0, entry.data().as_ffi());
         assert!(added.is_ok(), "the engine has what is registered");
         Ok(id)
     }
@@ -132,7 +140,7 @@ impl Handlers {
         &self,
         own: &OwnHandlers,
         names: (&str, &str),
-        runnable: Runnable,
+        runnable: Runnable<H>,
     ) -> Result<HandlerId, Error> {
         self.changes.fetch_add(1, Ordering::Release);
         lock(&self.state).enter(own, names, runnable).map(|(id, _)| id)
@@ -140,7 +148,12 @@ impl Handlers {
 
     /// Removes the handlers that `goes` says of by client and id. What they hold is dropped with no lock
     /// held, here or by whoever runs handlers. Whether there were any.
-    pub(crate) fn remove(&self, core: &NodeCore, goes: impl Fn(u8, HandlerId) -> bool) -> bool {
+    pub(crate) fn remove<T: Transport, E: DerefMut<Target = Node<T>>>(
+        &self,
+        own: &OwnHandlers,
+        goes: impl Fn(u8, HandlerId) -> bool,
+        engine: impl FnOnce() -> E,
+    ) -> bool {
         let mut state = lock(&self.state);
         let gone = state.named.extract_if(.., |_, named| goes(named.client, HandlerId(named.key)));
         let gone: Vec<Named> = gone.map(|(_, named)| named).collect();
@@ -148,14 +161,14 @@ impl Handlers {
             return false;
         }
         let keys: Vec<HandlerKey> = gone.iter().map(|named| named.key).collect();
-        core.peers.own().handlers.remove(&keys);
+        own.remove(&keys);
         {
-            let mut engine = core.engine();
+            let mut engine = engine();
             keys.iter().for_each(|key| engine.remove_handler(*key));
         }
         let old = Arc::clone(&state.table);
         let table = Arc::make_mut(&mut state.table);
-        let removed: Vec<Option<Runnable>> = gone.iter().map(|named| table.remove(named.entry)).collect();
+        let removed: Vec<Option<Runnable<H>>> = gone.iter().map(|named| table.remove(named.entry)).collect();
         self.changes.fetch_add(1, Ordering::Release);
         drop(state);
         drop((old, removed));
@@ -163,7 +176,7 @@ impl Handlers {
     }
 
     /// Gives the engine all handlers, which it has not yet.
-    pub(crate) fn give_all(&self, engine: &mut Engine) {
+    pub(crate) fn give_all<T: Transport>(&self, engine: &mut Node<T>) {
         for named in lock(&self.state).named.values() {
             let added = engine.add_handler(named.key, named.entry.data().as_ffi());
             assert!(added.is_ok(), "their numbers are all different");
@@ -172,13 +185,13 @@ impl Handlers {
 
     /// The table, if it is not that of the snapshot, which it takes the place of.
     #[inline(always)]
-    pub(crate) fn renew(&self, snapshot: &mut Snapshot) -> Option<Snapshot> {
+    pub(crate) fn renew(&self, snapshot: &mut Snapshot<H>) -> Option<Snapshot<H>> {
         let is_old = self.changes.load(Ordering::Acquire) != snapshot.changes;
         if is_old { Some(self.renewed(snapshot)) } else { None }
     }
 
     #[cold]
-    fn renewed(&self, snapshot: &mut Snapshot) -> Snapshot {
+    fn renewed(&self, snapshot: &mut Snapshot<H>) -> Snapshot<H> {
         let state = lock(&self.state);
         let new = Snapshot { table: Arc::clone(&state.table), changes: self.changes.load(Ordering::Acquire) };
         std::mem::replace(snapshot, new)

@@ -131,7 +131,7 @@ impl OfProcess {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         if let State::Open { life, clients } = &mut *state {
-            let client = life.core().peers.enter_client().ok_or(NoShare::Full)?;
+            let client = life.core().peers.clients.enter().ok_or(NoShare::Full)?;
             *clients += 1;
             return Ok((Share::of_process(Arc::clone(life), client), false));
         }

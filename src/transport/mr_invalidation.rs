@@ -3,8 +3,8 @@
 //! The monitor ([`vm::monitor`]) writes down what changes; whoever holds the engine [applies](apply_changes)
 //! it before asking the engine for anything, and before each poll: a peer's request is an operation, too. So
 //! no operation that starts after a change has returned uses a registration from before it. Memory is watched
-//! before it is registered, and what cannot be watched is not registered: it goes by message. But what another
-//! copy of the library in this process watches, each operation of this process registers for itself.
+//! before it is registered, and what cannot be watched is not registered: it goes by message. But what
+//! another copy of the library in this process watches, each operation of this process registers for itself.
 
 use std::sync::Arc;
 

@@ -1,5 +1,6 @@
 //! Who is reachable, and how: one entry a peer, made when it is first talked to.
 
+mod clients;
 mod failure_detection;
 mod far;
 mod handlers;
@@ -7,7 +8,7 @@ mod near;
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -16,9 +17,11 @@ use vm::forks::OnceTable;
 use vm::robust::Held;
 use vm::{FenceMode, Segment, SegmentError, SharedMemory};
 
+pub(crate) use self::clients::{CLIENTS, Clients};
 pub(crate) use self::far::{Card, Far};
-pub(crate) use self::handlers::{KnownHandlers, NotAdded, OwnHandlers, Standing, TOLD};
-pub(crate) use self::near::Near;
+use self::handlers::{KnownHandlers, TOLD, shown};
+pub(crate) use self::handlers::{NotAdded, OwnHandlers, Standing};
+pub(crate) use self::near::{Near, NearPeers};
 use super::shm::control::{Control, ENDPOINT_MAX, HANDLERS_MAX, Identity};
 use super::shm::reach::{Attach, Reach};
 use crate::base::error::{Error, HEAP_REMEDY};
@@ -28,9 +31,6 @@ use crate::job::bootstrap::{Membership, PeerHandles, PeerHandlesError, PeerListe
 
 /// No process has room for more peers.
 pub(crate) const PLACES_MAX: u32 = 1 << 16;
-
-/// Clients that a node may have: as many as messages tell apart.
-pub(crate) const CLIENTS: usize = 1 << u8::BITS;
 
 /// How long a connection may take when the call that needs it has no deadline: the peer may not have started
 /// yet.
@@ -136,23 +136,6 @@ struct Terms {
     place: u32,
 }
 
-/// By number: the near ones that this process has talked to. A child made by `fork` finds none.
-#[derive(Clone)]
-pub(crate) struct NearPeers(OnceTable<Near>);
-
-impl NearPeers {
-    /// The peer, if it is near and has been talked to.
-    #[inline(always)]
-    pub(crate) fn get(&self, rank: Rank) -> Option<&Near> {
-        self.0.get(rank as usize)
-    }
-
-    /// The same, for whoever keeps it.
-    pub(crate) fn get_shared(&self, rank: Rank) -> Option<Arc<Near>> {
-        self.0.get_shared(rank as usize)
-    }
-}
-
 /// Every process of the job.
 pub(crate) struct Peers {
     own: Own,
@@ -173,10 +156,8 @@ pub(crate) struct Peers {
     generation: u32,
     /// The same, until the node has closed.
     open: AtomicU32,
-    /// The same of each client, while it has the node.
-    clients: Box<[AtomicU32; CLIENTS]>,
-    /// Where the next client's number is looked for.
-    next_client: AtomicU8,
+    /// The clients that have the node.
+    pub(crate) clients: Clients,
 }
 
 /// The error of a peer whose segments cannot be had.
@@ -200,27 +181,6 @@ impl Peers {
         vm::forks::known_generation() != self.generation
     }
 
-    /// The generation whose calls are taken of a client: none once it has closed, or the node has.
-    #[inline]
-    pub(crate) fn generation_of(&self, client: u8) -> u32 {
-        self.clients[usize::from(client)].load(Ordering::Relaxed)
-    }
-
-    /// A number for another client; `None` where all are taken. A number is used again as late as can be.
-    pub(crate) fn enter_client(&self) -> Option<u8> {
-        (0..CLIENTS).find_map(|_| {
-            let client = self.next_client.fetch_add(1, Ordering::Relaxed);
-            let place = &self.clients[usize::from(client)];
-            let free = place.compare_exchange(CLOSED, self.generation, Ordering::SeqCst, Ordering::Relaxed);
-            free.is_ok().then_some(client)
-        })
-    }
-
-    /// A client has closed.
-    pub(crate) fn leave_client(&self, client: u8) {
-        self.clients[usize::from(client)].store(CLOSED, Ordering::SeqCst);
-    }
-
     fn has_closed(&self) -> bool {
         self.open.load(Ordering::SeqCst) == CLOSED
     }
@@ -228,7 +188,7 @@ impl Peers {
     /// From now on no memory of a peer is reached, nor this node's own by way of it.
     pub(crate) fn close(&self) {
         self.open.store(CLOSED, Ordering::SeqCst);
-        (0..=u8::MAX).for_each(|client| self.leave_client(client));
+        self.clients.close();
         (0..self.own.places).filter_map(|rank| self.known(rank)).for_each(Peer::lose);
     }
 
@@ -255,8 +215,6 @@ impl Peers {
         let entered = near.set(own.rank as usize, Arc::clone(&itself)).is_ok();
         assert!(entered, "a node has a place for itself");
         let lost = (0..own.places).map(|_| AtomicBool::new(false)).collect();
-        let clients = [const { AtomicU32::new(CLOSED) }; CLIENTS];
-        clients[0].store(vm::forks::generation(), Ordering::SeqCst);
         Ok(Peers {
             own,
             itself,
@@ -269,8 +227,7 @@ impl Peers {
             end: Mutex::default(),
             generation: vm::forks::generation(),
             open: AtomicU32::new(vm::forks::generation()),
-            clients: Box::new(clients),
-            next_client: AtomicU8::new(1),
+            clients: Clients::new(),
         })
     }
 
@@ -617,12 +574,6 @@ impl Peers {
         }
         news
     }
-}
-
-/// The handlers that a peer's segment shows.
-fn shown(peer: Rank, control: &Control) -> Result<Vec<HandlerKey>, Error> {
-    let restless = || Error::Protocol { peer, what: "its handlers change all the time".to_owned() };
-    control.handlers().map(|(_, keys)| keys).ok_or_else(restless)
 }
 
 /// Refuses a place that no node gives.

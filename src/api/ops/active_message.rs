@@ -1,10 +1,10 @@
 //! Active Messages: small requests that run a named handler at the peer, which may reply.
 //!
-//! Handlers are registered by name, with the configuration or at any time, and messages name them by a hash of
-//! their names: whoever sends needs not have the handler, and is told where the receiver has not. A node's handlers run one at a time, on whichever thread makes
-//! progress, and in the order in which one peer sent its requests (and, apart from these, its replies).
-//! Generic Active Messages are the model: a request may be replied to once, from its handler, and a reply's
-//! handler sends nothing.
+//! Handlers are registered by name, with the configuration or at any time, and messages name them by a hash
+//! of their names: whoever sends needs not have the handler, and is told where the receiver has not. A node's
+//! handlers run one at a time, on whichever thread makes progress, and in the order in which one peer sent
+//! its requests (and, apart from these, its replies). Generic Active Messages are the model: a request may be
+//! replied to once, from its handler, and a reply's handler sends nothing.
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ use crate::api::ops::message::{Long, check_medium};
 use crate::base::error::Error;
 use crate::base::handler_id::HandlerId;
 use crate::base::pointers::{GlobalPtr, Remote};
-use crate::runtime::core::NodeCore;
-use crate::runtime::handlers::{Handler, Runnable, check_names};
+use crate::runtime::core::{Handler, NodeCore};
+use crate::runtime::handlers::{Runnable, check_names};
 use crate::runtime::payloads::Payloads;
 use crate::transport::peers::{Peer, Standing};
 use crate::transport::shm::control::HANDLERS_MAX;
@@ -238,13 +238,22 @@ impl Node {
         handler: impl Fn(&mut Call<'_>) + Send + Sync + 'static,
     ) -> Result<HandlerId, Error> {
         self.may_call("registering a handler")?;
-        let runnable = Runnable { handler: runnable(handler), client: self.client };
-        let id = self.core.handlers.add(&self.core, (namespace, name), runnable)?;
+        let id = self.add_handler((namespace, name), runnable(handler))?;
         if self.core.peers.peer_listener().is_some() {
             let started = self.core.attend_to_callers();
             started.map_err(|error| Error::System { what: "thread for handlers", why: error.to_string() })?;
         }
         Ok(id)
+    }
+
+    /// Adds a handler of this handle's client.
+    pub(in crate::api) fn add_handler(
+        &self,
+        names: (&str, &str),
+        handler: Handler,
+    ) -> Result<HandlerId, Error> {
+        let (core, client) = (&self.core, self.client);
+        core.handlers.add(&core.peers.own().handlers, names, Runnable { handler, client }, || core.engine())
     }
 
     /// Withdraws a handler of this handle's client: whether it had it. Messages for it are refused from now

@@ -330,7 +330,7 @@ impl<B: Send + 'static> Drop for Event<B> {
             }
             // Whoever has cancelled it knows.
             State::Done(Ok(()) | Err(Error::Cancelled { .. })) | State::Taken => {}
-            State::Done(Err(error)) => self.node.core.note_failure(self.node.client, error),
+            State::Done(Err(error)) => self.node.core.failures.note(self.node.client, error),
         }
     }
 }

@@ -1,21 +1,20 @@
 //! The job's meeting point: one thread that lets members in, introduces them to each other and tells all when
 //! one is gone.
 
+mod round;
 mod service;
 
 use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel};
-use std::thread::JoinHandle;
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
+use self::round::{Command, Round};
 pub(crate) use self::service::Forgotten;
-use self::service::{Command, Departed, Service, Terms};
-use super::env::{JobEnv, JobName, RANKS_MAX};
-use super::poll::Waker;
+use self::service::{Departed, Terms, serve};
+use super::env::{JobEnv, RANKS_MAX};
 use super::secret::Secret;
-use super::socket::listen_at;
 use super::wire::How;
 use crate::base::debug_is_display::debug_is_display;
 use crate::base::lock::lock;
@@ -25,14 +24,12 @@ use crate::base::lock::lock;
 /// Any thread may call its methods.
 #[derive(Debug)]
 pub struct Broker {
-    name: JobName,
+    /// The first one.
+    round: Round,
     secret: Secret,
     size: u32,
-    commands: Sender<Command>,
-    waker: Arc<Waker>,
     forgotten: Arc<Forgotten>,
     departed: Arc<Departed>,
-    thread: Option<JoinHandle<()>>,
 }
 
 debug_is_display!(BrokerError);
@@ -87,26 +84,11 @@ impl Broker {
         if size == 0 || size > RANKS_MAX {
             return Err(BrokerError::Size { size });
         }
-        let terms = Terms { size, secret: Secret::random()?, supervised, launcher_pid };
-        Ok(Self::serve(terms, Arc::new(Forgotten::new()?), Arc::default())?)
-    }
-
-    /// The broker of a job's next round: for the ranks that have left this one and open their nodes anew.
-    fn serve(terms: Terms, forgotten: Arc<Forgotten>, departed: Arc<Departed>) -> std::io::Result<Self> {
-        let name = JobName::random()?;
-        let (secret, size) = (terms.secret.clone(), terms.size);
-        let listener = listen_at(&name)?;
-        let waker = Arc::new(Waker::new()?);
-        let (commands, inbox) = channel();
-        let (wakes, forgets, departs) = (Arc::clone(&waker), Arc::clone(&forgotten), Arc::clone(&departed));
-        let service = Service::new(terms, listener, inbox, wakes, forgets, departs);
-        let thread = vm::threads::spawn("standpipe-broker", || service.run())?;
-        Ok(Self { name, secret, size, commands, waker, forgotten, departed, thread: Some(thread) })
-    }
-
-    /// The random part of the name of its socket.
-    fn name(&self) -> &JobName {
-        &self.name
+        let secret = Secret::random()?;
+        let terms = Terms { size, secret: secret.clone(), supervised, launcher_pid };
+        let (forgotten, departed) = (Arc::new(Forgotten::new()?), Arc::<Departed>::default());
+        let round = serve(terms, Arc::clone(&forgotten), Arc::clone(&departed))?;
+        Ok(Self { round, secret, size, forgotten, departed })
     }
 
     /// The invitation for `rank`.
@@ -115,13 +97,13 @@ impl Broker {
     /// When the job has no such rank.
     pub fn env(&self, rank: u32) -> JobEnv {
         assert!(rank < self.size, "rank {rank} of a job of {}", self.size);
-        JobEnv { name: self.name.clone(), secret: self.secret.clone(), rank, size: self.size }
+        JobEnv { name: self.round.name.clone(), secret: self.secret.clone(), rank, size: self.size }
     }
 
     /// The process `pid`, started as `rank`, has ended: tells the members, unless another process has joined
     /// in its stead.
     pub fn ended(&self, rank: u32, pid: u32, how: How) {
-        self.command(Command::Ended { rank, pid, how });
+        self.round.tell(Command::Ended { rank, pid, how });
     }
 
     /// Tells which of the [`ended`](Self::ended) processes no member reaches by number any more. Until then
@@ -140,31 +122,9 @@ impl Broker {
     /// joined are waited for `within` the time.
     pub(crate) fn await_leave(&self, round: u32, ranks: Vec<u32>, within: Duration) {
         let (left, when_left) = channel();
-        self.command(Command::AwaitLeave { round, ranks, joined_by: Instant::now() + within, left });
+        self.round.tell(Command::AwaitLeave { round, ranks, joined_by: Instant::now() + within, left });
         // It is dropped then, or with the thread.
         let _ = when_left.recv();
-    }
-
-    fn end(&mut self) {
-        let ended = self.thread.take().map(JoinHandle::join);
-        if let Some(Err(panic)) = ended
-            && !std::thread::panicking()
-        {
-            std::panic::resume_unwind(panic);
-        }
-    }
-
-    fn command(&self, command: Command) {
-        // Fails only when the thread has died of a panic, which drop() reports.
-        let _ = self.commands.send(command);
-        self.waker.wake();
-    }
-}
-
-impl Drop for Broker {
-    fn drop(&mut self) {
-        self.command(Command::Stop);
-        self.end();
     }
 }
 

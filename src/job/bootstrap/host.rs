@@ -1,9 +1,9 @@
 //! A job of another launcher's: the processes of each host meet at a broker in the lowest rank there.
 //!
 //! That rank therefore stays until all others of its host have left: its node's end waits for theirs, as the
-//! end of MPI may. The broker stays as long as its process: a process that opens its node anew meets the others
-//! there, as the launcher lets processes tell each other where they are only once. If it is killed, the others of its host are told that all there are lost, which is also
-//! when launchers end a job.
+//! end of MPI may. The broker stays as long as its process: a process that opens its node anew meets the
+//! others there, as the launcher lets processes tell each other where they are only once. If it is killed,
+//! the others of its host are told that all there are lost, which is also when launchers end a job.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::process::parent_id;
@@ -79,8 +79,8 @@ struct Known {
     at: Result<SocketAddr, String>,
 }
 
-/// This process's, and of which [generation](vm::forks::generation) it is: a child made by `fork` has none, and
-/// finds the lock as some thread of its parent's left it.
+/// This process's, and of which [generation](vm::forks::generation) it is: a child made by `fork` has none,
+/// and finds the lock as some thread of its parent's left it.
 static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
 static KNOWN_BY: AtomicU32 = AtomicU32::new(0);
 

@@ -17,6 +17,13 @@ pub(crate) const WIRE_VERSION: u16 = 4;
 const MAGIC: [u8; 4] = *b"SPJ\n";
 const HEADER_BYTES: usize = MAGIC.len() + size_of::<u16>();
 
+/// What every message begins with: for the fuzzer.
+#[doc(hidden)]
+pub const JOIN_HEADER: [u8; HEADER_BYTES] = {
+    let ([a, b, c, d], [e, f]) = (MAGIC, WIRE_VERSION.to_le_bytes());
+    [a, b, c, d, e, f]
+};
+
 /// No message is longer: a longer datagram is refused unread.
 pub(crate) const DATAGRAM_BYTES_MAX: usize = 256;
 /// A longer program name is cut.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use engine::wire::STAMP_BITS;
 use engine::{Delivery, Inbox, Lane, OpId};
 
-use super::{FOLLOWED, NodeCore};
+use super::{FOLLOWED, Handler, NodeCore};
 use crate::base::lock::lock;
 use crate::counters::latency::Timed;
 use crate::runtime::handlers::Runnable;
@@ -40,7 +40,12 @@ impl NodeCore {
 
     /// Runs a message's handler.
     #[inline(always)]
-    pub(super) fn handle(self: &Arc<Self>, runnable: &Runnable, inbox: &mut Inbox, delivery: Delivery) {
+    pub(super) fn handle(
+        self: &Arc<Self>,
+        runnable: &Runnable<Handler>,
+        inbox: &mut Inbox,
+        delivery: Delivery,
+    ) {
         let Runnable { handler, client } = runnable;
         match inbox.stamp() {
             0 => _ = handler(self, inbox, delivery.peer, delivery.lane, *client),
@@ -51,7 +56,7 @@ impl NodeCore {
     #[cold]
     fn handle_stamped(
         self: &Arc<Self>,
-        runnable: &Runnable,
+        runnable: &Runnable<Handler>,
         inbox: &mut Inbox,
         delivery: Delivery,
         stamp: u64,

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use engine::HandlerKey;
+use engine::{HandlerKey, Rank};
 
+use crate::base::error::Error;
 use crate::base::lock::lock;
 use crate::transport::shm::control::{Control, HANDLERS_MAX};
 
@@ -66,6 +67,12 @@ impl OwnHandlers {
 
 fn keys(checks: &BTreeMap<u32, u32>) -> Vec<HandlerKey> {
     checks.iter().map(|(number, check)| HandlerKey { number: *number, check: *check }).collect()
+}
+
+/// The handlers that a peer's segment shows.
+pub(super) fn shown(peer: Rank, control: &Control) -> Result<Vec<HandlerKey>, Error> {
+    let restless = || Error::Protocol { peer, what: "its handlers change all the time".to_owned() };
+    control.handlers().map(|(_, keys)| keys).ok_or_else(restless)
 }
 
 /// Handlers of a peer's that are found by one look.

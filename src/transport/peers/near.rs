@@ -1,14 +1,33 @@
 //! A peer that shared memory reaches.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use engine::{MemId, Place, Rank};
+use vm::forks::OnceTable;
 use vm::{Bell, FenceMode, SharedMemory, Words};
 
 use super::handlers::KnownHandlers;
 use crate::transport::shm::control::{Control, Mapping};
 use crate::transport::shm::reach::Reach;
+
+/// By number: the near ones that this process has talked to. A child made by `fork` finds none.
+#[derive(Clone)]
+pub(crate) struct NearPeers(pub(super) OnceTable<Near>);
+
+impl NearPeers {
+    /// The peer, if it is near and has been talked to.
+    #[inline(always)]
+    pub(crate) fn get(&self, rank: Rank) -> Option<&Near> {
+        self.0.get(rank as usize)
+    }
+
+    /// The same, for whoever keeps it.
+    pub(crate) fn get_shared(&self, rank: Rank) -> Option<Arc<Near>> {
+        self.0.get_shared(rank as usize)
+    }
+}
 
 /// A process whose heap and control segment are mapped here: this one itself, one of its job on this host, or
 /// one from outside.

@@ -53,15 +53,21 @@ pub(super) struct Facts {
     pub(super) open_files: Limit,
     /// Whether `STANDPIPE_HEAP` says how large heaps are.
     pub(super) heap_set: bool,
-    pub(super) userfaultfd: Userfaultfd,
-    /// Processes in which several copies of the library watch memory, each with how many.
-    pub(super) copies: Vec<(u32, usize)>,
+    pub(super) watching: Watching,
     pub(super) shmem_huge_pages: Option<ShmemHugePages>,
     pub(super) dev_shm_bytes: Option<u64>,
     /// The version of libfabric, or why there is none.
     pub(super) libfabric: Result<String, String>,
     /// Why it has none of the providers that nodes take by themselves.
     pub(super) no_provider: Option<String>,
+}
+
+/// What there is to watch private memory by.
+#[derive(Debug, Clone)]
+pub(super) struct Watching {
+    pub(super) offer: Userfaultfd,
+    /// Processes in which several copies of the library watch memory, each with how many.
+    pub(super) copies: Vec<(u32, usize)>,
 }
 
 impl Facts {
@@ -97,8 +103,7 @@ impl Facts {
             file_size: file_size(),
             open_files: open_files(),
             heap_set: set("STANDPIPE_HEAP").is_some(),
-            userfaultfd: userfaultfd(),
-            copies: host::copies(),
+            watching: Watching { offer: userfaultfd(), copies: host::copies() },
             shmem_huge_pages: shmem_huge_pages(),
             dev_shm_bytes: dev_shm_bytes(),
             libfabric: network::version().map_err(|error| error.to_string()),

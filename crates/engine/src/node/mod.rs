@@ -33,8 +33,7 @@ pub use collective::buffers::{Kept, Memories};
 pub use collective::runner::Start;
 pub use collective::small::state::SmallPolled;
 pub use collective::teams::NAMED_TEAMS_MAX;
-pub use messages::active_message::{AmBody, AmSend, Delivery, Polled};
-pub use messages::handlers::Refused;
+pub use messages::active_message::{AmBody, AmSend, Delivery, Polled, Refused};
 pub use op::Outcome;
 pub use registration::state::RegistrationCounters;
 pub use transfer::bounce::STAGED_CHUNKS_MIN;
@@ -48,7 +47,7 @@ use self::barrier::state::{Barrier, UnsentNotices};
 use self::collective::small::state::SmallCollective;
 use self::collective::state::Teams;
 use self::messages::wait_queues::WaitQueues;
-use self::op::{Ended, Op, Pending};
+use self::op::{Clients, Ended, Op};
 use self::registration::state::Registration;
 use self::transfer::bounce_pool::BouncePool;
 use self::transfer::fast_table::FastTable;
@@ -70,10 +69,7 @@ pub struct Node<T> {
     /// None of them has a deadline before this: so that whoever goes to sleep need not look at all.
     none_due_before: Nanos,
     fast: FastTable,
-    /// Whose operations are started: which of those who share this node.
-    client: u8,
-    /// Operations under way, by whose they are.
-    pending: Pending,
+    clients: Clients,
     /// By peer: transfers that found the lane full and go on at a later poll, in turn.
     stalled: WaitQueues<Rank, OpKey>,
     /// Messages without payload that found the lane full.
@@ -151,8 +147,7 @@ impl<T: Transport> Node<T> {
             ops: SlotMap::with_key(),
             fast: FastTable::default(),
             none_due_before: Nanos::MAX,
-            client: 0,
-            pending: Pending::default(),
+            clients: Clients::default(),
             stalled: WaitQueues::default(),
             outbox: VecDeque::new(),
             unsent_notices: UnsentNotices::default(),

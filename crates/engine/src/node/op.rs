@@ -58,34 +58,39 @@ impl Ended {
     }
 }
 
-/// How many operations are under way of each client: transfers, and atomics.
+/// Those who share the node, each with how many of its operations are under way: transfers, and atomics.
 #[derive(Debug)]
-pub(super) struct Pending([u32; 1 << u8::BITS]);
+pub(super) struct Clients {
+    /// Whose turn it is: what is started is its own.
+    pub(super) acting: u8,
+    under_way: [u32; 1 << u8::BITS],
+}
 
-impl Default for Pending {
-    fn default() -> Pending {
-        Pending([0; 1 << u8::BITS])
+impl Default for Clients {
+    fn default() -> Clients {
+        Clients { acting: 0, under_way: [0; 1 << u8::BITS] }
     }
 }
 
-impl Pending {
+impl Clients {
     #[inline(always)]
-    pub(super) fn begin(&mut self, client: u8) {
-        self.0[usize::from(client)] += 1;
+    pub(super) fn begin(&mut self) {
+        self.under_way[usize::from(self.acting)] += 1;
     }
 
     #[inline(always)]
     pub(super) fn end(&mut self, client: u8) {
-        self.0[usize::from(client)] -= 1;
+        self.under_way[usize::from(client)] -= 1;
     }
 
-    pub(super) fn of_all(&self) -> usize {
-        self.0.iter().map(|count| *count as usize).sum()
+    pub(super) fn in_flight_of_all(&self) -> usize {
+        self.under_way.iter().map(|count| *count as usize).sum()
     }
 
+    /// Of the one whose turn it is.
     #[inline]
-    pub(super) fn of(&self, client: u8) -> usize {
-        self.0[usize::from(client)] as usize
+    pub(super) fn in_flight(&self) -> usize {
+        self.under_way[usize::from(self.acting)] as usize
     }
 }
 

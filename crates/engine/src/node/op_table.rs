@@ -129,45 +129,46 @@ impl<T: Transport> Node<T> {
     /// failures are told apart. The first is 0.
     #[inline]
     pub fn act_for(&mut self, client: u8) {
-        self.client = client;
+        self.clients.acting = client;
     }
 
     /// Operations under way of those whose [turn](Node::act_for) it is, barriers and collectives not counted.
     #[inline]
     pub fn in_flight(&self) -> usize {
-        self.pending.of(self.client)
+        self.clients.in_flight()
     }
 
     /// A peer that some operation under way is with, of those whose [turn](Node::act_for) it is; `None` where
     /// only barriers and collectives are, or nothing.
     pub fn awaited(&self) -> Option<Rank> {
-        let is_own = |op: &&Op| op.outcome.is_none() && op.kind.is_transfer() && op.client == self.client;
-        let fast = || self.fast.awaited(self.client);
+        let is_own =
+            |op: &&Op| op.outcome.is_none() && op.kind.is_transfer() && op.client == self.clients.acting;
+        let fast = || self.fast.awaited(self.clients.acting);
         self.ops.values().find(is_own).map(|op| op.kind.peer()).or_else(fast)
     }
 
     /// Whether there is a failure that [`Node::take_detached_error`] would give.
     pub fn has_detached_error(&self) -> bool {
-        self.ended.failures.iter().any(|(client, _)| *client == self.client)
+        self.ended.failures.iter().any(|(client, _)| *client == self.clients.acting)
     }
 
     /// Operations under way, whosever they are, barriers and collectives not counted.
     pub fn in_flight_of_all(&self) -> usize {
-        self.pending.of_all()
+        self.clients.in_flight_of_all()
     }
 
     /// The first failure since the last call among detached operations of those whose [turn](Node::act_for)
     /// it is.
     #[inline]
     pub fn take_detached_error(&mut self) -> Option<OpError> {
-        if self.ended.failures.is_empty() { None } else { self.ended.take_failure(self.client) }
+        if self.ended.failures.is_empty() { None } else { self.ended.take_failure(self.clients.acting) }
     }
 
     #[inline]
     pub(super) fn insert(&mut self, kind: OpKind, deadline: Option<Nanos>) -> OpKey {
-        let client = self.client;
+        let client = self.clients.acting;
         if kind.is_transfer() {
-            self.pending.begin(client);
+            self.clients.begin();
         }
         self.none_due_before = self.none_due_before.min(deadline.unwrap_or(Nanos::MAX));
         self.ops.insert(Op { kind, deadline, outcome: None, interest: Interest::Asks, client, parent: None })
@@ -175,7 +176,7 @@ impl<T: Transport> Node<T> {
 
     /// As [`Node::insert`], for what is only part of a transfer.
     pub(super) fn insert_child(&mut self, kind: OpKind, parent: OpKey) -> OpKey {
-        let (deadline, interest, client) = (None, Interest::Asks, self.client);
+        let (deadline, interest, client) = (None, Interest::Asks, self.clients.acting);
         self.ops.insert(Op { kind, deadline, outcome: None, interest, client, parent: Some(parent) })
     }
 
@@ -186,7 +187,7 @@ impl<T: Transport> Node<T> {
         op.outcome = Some(outcome);
         let (parent, interest, client) = (op.parent, op.interest, op.client);
         if parent.is_none() && op.kind.is_transfer() {
-            self.pending.end(client);
+            self.clients.end(client);
         }
         if parent.is_some() || interest == Interest::Nobodys {
             self.pass_on(key, parent, client, outcome);

@@ -1,8 +1,7 @@
 //! Progress: what a poll, and what arrives, does to the operations under way.
 
 use super::Node;
-use super::messages::active_message::Polled;
-use super::messages::handlers::Refused;
+use super::messages::active_message::{Polled, Refused};
 use super::op::OpKind;
 use super::registration::state::Registration;
 use crate::op_id::OpId;

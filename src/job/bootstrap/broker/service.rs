@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -12,12 +12,13 @@ use rustix::io::Errno;
 use vm::spawn::peer_process;
 
 use crate::base::lock::lock;
-use crate::job::bootstrap::broker::Broker;
+use crate::job::bootstrap::broker::round::{Command, Round};
 use crate::job::bootstrap::connection::{Connection, Handles, STARVED_PAUSE};
+use crate::job::bootstrap::env::JobName;
 use crate::job::bootstrap::poll::{Waker, poll_until};
 use crate::job::bootstrap::roster::{Candidate, Mail, Roster};
 use crate::job::bootstrap::secret::Secret;
-use crate::job::bootstrap::socket::{HANDLES, Received, receive};
+use crate::job::bootstrap::socket::{HANDLES, Received, listen_at, receive};
 use crate::job::bootstrap::unauthenticated::{Applicant, Unauthenticated};
 use crate::job::bootstrap::watchers::Watchers;
 use crate::job::bootstrap::wire::{How, Refusal, Reply, Request, decode};
@@ -27,23 +28,6 @@ const STRANGERS_MAX: usize = 64;
 /// How long the launcher may take to say how a process ended whose connection has gone. It takes well under a
 /// millisecond; a process that the launcher did not start itself is declared to have vanished after this.
 const VERDICT_MAX: Duration = Duration::from_millis(30);
-
-pub(super) enum Command {
-    Ended {
-        rank: u32,
-        pid: u32,
-        how: How,
-    },
-    /// Drop `left` once all of that round, counted from this one, have left; of these ranks, those that have
-    /// not joined by then do not count.
-    AwaitLeave {
-        round: u32,
-        ranks: Vec<u32>,
-        joined_by: Instant,
-        left: Sender<()>,
-    },
-    Stop,
-}
 
 /// What decides how a broker serves.
 #[derive(Clone)]
@@ -114,7 +98,22 @@ impl AsFd for Forgotten {
 /// the broker noticed: it does before any member hears of it.
 pub(super) type Departed = Mutex<Vec<u32>>;
 
-pub(super) struct Service {
+/// Serves a round of a job.
+pub(super) fn serve(
+    terms: Terms,
+    forgotten: Arc<Forgotten>,
+    departed: Arc<Departed>,
+) -> std::io::Result<Round> {
+    let name = JobName::random()?;
+    let listener = listen_at(&name)?;
+    let waker = Arc::new(Waker::new()?);
+    let (commands, inbox) = channel();
+    let service = Service::new(terms, listener, inbox, Arc::clone(&waker), forgotten, departed);
+    let thread = vm::threads::spawn("standpipe-broker", || service.run())?;
+    Ok(Round { name, commands, waker, thread: Some(thread) })
+}
+
+struct Service {
     roster: Roster<Handles>,
     terms: Terms,
     unauthenticated: Unauthenticated,
@@ -130,7 +129,7 @@ pub(super) struct Service {
     /// How each process ended that the launcher has told of.
     ends: Vec<(u32, u32, How)>,
     /// The job's next round, once a rank that has left this one opens its node anew.
-    next: Option<Broker>,
+    next: Option<Round>,
     /// Set while somebody waits until all have left: who may still join, and until when.
     awaited: Option<Awaited>,
 }
@@ -179,7 +178,7 @@ enum Source {
 type Mails = Vec<Mail<Handles>>;
 
 impl Service {
-    pub(super) fn new(
+    fn new(
         terms: Terms,
         listener: OwnedFd,
         inbox: Receiver<Command>,
@@ -210,7 +209,7 @@ impl Service {
     }
 
     /// Serves until told to stop.
-    pub(super) fn run(mut self) {
+    fn run(mut self) {
         loop {
             for source in self.sleep() {
                 match source {
@@ -297,7 +296,7 @@ impl Service {
                     self.ended(rank, pid, how);
                     self.ends.push((rank, pid, how));
                     // Its next round has it no more either, whether it has come there or not.
-                    self.next.iter().for_each(|next| next.ended(rank, pid, how));
+                    self.next.iter().for_each(|next| next.tell(Command::Ended { rank, pid, how }));
                 }
                 Command::AwaitLeave { round: 0, ranks, joined_by, left } => {
                     self.awaited = Some(Awaited { ranks, joined_by, _left: left });
@@ -306,7 +305,7 @@ impl Service {
                     let command = Command::AwaitLeave { round: round - 1, ranks, joined_by, left };
                     // A round that has not begun has nobody to wait for.
                     if let Some(next) = &self.next {
-                        next.command(command);
+                        next.tell(command);
                     }
                 }
                 Command::Stop => return std::ops::ControlFlow::Break(()),
@@ -370,7 +369,7 @@ impl Service {
         };
         match next {
             Ok(next) => {
-                applicant.answer(&Reply::Next { name: next.name().bytes() });
+                applicant.answer(&Reply::Next { name: next.name.bytes() });
                 self.next = Some(next);
             }
             Err(error) => {
@@ -381,10 +380,11 @@ impl Service {
         }
     }
 
-    fn begin_next(&self) -> std::io::Result<Broker> {
+    fn begin_next(&self) -> std::io::Result<Round> {
         let (forgotten, departed) = (Arc::clone(&self.forgotten), Arc::clone(&self.departed));
-        let next = Broker::serve(self.terms.clone(), forgotten, departed)?;
-        self.ends.iter().for_each(|(rank, pid, how)| next.ended(*rank, *pid, *how));
+        let next = serve(self.terms.clone(), forgotten, departed)?;
+        let told = |(rank, pid, how): &(u32, u32, How)| Command::Ended { rank: *rank, pid: *pid, how: *how };
+        self.ends.iter().map(told).for_each(|end| next.tell(end));
         Ok(next)
     }
 
@@ -533,9 +533,8 @@ mod tests {
     use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
     use super::*;
-    use crate::job::bootstrap::env::JobName;
     use crate::job::bootstrap::roster::Standing;
-    use crate::job::bootstrap::socket::{listen_at, send};
+    use crate::job::bootstrap::socket::send;
     use crate::job::bootstrap::wire::encode;
 
     /// A broker with one member, rank 0 of 2, whose end of the connection this returns.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::doctor::facts::Watching;
 
 /// A host where everything works.
 fn good() -> Facts {
@@ -31,8 +32,7 @@ fn good() -> Facts {
         file_size: Limit { soft: Some(9 << 30), hard: None },
         open_files: Limit { soft: Some(1024), hard: None },
         heap_set: false,
-        userfaultfd: Userfaultfd::UserModeOnly,
-        copies: Vec::new(),
+        watching: Watching { offer: Userfaultfd::UserModeOnly, copies: Vec::new() },
         shmem_huge_pages: Some(ShmemHugePages::Advise),
         dev_shm_bytes: Some(64 << 20),
         libfabric: Ok("1.17".to_owned()),
@@ -151,7 +151,8 @@ fn a_card_that_cannot_be_used_for_want_of_locked_memory_is_named_with_the_remedy
 fn what_is_not_told_of_memory_is_named() {
     assert!(find(&good(), "userfaultfd").remedy.contains("MADV_GUARD_INSTALL"));
     let refused = Userfaultfd::Refused { errno: rustix::io::Errno::PERM };
-    let check = find(&Facts { userfaultfd: refused, ..good() }, "userfaultfd");
+    let check =
+        find(&Facts { watching: Watching { offer: refused, copies: Vec::new() }, ..good() }, "userfaultfd");
     assert!(check.status == Status::Info && check.remedy.contains("by message"), "{check:?}");
 }
 
@@ -185,7 +186,8 @@ fn without_memory_files_the_doctor_fails() {
 
 #[test]
 fn several_copies_in_a_process_are_told() {
-    let check = find(&Facts { copies: vec![(4711, 2), (4712, 3)], ..good() }, "copies");
+    let watching = Watching { copies: vec![(4711, 2), (4712, 3)], ..good().watching };
+    let check = find(&Facts { watching, ..good() }, "copies");
     assert_eq!(check.status, Status::Warn);
     assert_eq!(check.value, "process 4711 has 2 copies of the library, and 1 more processes likewise");
     assert_eq!(find(&good(), "copies").status, Status::Ok);

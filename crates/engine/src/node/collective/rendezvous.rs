@@ -139,7 +139,7 @@ impl<T: Transport> Node<T> {
         if let Some(op) = self.ops.get_mut(get) {
             // It is counted no more: the collective is.
             op.parent = Some(key);
-            self.pending.end(op.client);
+            self.clients.end(op.client);
         }
         Ok(Some(get))
     }

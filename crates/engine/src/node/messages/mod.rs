@@ -1,7 +1,6 @@
 //! Messages: Active Messages, and what waits for room or for its time.
 
 pub(super) mod active_message;
-pub(super) mod handlers;
 mod held;
 mod outbox;
 pub(super) mod wait_queues;

@@ -104,8 +104,8 @@ impl<T: Transport> Node<T> {
     ) -> OpId {
         let operation = if direction == Direction::Put { Operation::Put } else { Operation::Get };
         self.counters.add(operation, Mechanism::Registered, piece.len);
-        self.pending.begin(self.client);
-        let fast = self.fast.insert(peer, hose, local, deadline, self.client);
+        self.clients.begin();
+        let fast = self.fast.insert(peer, hose, local, deadline, self.clients.acting);
         let piece = KeyedPiece { piece, key, base, local };
         let submitted = self.transport.copy_keyed(OpId::of_fast(fast), peer, direction, &[piece]);
         let op = OpId::of_fast(fast);
@@ -140,7 +140,7 @@ impl<T: Transport> Node<T> {
             && registration.hoses.release_recent(fast.hose)
         {
             fast.state = State::Done;
-            self.pending.end(fast.client);
+            self.clients.end(fast.client);
             return;
         }
         self.on_completed(op, Ok(0));
@@ -152,13 +152,13 @@ impl<T: Transport> Node<T> {
         let (hose, local, client) = (fast.hose, fast.local, fast.client);
         match fast.state {
             State::UnderWay if fast.interest == Interest::Nobodys => {
-                self.pending.end(client);
+                self.clients.end(client);
                 self.fast.remove(id.at);
                 self.note_detached(client, result);
             }
             State::Plain | State::UnderWay => {
                 (fast.state, fast.outcome) = (State::Over, result);
-                self.pending.end(client);
+                self.clients.end(client);
                 if fast.interest == Interest::Watches {
                     self.ended.watched.push(OpId::of_fast(id));
                 }
@@ -185,7 +185,7 @@ impl<T: Transport> Node<T> {
         let Some(fast) = self.fast.get(id).filter(|fast| fast.state.is_under_way()) else { return };
         (fast.state, fast.outcome) = (State::GivenUp, Err(error));
         let client = fast.client;
-        self.pending.end(client);
+        self.clients.end(client);
         match fast.interest {
             Interest::Asks => {}
             Interest::Watches => self.ended.watched.push(OpId::of_fast(id)),

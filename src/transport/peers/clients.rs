@@ -1,0 +1,50 @@
+//! Those who share a node, and whether their calls are taken.
+
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+
+use crate::base::handler_scope::CLOSED;
+
+/// Clients that a node may have: as many as messages tell apart.
+pub(crate) const CLIENTS: usize = 1 << u8::BITS;
+
+/// The clients of a node. The first one is there from the beginning.
+pub(crate) struct Clients {
+    /// Of which [generation](vm::forks::generation) each is; [`CLOSED`] for a number that nobody has.
+    generations: Box<[AtomicU32; CLIENTS]>,
+    /// Where the next one's number is looked for.
+    next: AtomicU8,
+}
+
+impl Clients {
+    pub(super) fn new() -> Clients {
+        let generations = [const { AtomicU32::new(CLOSED) }; CLIENTS];
+        generations[0].store(vm::forks::generation(), Ordering::SeqCst);
+        Clients { generations: Box::new(generations), next: AtomicU8::new(1) }
+    }
+
+    /// The generation whose calls are taken of a client: none once it has closed, or the node has.
+    #[inline]
+    pub(crate) fn generation(&self, client: u8) -> u32 {
+        self.generations[usize::from(client)].load(Ordering::Relaxed)
+    }
+
+    /// A number for another one; `None` where all are taken. A number is used again as late as can be.
+    pub(crate) fn enter(&self) -> Option<u8> {
+        (0..CLIENTS).find_map(|_| {
+            let client = self.next.fetch_add(1, Ordering::Relaxed);
+            let (place, new) = (&self.generations[usize::from(client)], vm::forks::generation());
+            let taken = place.compare_exchange(CLOSED, new, Ordering::SeqCst, Ordering::Relaxed);
+            taken.is_ok().then_some(client)
+        })
+    }
+
+    /// A client has closed.
+    pub(crate) fn leave(&self, client: u8) {
+        self.generations[usize::from(client)].store(CLOSED, Ordering::SeqCst);
+    }
+
+    /// The node has closed.
+    pub(super) fn close(&self) {
+        (0..=u8::MAX).for_each(|client| self.leave(client));
+    }
+}
