@@ -12,7 +12,7 @@ use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 use std::collections::VecDeque;
 
-const HANDLERS: u16 = 5;
+const HANDLERS: u32 = 5;
 const SIZE: Rank = 3;
 const PAYLOAD_MAX: usize = 4096;
 const MEMORY_BYTES: u64 = 1 << 14;
@@ -213,7 +213,7 @@ impl Run {
                 let bytes = vec![7; usize::from(len) % PAYLOAD_MAX];
                 let body = if bytes.is_empty() { AmBody::Short } else { AmBody::Medium(&bytes) };
                 let message =
-                    AmSend { peer: rank(peer), lane: lane(reply), handler: len, args: [1, 2, 3, 4], body };
+                    AmSend { peer: rank(peer), lane: lane(reply), handler: u32::from(len), args: [1, 2, 3, 4], body };
                 let _ = self.node.send_am(&message);
             }
             _ => unreachable!("the caller passes on only what starts something"),
@@ -228,7 +228,7 @@ impl Run {
 
     fn poll(&mut self) {
         if let Polled::Deliver(delivery) = self.node.poll(&mut self.inbox) {
-            assert!(delivery.handler < HANDLERS, "a handler beyond the table");
+            assert!(delivery.handler < u64::from(HANDLERS), "a handler beyond the table");
             assert!(delivery.peer < SIZE);
         }
     }
