@@ -220,6 +220,127 @@ fn clients_close_beside_handlers_that_run() {
     }
 }
 
+/// A client that has closed may have handles left: they keep nothing open.
+#[test]
+fn handles_of_a_client_that_has_closed_do_not_keep_the_node() {
+    let _turn = turn();
+    let (one, two) = (Library::open("one"), Library::open("two"));
+    let left = one.node.clone();
+    one.node.close(LIMIT).expect("nothing is under way");
+    let held = Arc::clone(&two.count);
+    drop(two);
+    assert_eq!(Arc::strong_count(&held), 1, "the node has closed, and its handlers are gone");
+    // Another node: the old handle is not of it.
+    let new = Library::open("one");
+    let (old, now) = (left.world_of("x").map(drop), new.node.world_of("x").map(drop));
+    assert_eq!((old.map_err(|error| error.code()), now), (Err(Code::Closed), Ok(())));
+}
+
+/// Whatever a client's threads wait for, its end ends that.
+#[test]
+fn calls_that_wait_end_with_their_client() {
+    let _turn = turn();
+    let stays = Library::open("stays");
+    let counter = stays.node.heap().alloc_zeroed::<u64>(1).expect("room");
+    for what in ["condition", "signal", "queue"] {
+        let goes = Node::shared(Config::new()).expect("a share without a timeout");
+        let clone = goes.clone();
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| match what {
+                "condition" => clone.wait_until(|| false),
+                "signal" => clone.wait_signal(counter.ptr(0), 7).map(drop),
+                _ => {
+                    let queue = clone.completions::<Vec<u8>>(1).expect("a descriptor");
+                    let _kept = queue.reserve().expect("room");
+                    queue.wait_at_most(LIMIT).map(drop)
+                }
+            });
+            std::thread::sleep(Duration::from_millis(50));
+            goes.close(LIMIT).expect("nothing is under way");
+            if what != "queue" {
+                let ended = waiter.join().expect("no panic").map_err(|error| error.code());
+                assert_eq!(ended, Err(Code::Closed), "{what}");
+            }
+        });
+        stays.node.request(0, stays.handler, [0; 4]).expect("it goes on");
+    }
+}
+
+/// Code of the program's that runs when a handler is dropped may call what it likes.
+#[test]
+fn what_a_handler_holds_is_dropped_with_no_lock_held() {
+    struct Calls(Node, Arc<AtomicU64>);
+    impl Drop for Calls {
+        fn drop(&mut self) {
+            let _ = self.0.register("in", "drop", |_| {});
+            let _ = self.0.withdraw(HandlerId::of("in", "drop"));
+            self.1.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    let _turn = turn();
+    let (one, two) = (Library::open("one"), Library::open("two"));
+    let dropped = Arc::new(AtomicU64::new(0));
+    let calls = || {
+        let calls = Calls(one.node.clone(), Arc::clone(&dropped));
+        move |_: &mut standpipe::Call<'_>| {
+            std::hint::black_box(&calls);
+        }
+    };
+    let taken = two.node.register("two", "count", calls()).expect_err("its own name");
+    assert!(matches!(taken, Error::HandlerTaken { .. }));
+    assert!(two.node.register("two", "", calls()).is_err());
+    assert_eq!(dropped.load(Ordering::SeqCst), 2);
+    let other = two.node.register("two", "other", calls()).expect("a name of its own");
+    assert_eq!(two.node.withdraw(other), Ok(true));
+    two.node.register("two", "other", calls()).expect("a name of its own");
+    two.node.close(LIMIT).expect("nothing is under way");
+    assert_eq!(dropped.load(Ordering::SeqCst), 4);
+}
+
+/// Failures are told while others register: the two have locks of their own.
+#[test]
+fn quiet_and_register_do_not_wait_for_each_other() {
+    let _turn = turn();
+    let (one, two) = (Library::open("one"), Library::open("two"));
+    let over = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while over.load(Ordering::SeqCst) == 0 {
+                let id = two.node.register("comes", "and goes", |_| {}).expect("its own name");
+                assert_eq!(two.node.withdraw(id), Ok(true));
+            }
+        });
+        let handler = HandlerId::of("comes", "and goes");
+        let mut refused = 0;
+        for _ in 0..20_000 {
+            if one.node.try_request(0, handler, [0; 4]).is_ok() {
+                one.node.progress();
+                refused += u32::from(one.node.quiet().is_err());
+            }
+        }
+        over.store(1, Ordering::SeqCst);
+        println!("{refused} refused");
+    });
+    one.node.request(0, one.handler, [1; 4]).expect("it goes on");
+    one.counts(1);
+}
+
+/// A number that a client leaves behind with a failure on it tells the next one nothing.
+#[test]
+fn a_client_begins_without_others_failures() {
+    let _turn = turn();
+    let stays = Library::open("stays");
+    for _ in 0..300 {
+        let goes = Node::shared(config()).expect("a share");
+        goes.quiet().expect("nothing of its own has failed");
+        // SAFETY: nothing is mapped there, so nobody has anything there that could be harmed.
+        let hole = unsafe { standpipe::Remote::raw(0, 8) };
+        drop(goes.put_nb(hole, vec![1u8; 8]));
+        assert!(goes.has_failed());
+    }
+    stays.node.quiet().expect("nothing of its own has failed");
+}
+
 #[test]
 fn a_forked_child_shares_nothing() {
     let _turn = turn();

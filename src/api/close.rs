@@ -8,6 +8,9 @@ use crate::base::debug_is_display::debug_is_display;
 use crate::base::error::Error;
 use crate::runtime::shared::Left;
 
+/// How often closing looks whether a handler still runs.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
 /// Of the time that closing may take, this much is left at most for telling peers of other hosts.
 const LEAVE_MAX: Duration = Duration::from_secs(1);
 
@@ -95,9 +98,11 @@ impl Node {
         // While it is kept, nobody opens the node again.
         let _closing = match share.leave() {
             Left::Others => {
-                let rests = self.core.wait(Some(left()), || self.core.rests().then_some(()));
-                let rested = rests.ok_or_else(|| unfinished("a handler that runs"));
-                return done.and(rested);
+                return done.and(if self.rests_within(left) {
+                    Ok(())
+                } else {
+                    Err(unfinished("a handler that runs"))
+                });
             }
             Left::Nobody(closing) => closing,
         };
@@ -106,7 +111,19 @@ impl Node {
         // Whoever drops the last handle meanwhile finds it ended.
         share.life().may_end();
         self.core.peers.close();
+        // A handler that a thread of the program's runs is waited for here.
+        self.rests_within(left);
         let finished = share.life().finish(left()).map_err(unfinished);
         done.and(told).and(finished)
+    }
+    /// Waits until no handler runs, for what is left of the time. Whether none does.
+    fn rests_within(&self, left: impl Fn() -> Duration) -> bool {
+        while !self.core.rests() {
+            if left().is_zero() {
+                return false;
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
+        true
     }
 }

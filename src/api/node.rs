@@ -197,24 +197,26 @@ impl Node {
         let settled = |core: &NodeCore| {
             let mut engine = core.engine();
             engine.act_for(client);
-            (engine.in_flight() == 0).then(|| engine.take_detached_error().map(|error| core.named(error)))
+            (engine.in_flight() == 0).then(|| engine.take_detached_error())
         };
         let failed = match settled(&self.core) {
             Some(failed) => failed,
             None => {
                 self.may_wait("quiet")?;
                 let core = &self.core;
-                match core.wait(self.timeout, || settled(core)) {
+                match self.wait(self.timeout, || settled(core)) {
                     Some(failed) => failed,
                     None => {
                         let waited_for = "what this node has started to end";
                         let nobody = Error::WaitTimeout { waited_for };
                         let late = self.engine().awaited().map_or(nobody, |peer| Error::Timeout { peer });
-                        return Err(core.gave_up("quiet", late));
+                        return Err(self.gave_up("quiet", late));
                     }
                 }
             }
         };
+        // Not with the engine held: names have a lock of their own.
+        let failed = failed.map(|error| self.core.named(error));
         match failed.or_else(|| self.core.failures.take(client)) {
             Some(error) => Err(error),
             None => Ok(()),
@@ -273,8 +275,8 @@ impl Node {
         if synced().is_none() {
             self.may_wait("memory_sync")?;
             let waited_for = "peers to let go of memory that has changed";
-            let late = || core.gave_up("memory_sync", Error::WaitTimeout { waited_for });
-            core.wait(self.timeout, synced).ok_or_else(late)?;
+            let late = || self.gave_up("memory_sync", Error::WaitTimeout { waited_for });
+            self.wait(self.timeout, synced).ok_or_else(late)?;
         }
         Ok(())
     }
@@ -305,9 +307,9 @@ impl Node {
             return Ok(());
         }
         self.may_wait("waiting for a condition")?;
-        self.core.wait(self.timeout, || condition().then_some(())).ok_or_else(|| {
+        self.wait(self.timeout, || condition().then_some(())).ok_or_else(|| {
             let late = Error::WaitTimeout { waited_for: "a condition" };
-            self.core.gave_up("waiting for a condition", late)
+            self.gave_up("waiting for a condition", late)
         })
     }
 
@@ -359,6 +361,31 @@ impl Node {
         metrics::text([(labels.chain([rank]).collect(), figures)])
     }
 
+    /// Whether the client has closed, or the node.
+    pub(crate) fn has_closed(&self) -> bool {
+        self.core.peers.clients.generation(self.client) == handler_scope::CLOSED
+    }
+
+    /// Makes progress until `done` gives something. `None`: the time is over, or the client has closed.
+    pub(crate) fn wait<R>(
+        &self,
+        timeout: Option<Duration>,
+        mut done: impl FnMut() -> Option<R>,
+    ) -> Option<R> {
+        let done_or_closed = || match done() {
+            Some(result) => Some(Some(result)),
+            None if self.has_closed() => Some(None),
+            None => None,
+        };
+        self.core.wait(timeout, done_or_closed).flatten()
+    }
+
+    /// The error of a wait that was given up: its own, of time that has passed, unless the client has closed.
+    #[cold]
+    pub(crate) fn gave_up(&self, call: &'static str, late: Error) -> Error {
+        self.may_call(call).err().unwrap_or(late)
+    }
+
     /// When an operation that starts now must end, as the engine counts time.
     pub(crate) fn deadline(&self) -> Option<Nanos> {
         let at = Instant::now().checked_add(self.timeout?)?;
@@ -370,7 +397,7 @@ impl Node {
         let unfinished = Unfinished { node: self, op };
         self.may_wait("waiting for an operation")?;
         let core = &self.core;
-        let outcome = match core.wait(self.timeout, || core.engine().outcome(op)) {
+        let outcome = match self.wait(self.timeout, || core.engine().outcome(op)) {
             Some(outcome) => {
                 std::mem::forget(unfinished);
                 outcome
@@ -378,7 +405,7 @@ impl Node {
             // As if a deadline of the operation's own had passed: the engine knows whom it waited for.
             None => {
                 let outcome = unfinished.end().unwrap_or(Err(OpError::Timeout { peer: 0 }));
-                return outcome.map_err(|error| core.gave_up("waiting for an operation", error.into()));
+                return outcome.map_err(|error| self.gave_up("waiting for an operation", error.into()));
             }
         };
         outcome.map_err(Error::from)

@@ -308,7 +308,9 @@ fn members(peers: &Arc<Peers>, secret: &[u8]) -> Members {
             Err(OpError::Protocol { peer: rank, what: "no address in the network" })
         }
     };
-    let (own, incarnations) = (Party { rank, incarnation: 0 }, vec![0; size as usize]);
+    // A rank's nodes are told apart by the round that they are of, as all others' are.
+    let round = peers.round();
+    let (own, incarnations) = (Party { rank, incarnation: round }, vec![round; size as usize]);
     Members { secret: secret.into(), own, incarnations, find: Box::new(find) }
 }
 

@@ -35,7 +35,8 @@ impl Node {
         let own = config.clone();
         let shared = OF_PROCESS.share(may_wait, || {
             let life = open(own.clone())?;
-            *crate::base::lock::lock(&FIRST) = Some(own);
+            // Its handlers are the node's.
+            *crate::base::lock::lock(&FIRST) = Some(Config { handlers: Default::default(), ..own });
             Ok(life)
         });
         let (share, is_first) = shared.map_err(|why| match why {

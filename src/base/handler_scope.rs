@@ -40,6 +40,9 @@ pub(crate) fn may_wait(call: &'static str, generation: u32) -> Result<(), Error>
 /// In the place of the generation of a node that has closed.
 pub(crate) const CLOSED: u32 = u32::MAX;
 
+/// In the place of the generation of a client that nobody is.
+pub(crate) const NOBODYS: u32 = u32::MAX - 1;
+
 /// Refuses a call once the node has [closed](CLOSED), and to a child of the process whose node it is. To be
 /// asked before any lock is taken: who held it when the child was made is not there to let go.
 #[inline]
@@ -49,7 +52,7 @@ pub(crate) fn may_call(call: &'static str, generation: u32) -> Result<(), Error>
 
 #[cold]
 fn refusal(call: &'static str, generation: u32) -> Error {
-    if generation == CLOSED { Error::Closed { call } } else { Error::Forked { call } }
+    if generation >= NOBODYS { Error::Closed { call } } else { Error::Forked { call } }
 }
 
 #[cfg(test)]

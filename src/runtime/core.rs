@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use engine::node::{Polled, Refused};
-use engine::{Inbox, Lane, Nanos, OpId, Rank};
+use engine::{Delivery, Inbox, Lane, Nanos, OpId, Rank};
 use vm::{Bell, BiasedGuard, BiasedLock, Words};
 
 use self::detached_buffers::DetachedBuffers;
@@ -73,6 +73,8 @@ const WATCHERS: u8 = 1;
 const ENDED: u8 = 2;
 const DETACHED: u8 = 4;
 const FOLLOWED: u8 = 8;
+/// And handlers that have gone, of which something may be kept.
+const HANDLERS: u8 = 16;
 
 /// Messages that are heard before notices are, at most.
 const POLLS_WITH_NOTICES_MAX: u32 = 1000;
@@ -293,26 +295,17 @@ impl NodeCore {
         self.peers.generation() == handler_scope::CLOSED
     }
 
-    /// The error of a wait that was given up: its own, of time that has passed, unless the node has closed.
-    #[cold]
-    pub(crate) fn gave_up(&self, call: &'static str, late: Error) -> Error {
-        self.may_call(call).err().unwrap_or(late)
-    }
-
     /// Polls at most `polls` times, until something moves; runs the handler if an Active Message came.
     #[inline(never)]
     pub(crate) fn progress(self: &Arc<Self>, polls: u32) -> Progress {
-        // What that holds may be the last of a handler: it is dropped after the lock is let go.
-        let _old;
         let Some(mut arrivals) = self.arrivals.try_lock() else { return Progress::Taken };
         let Arrivals { inbox, handlers } = &mut *arrivals;
         let polled = self.poll_engine(inbox, polls);
-        _old = self.handlers.renew(handlers);
         if let Polled::Deliver(delivery) = polled {
             let _scope = HandlerScope::enter();
             match handlers.get(delivery.handler) {
                 Some(runnable) => self.handle(runnable, inbox, delivery),
-                None => self.engine().refuse_delivered(delivery, inbox),
+                None => self.handle_new(handlers, inbox, delivery),
             }
         } else if let Polled::Refused(refused) = polled {
             self.on_refused(refused);
@@ -327,6 +320,21 @@ impl NodeCore {
         drop(arrivals);
         self.after_progress();
         Progress::Moved
+    }
+
+    /// Runs the handler of a message that is newer than what is known of them here, or has gone since.
+    #[cold]
+    #[inline(never)]
+    fn handle_new(self: &Arc<Self>, handlers: &mut Snapshot<Handler>, inbox: &mut Inbox, delivery: Delivery) {
+        if let Some(old) = self.handlers.renew(handlers) {
+            // The inbox is held: what may be the last of a handler is dropped later.
+            self.handlers.keep_old(old);
+            self.deferred.fetch_or(HANDLERS, Ordering::AcqRel);
+        }
+        match handlers.get(delivery.handler) {
+            Some(runnable) => self.handle(runnable, inbox, delivery),
+            None => self.engine().refuse_delivered(delivery, inbox),
+        }
     }
 
     #[inline(always)]
@@ -411,6 +419,9 @@ impl NodeCore {
         }
         if deferred & FOLLOWED != 0 {
             self.look_after_followed();
+        }
+        if deferred & HANDLERS != 0 {
+            self.let_go_of_handlers();
         }
     }
 

@@ -36,6 +36,8 @@ pub(crate) struct Handlers<H> {
     state: Mutex<State<H>>,
     /// Counts changes of the table.
     changes: AtomicU32,
+    /// What is to be dropped with no lock held.
+    old: Mutex<Vec<Snapshot<H>>>,
 }
 
 struct State<H> {
@@ -50,17 +52,20 @@ impl<H: Clone> State<H> {
         own: &OwnHandlers,
         (namespace, name): (&str, &str),
         runnable: Runnable<H>,
-    ) -> Result<(HandlerId, Entry), Error> {
-        check_names(namespace, name)?;
+    ) -> Result<(HandlerId, Entry), (Error, Runnable<H>)> {
+        if let Err(error) = check_names(namespace, name) {
+            return Err((error, runnable));
+        }
         let id = HandlerId::of(namespace, name);
         if let Some(known) = self.named.get(&id.number()) {
             let by = shown(&known.namespace, &known.name);
-            return Err(Error::HandlerTaken { name: shown(namespace, name), by });
+            return Err((Error::HandlerTaken { name: shown(namespace, name), by }, runnable));
         }
-        own.add(id.0).map_err(|why| match why {
-            NotAdded::Full => Error::HandlersFull { most: HANDLERS_MAX as u64 },
-            NotAdded::Taken => unreachable!("what peers see is what is registered"),
-        })?;
+        match own.add(id.0) {
+            Ok(()) => {}
+            Err(NotAdded::Full) => return Err((Error::HandlersFull { most: HANDLERS_MAX as u64 }, runnable)),
+            Err(NotAdded::Taken) => unreachable!("what peers see is what is registered"),
+        }
         let client = runnable.client;
         let entry = Arc::make_mut(&mut self.table).insert(runnable);
         let (namespace, name) = (namespace.to_owned(), name.to_owned());
@@ -92,7 +97,7 @@ impl<H> Default for Snapshot<H> {
 impl<H> Default for Handlers<H> {
     fn default() -> Handlers<H> {
         let state = State { table: Arc::default(), named: BTreeMap::new() };
-        Handlers { state: Mutex::new(state), changes: AtomicU32::new(0) }
+        Handlers { state: Mutex::new(state), changes: AtomicU32::new(0), old: Mutex::default() }
     }
 }
 
@@ -123,10 +128,23 @@ impl<H: Clone> Handlers<H> {
         own: &OwnHandlers,
         names: (&str, &str),
         runnable: Runnable<H>,
+        may_add: impl FnOnce() -> Result<(), Error>,
         engine: impl FnOnce() -> E,
     ) -> Result<HandlerId, Error> {
         let mut state = lock(&self.state);
-        let (id, entry) = state.enter(own, names, runnable)?;
+        // Once the client has left, its handlers are removed, and no others come.
+        let entered = match may_add() {
+            Ok(()) => state.enter(own, names, runnable),
+            Err(error) => Err((error, runnable)),
+        };
+        let (id, entry) = match entered {
+            Ok(entered) => entered,
+            Err((error, unused)) => {
+                drop(state);
+                drop(unused);
+                return Err(error);
+            }
+        };
         // Before any message can name it.
         self.changes.fetch_add(1, Ordering::Release);
         let added = engine().add_handler(id.0, entry.data().as_ffi());
@@ -143,7 +161,8 @@ impl<H: Clone> Handlers<H> {
         runnable: Runnable<H>,
     ) -> Result<HandlerId, Error> {
         self.changes.fetch_add(1, Ordering::Release);
-        lock(&self.state).enter(own, names, runnable).map(|(id, _)| id)
+        let entered = lock(&self.state).enter(own, names, runnable);
+        entered.map(|(id, _)| id).map_err(|(error, _)| error)
     }
 
     /// Removes the handlers that `goes` says of by client and id. What they hold is dropped with no lock
@@ -181,6 +200,17 @@ impl<H: Clone> Handlers<H> {
             let added = engine.add_handler(named.key, named.entry.data().as_ffi());
             assert!(added.is_ok(), "their numbers are all different");
         }
+    }
+
+    /// Keeps what somebody had who holds a lock.
+    pub(crate) fn keep_old(&self, old: Snapshot<H>) {
+        lock(&self.old).push(old);
+    }
+
+    /// Drops what was kept, for somebody who holds none.
+    pub(crate) fn drop_old(&self) {
+        let old = std::mem::take(&mut *lock(&self.old));
+        drop(old);
     }
 
     /// The table, if it is not that of the snapshot, which it takes the place of.

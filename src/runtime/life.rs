@@ -71,16 +71,25 @@ impl Life {
     }
 }
 
-impl Drop for Life {
-    fn drop(&mut self) {
-        let host = self.host.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).take();
-        if self.core.is_forked() {
-            // A child that was forked has a copy of what is the parent's: none of it is its own to end.
-            std::mem::forget((Arc::clone(&self.core), host));
-        } else if !self.has_ended.load(Ordering::SeqCst) {
+impl Life {
+    /// Ends the node here and now, unless somebody has begun to.
+    pub(crate) fn end(&self) {
+        if self.may_end() {
             self.core.finish_copies();
             self.core.take_leave(FLUSH_WITHIN);
-            end(&self.core, host, &AtomicU8::new(0), std::thread::current().id());
+            end(&self.core, lock(&self.host).take(), &AtomicU8::new(0), std::thread::current().id());
+        }
+    }
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        if self.core.is_forked() {
+            // A child that was forked has a copy of what is the parent's: none of it is its own to end.
+            let host = self.host.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+            std::mem::forget((Arc::clone(&self.core), host));
+        } else {
+            self.end();
         }
     }
 }
@@ -103,6 +112,8 @@ fn end(core: &Arc<NodeCore>, host: Option<Host>, stage: &AtomicU8, closer: Threa
     // Nothing is written into peers that believe this node gone.
     core.engine().transport().shm().end_copiers();
     core.peers.leave();
+    // Handles may be left that keep the rest of it.
+    core.remove_handlers(|_, _| true);
     core.progress_thread.end(closer);
     core.listener.end(closer);
     core.waker.unpark();

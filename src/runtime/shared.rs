@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::ThreadId;
 
 use crate::base::lock::lock;
 use crate::runtime::core::NodeCore;
@@ -9,7 +10,7 @@ use crate::runtime::life::Life;
 
 /// A client's share in a node, which all its handles share. It goes with the last of them.
 pub(crate) struct Share {
-    life: Option<Arc<Life>>,
+    life: Arc<Life>,
     client: u8,
     /// Whether the node is that of the process.
     is_of_process: bool,
@@ -19,7 +20,7 @@ pub(crate) struct Share {
 impl Share {
     /// That of a node's only client.
     pub(crate) fn alone(life: Arc<Life>) -> Share {
-        Share { life: Some(life), client: 0, is_of_process: false, has_ended: AtomicBool::new(false) }
+        Share { life, client: 0, is_of_process: false, has_ended: AtomicBool::new(false) }
     }
 
     pub(crate) fn core(&self) -> &Arc<NodeCore> {
@@ -31,7 +32,7 @@ impl Share {
     }
 
     pub(crate) fn life(&self) -> &Arc<Life> {
-        self.life.as_ref().expect("it is there until this is dropped")
+        &self.life
     }
 
     /// Whether nobody has begun to end it; from now on somebody has.
@@ -54,17 +55,19 @@ impl Share {
 
 impl Drop for Share {
     fn drop(&mut self) {
-        let life = self.life.take();
-        let Some(known) = life.as_ref() else { return };
         // A child that was forked has a copy of what is the parent's, as locks that somebody held.
-        if known.core().is_forked() || *self.has_ended.get_mut() {
+        if self.core().is_forked() {
             return;
         }
-        self.life = life;
-        let left = self.leave();
-        // The node closes here, where it is the last share, before another can be opened.
-        self.life = None;
-        drop(left);
+        if !*self.has_ended.get_mut() {
+            let left = self.leave();
+            if let Left::Nobody(_) = &left {
+                // Handles of clients that have closed may be there still: none of them keeps it open.
+                self.life.end();
+            }
+        }
+        // Nobody has a handle of it any more.
+        self.core().peers.clients.free(self.client);
     }
 }
 
@@ -91,8 +94,8 @@ pub(crate) struct OfProcess {
 enum State {
     /// Nobody has it: it is not open.
     Nobodys,
-    /// It is being opened, or closed.
-    Busy,
+    /// It is being opened, or closed, by that thread.
+    Busy(ThreadId),
     Open {
         life: Arc<Life>,
         clients: u32,
@@ -124,21 +127,22 @@ impl OfProcess {
             return Err(NoShare::Forked);
         }
         let mut state = lock(&self.state);
-        while matches!(*state, State::Busy) {
-            if !may_wait {
+        while let State::Busy(by) = &*state {
+            // What that thread opens or closes may run code of the program's.
+            if !may_wait || *by == std::thread::current().id() {
                 return Err(NoShare::InHandler);
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         if let State::Open { life, clients } = &mut *state {
-            let client = life.core().peers.clients.enter().ok_or(NoShare::Full)?;
+            let client = life.core().enter_client().ok_or(NoShare::Full)?;
             *clients += 1;
             return Ok((Share::of_process(Arc::clone(life), client), false));
         }
         if !may_wait {
             return Err(NoShare::InHandler);
         }
-        *state = State::Busy;
+        *state = State::Busy(std::thread::current().id());
         drop(state);
         let becomes = Closing;
         let life = open().map_err(NoShare::NotOpened)?;
@@ -155,7 +159,7 @@ impl OfProcess {
         if *clients > 0 {
             return None;
         }
-        let open = std::mem::replace(&mut *state, State::Busy);
+        let open = std::mem::replace(&mut *state, State::Busy(std::thread::current().id()));
         drop(state);
         // The client has a share of it, too.
         drop(open);
@@ -179,6 +183,6 @@ impl Drop for Closing {
 
 impl Share {
     fn of_process(life: Arc<Life>, client: u8) -> Share {
-        Share { life: Some(life), client, is_of_process: true, has_ended: AtomicBool::new(false) }
+        Share { life, client, is_of_process: true, has_ended: AtomicBool::new(false) }
     }
 }

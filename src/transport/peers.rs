@@ -19,7 +19,7 @@ use vm::{FenceMode, Segment, SegmentError, SharedMemory};
 
 pub(crate) use self::clients::{CLIENTS, Clients};
 pub(crate) use self::far::{Card, Far};
-use self::handlers::{KnownHandlers, TOLD, shown};
+use self::handlers::{KnownHandlers, shown};
 pub(crate) use self::handlers::{NotAdded, OwnHandlers, Standing};
 pub(crate) use self::near::{Near, NearPeers};
 use super::shm::control::{Control, ENDPOINT_MAX, HANDLERS_MAX, Identity};
@@ -74,15 +74,6 @@ impl<'a> Peer<'a> {
         match self {
             Peer::Near(near) => near.reach.attach(),
             Peer::Far(_) => Err(PathReason::Network),
-        }
-    }
-
-    /// Whether the handler is known to be there. One look, or two.
-    #[inline(always)]
-    pub(crate) fn has_had(self, key: HandlerKey) -> bool {
-        match self {
-            Peer::Near(near) => near.handlers.has_had(key, near.control.handlers_state()),
-            Peer::Far(far) => far.handlers.has_had(key, TOLD),
         }
     }
 
@@ -209,7 +200,7 @@ impl Peers {
             reach: Reach::of_oneself(&own.identity, own.control.end(), own.attach),
             asked_to_serve: AtomicBool::new(false),
             directory: own.identity.directory,
-            handlers: KnownHandlers::unread(),
+            handlers: KnownHandlers::shown_in(&own.control),
             in_its_space: [own.identity.allocated, own.identity.heap],
         });
         let entered = near.set(own.rank as usize, Arc::clone(&itself)).is_ok();
@@ -450,6 +441,7 @@ impl Peers {
         })?;
         let asymmetric = identity.fences_asymmetric && self.own.identity.fences_asymmetric;
         let reach = Reach::of(handles.pid, &identity, control.end(), self.own.attach);
+        let handlers = KnownHandlers::shown_in(&control);
         Ok(Near {
             rank,
             place: terms.place,
@@ -461,7 +453,7 @@ impl Peers {
             reach,
             asked_to_serve: AtomicBool::new(false),
             directory: identity.directory,
-            handlers: KnownHandlers::unread(),
+            handlers,
             in_its_space: [identity.allocated, identity.heap],
         })
     }

@@ -4,7 +4,7 @@
 //! names may have one number, if rarely: of 1,000 names it happens once in 8,600 programs. So each handler
 //! has a second hash, which tells them apart, and of two that have one number a node takes the first only.
 
-use hashbrown::HashMap;
+use std::collections::BTreeMap;
 
 /// A handler's two hashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -39,10 +39,23 @@ const fn fnv(mut hash: u64, bytes: &[u8]) -> u64 {
     hash.wrapping_mul(PRIME)
 }
 
-/// The handlers that a node has, by their numbers.
+/// The handlers that a node has. Each message that arrives is looked up here, so the table is one of our own:
+/// numbers are hashes already, and a place is found by a few of their bits. A general table's lookup took a
+/// twentieth of an Active Message.
 #[derive(Default)]
 pub(crate) struct HandlerTable {
-    by_number: HashMap<u32, Entry, Numbers>,
+    all: BTreeMap<u32, Entry>,
+    /// A power of two of places, at most half of them taken. A handler lies at the place that its number's
+    /// lower bits name, or at the next free one after it.
+    places: Box<[Place]>,
+}
+
+/// A place of the table, and what lies there.
+#[derive(Clone, Copy, Default)]
+struct Place {
+    entry: u64,
+    number: u32,
+    is_taken: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -56,60 +69,53 @@ impl HandlerTable {
     /// Adds a handler, which whoever runs it knows by `entry`; the error is the check of the one that has its
     /// number.
     pub(crate) fn add(&mut self, key: HandlerKey, entry: u64) -> Result<(), u32> {
-        if let Some(known) = self.by_number.get(&key.number) {
+        if let Some(known) = self.all.get(&key.number) {
             return Err(known.check);
         }
-        self.by_number.insert(key.number, Entry { check: key.check, entry });
+        self.all.insert(key.number, Entry { check: key.check, entry });
+        self.place_all();
         Ok(())
     }
 
     /// Removes one that is there.
     pub(crate) fn remove(&mut self, key: HandlerKey) {
-        if self.by_number.get(&key.number).is_some_and(|known| known.check == key.check) {
-            self.by_number.remove(&key.number);
+        if self.check(key.number) == Some(key.check) {
+            self.all.remove(&key.number);
+            self.place_all();
         }
     }
 
     /// What the handler with that number was added by.
     #[inline(always)]
     pub(crate) fn entry(&self, number: u32) -> Option<u64> {
-        Some(self.by_number.get(&number)?.entry)
+        let mask = self.places.len().wrapping_sub(1);
+        let mut at = number as usize & mask;
+        // At least half of the places are free.
+        while let Some(place) = self.places.get(at).filter(|place| place.is_taken) {
+            if place.number == number {
+                return Some(place.entry);
+            }
+            at = (at + 1) & mask;
+        }
+        None
     }
 
     /// The check of the handler with that number.
     pub(crate) fn check(&self, number: u32) -> Option<u32> {
-        Some(self.by_number.get(&number)?.check)
-    }
-}
-
-/// Numbers are hashes already.
-#[derive(Clone, Copy, Default)]
-struct Numbers;
-
-/// Has taken a number. The table looks at the upper seven bits of 64, and at the lower ones.
-struct Taken(u64);
-
-impl std::hash::BuildHasher for Numbers {
-    type Hasher = Taken;
-
-    fn build_hasher(&self) -> Taken {
-        Taken(0)
-    }
-}
-
-impl std::hash::Hasher for Taken {
-    #[inline(always)]
-    fn write_u32(&mut self, number: u32) {
-        self.0 = u64::from(number) << 32 | u64::from(number);
+        Some(self.all.get(&number)?.check)
     }
 
-    fn write(&mut self, bytes: &[u8]) {
-        self.0 = bytes.iter().fold(self.0, |hash, byte| hash.rotate_left(8) ^ u64::from(*byte));
-    }
-
-    #[inline(always)]
-    fn finish(&self) -> u64 {
-        self.0
+    fn place_all(&mut self) {
+        let count = (2 * self.all.len()).next_power_of_two();
+        let (mut places, mask) = (vec![Place::default(); count].into_boxed_slice(), count - 1);
+        for (number, Entry { entry, .. }) in &self.all {
+            let mut at = *number as usize & mask;
+            while places[at].is_taken {
+                at = (at + 1) & mask;
+            }
+            places[at] = Place { entry: *entry, number: *number, is_taken: true };
+        }
+        self.places = places;
     }
 }
 
@@ -151,5 +157,25 @@ mod tests {
         assert_eq!((table.entry(7), table.check(7)), (Some(10), Some(1)));
         table.remove(first);
         assert_eq!((table.entry(7), table.add(second, 11)), (None, Ok(())));
+    }
+
+    #[test]
+    fn handlers_whose_places_are_taken_are_found() {
+        let mut table = HandlerTable::default();
+        assert_eq!(table.entry(0), None);
+        // All name the same place, as do the last ones the first.
+        let numbers: Vec<u32> = (0..40).map(|number| number << 16 | 0xffff).chain([0, 1, 2]).collect();
+        for (entry, number) in (0..).zip(&numbers) {
+            table.add(HandlerKey { number: *number, check: 0 }, entry).expect("a number of its own");
+        }
+        let found = |table: &HandlerTable| -> Vec<Option<u64>> {
+            numbers.iter().map(|number| table.entry(*number)).collect()
+        };
+        assert!(found(&table).into_iter().eq((0..43).map(Some)));
+        assert_eq!((table.entry(3), table.entry(40 << 16 | 0xffff)), (None, None));
+        for number in numbers.iter().step_by(2) {
+            table.remove(HandlerKey { number: *number, check: 0 });
+        }
+        assert!(found(&table).into_iter().eq((0..43).map(|entry| (entry % 2 == 1).then_some(entry))));
     }
 }

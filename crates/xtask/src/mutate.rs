@@ -76,8 +76,8 @@ const MUTATIONS: [Mutation; 23] = [
     Mutation {
         rule: "peers are told keys of what is ready, and nothing else",
         file: "engine/src/registration/table/mod.rs",
-        keeps: "(entry.state == State::Ready && !entry.revoked && !entry.once).then_some(entry.key)",
-        breaks: "(!entry.revoked).then_some(entry.key)",
+        keeps: "(entry.state == State::Ready && entry.is_for == IsFor::All).then_some(entry.key)",
+        breaks: "(entry.is_for == IsFor::All).then_some(entry.key)",
     },
     Mutation {
         rule: "a move names what was given up for it",

@@ -139,7 +139,9 @@ impl Call<'_> {
         Node::from_inner(self.core, self.client)
     }
 
-    /// Replies without payload. A reply that fails does not count: another may be tried.
+    /// Replies without payload. A reply that fails does not count: another may be tried. Who asks has the
+    /// handler mostly, so that is not looked at: where it has not, it refuses the reply, and [`Node::quiet`]
+    /// tells this client.
     ///
     /// # Errors
     /// [`Error::NoReplyDue`] to a reply, or the second time; [`Error::PeerLost`].
@@ -181,12 +183,6 @@ impl Call<'_> {
     #[inline]
     fn reply_with(&mut self, handler: HandlerId, args: [u64; 4], body: AmBody<'_>) -> Result<(), Error> {
         self.reply_is_due()?;
-        // Who has asked may be a peer that this process has had no contact with.
-        if let Some(known) = self.core.peers.known(self.peer)
-            && !known.has_had(handler.0)
-        {
-            self.core.look_for_handler(known, handler)?;
-        }
         let message = AmSend { peer: self.peer, lane: Lane::Reply, handler: handler.number(), args, body };
         let mut engine = self.core.engine();
         engine.act_for(self.client);
@@ -238,12 +234,7 @@ impl Node {
         handler: impl Fn(&mut Call<'_>) + Send + Sync + 'static,
     ) -> Result<HandlerId, Error> {
         self.may_call("registering a handler")?;
-        let id = self.add_handler((namespace, name), runnable(handler))?;
-        if self.core.peers.peer_listener().is_some() {
-            let started = self.core.attend_to_callers();
-            started.map_err(|error| Error::System { what: "thread for handlers", why: error.to_string() })?;
-        }
-        Ok(id)
+        self.add_handler((namespace, name), runnable(handler))
     }
 
     /// Adds a handler of this handle's client.
@@ -253,7 +244,16 @@ impl Node {
         handler: Handler,
     ) -> Result<HandlerId, Error> {
         let (core, client) = (&self.core, self.client);
-        core.handlers.add(&core.peers.own().handlers, names, Runnable { handler, client }, || core.engine())
+        let (own, runnable) = (&core.peers.own().handlers, Runnable { handler, client });
+        let may_add = || self.may_call("registering a handler");
+        let id = core.handlers.add(own, names, runnable, may_add, || core.engine())?;
+        if core.peers.peer_listener().is_some() {
+            let started = core.attend_to_callers();
+            let none =
+                |error: std::io::Error| Error::System { what: "thread for handlers", why: error.to_string() };
+            started.map_err(none)?;
+        }
+        Ok(id)
     }
 
     /// Withdraws a handler of this handle's client: whether it had it. Messages for it are refused from now
@@ -297,10 +297,8 @@ impl Node {
     pub(super) fn find_handler(&self, peer: Peer<'_>, handler: HandlerId) -> Result<(), Error> {
         let Peer::Far(far) = peer else { return self.core.look_for_handler(peer, handler) };
         let rank = far.rank;
-        match far.handlers.told(handler.0) {
-            Standing::There => return Ok(()),
-            Standing::Another => return Err(self.core.handler_differs(rank, handler)),
-            Standing::NotThere => {}
+        if far.handlers.told(handler.0) == Standing::There {
+            return Ok(());
         }
         let op = self.engine().ask_for_handler(rank, handler.0, self.deadline());
         match self.finish(op)? {

@@ -213,16 +213,15 @@ impl<B: Send + 'static> Completions<B> {
         if taken.is_some() || self.is_empty() {
             return Ok(taken);
         }
-        let core = &self.node.core;
-        handler_may_wait(core)?;
+        handler_may_wait(&self.node)?;
         let _sleeper = self.shared.queue.sleeper();
-        let found = core.wait(timeout, || {
+        let found = self.node.wait(timeout, || {
             let taken = self.taken();
             // Another thread may take the last one.
             (taken.is_some() || self.is_empty()).then_some(taken)
         });
         let taken = found.flatten().or_else(|| self.taken());
-        if taken.is_none() && core.has_closed() {
+        if taken.is_none() && self.node.has_closed() {
             // Nobody goes on with the rest, and nobody may have told it so yet.
             self.end_where(|_| true, &Error::Closed { call: "waiting for a completion" });
             return Ok(self.taken());
@@ -309,8 +308,8 @@ impl<B: Send + 'static> Completions<B> {
 }
 
 /// In a child and after the node has closed, waiting is not what fails.
-fn handler_may_wait(core: &NodeCore) -> Result<(), Error> {
-    match core.may_wait("waiting for a completion") {
+fn handler_may_wait(node: &Node) -> Result<(), Error> {
+    match node.may_wait("waiting for a completion") {
         Err(Error::Closed { .. }) | Ok(()) => Ok(()),
         Err(error) => Err(error),
     }

@@ -85,8 +85,8 @@ impl<B: Send + 'static> Event<B> {
     pub fn wait_at_most(&mut self, time: Duration) -> Result<bool, Error> {
         if !self.settle() {
             self.node.may_wait("waiting for an event")?;
-            let core = Arc::clone(&self.node.core);
-            core.wait(Some(time), || self.settle().then_some(()));
+            let node = self.node.clone();
+            node.wait(Some(time), || self.settle().then_some(()));
         }
         Ok(self.settle())
     }
@@ -111,7 +111,7 @@ impl<B: Send + 'static> Event<B> {
         {
             let done = || self.node.core.engine().is_locally_done(op).then_some(());
             let in_time = self.node.may_wait("waiting for an event").is_ok()
-                && self.node.core.wait(self.node.timeout, done).is_some();
+                && self.node.wait(self.node.timeout, done).is_some();
             if !in_time && !self.settle() {
                 self.node.core.engine().cancel(op);
                 self.node.core.after_cancel();

@@ -92,8 +92,8 @@ impl<B: Send + 'static> Group<B> {
     pub fn wait_at_most(&mut self, time: Duration) -> Result<bool, Error> {
         if !self.settle() {
             self.node.may_wait("waiting for a group")?;
-            let core = Arc::clone(&self.node.core);
-            core.wait(Some(time), || self.settle().then_some(()));
+            let node = self.node.clone();
+            node.wait(Some(time), || self.settle().then_some(()));
         }
         Ok(self.settle())
     }
@@ -107,8 +107,8 @@ impl<B: Send + 'static> Group<B> {
         if !self.settle() {
             let forbidden = self.node.may_wait("waiting for a group").err();
             if forbidden.is_none() {
-                let core = Arc::clone(&self.node.core);
-                core.wait(self.node.timeout, || self.settle().then_some(()));
+                let node = self.node.clone();
+                node.wait(node.timeout, || self.settle().then_some(()));
             }
             self.events[self.settled..].iter_mut().for_each(|event| event.give_up(forbidden.as_ref()));
         }

@@ -191,9 +191,9 @@ impl Node {
         let timeout = || {
             let seen = word.load(Ordering::Acquire);
             let late = Error::SignalTimeout { offset: at, at_least, seen };
-            Err(self.core.gave_up("waiting for a signal", late))
+            Err(self.gave_up("waiting for a signal", late))
         };
-        self.core.wait(self.timeout, look_long).unwrap_or_else(|| look().unwrap_or_else(timeout))
+        self.wait(self.timeout, look_long).unwrap_or_else(|| look().unwrap_or_else(timeout))
     }
 
     /// The peer that the bytes go to, once the counter is known to be one of its.

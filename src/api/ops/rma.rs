@@ -448,6 +448,7 @@ impl Node {
 
     #[inline]
     pub(crate) fn connected(&self, rank: engine::Rank) -> Result<Peer<'_>, Error> {
+        self.may_call("reaching a peer")?;
         self.core.peers.get(rank, self.timeout)
     }
 

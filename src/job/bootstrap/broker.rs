@@ -1,6 +1,7 @@
 //! The job's meeting point: one thread that lets members in, introduces them to each other and tells all when
 //! one is gone.
 
+mod forgotten;
 mod round;
 mod service;
 
@@ -10,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
+pub(crate) use self::forgotten::Forgotten;
 use self::round::{Command, Round};
-pub(crate) use self::service::Forgotten;
 use self::service::{Departed, Terms, serve};
 use super::env::{JobEnv, RANKS_MAX};
 use super::secret::Secret;
@@ -85,7 +86,7 @@ impl Broker {
             return Err(BrokerError::Size { size });
         }
         let secret = Secret::random()?;
-        let terms = Terms { size, secret: secret.clone(), supervised, launcher_pid };
+        let terms = Terms { size, secret: secret.clone(), supervised, launcher_pid, round: 0 };
         let (forgotten, departed) = (Arc::new(Forgotten::new()?), Arc::<Departed>::default());
         let round = serve(terms, Arc::clone(&forgotten), Arc::clone(&departed))?;
         Ok(Self { round, secret, size, forgotten, departed })

@@ -88,8 +88,8 @@ static KNOWN_BY: AtomicU32 = AtomicU32::new(0);
 /// lowest rank of a host until all others there have.
 pub(crate) struct Host {
     known: Known,
-    /// The round of the job that the node has joined.
-    round: u32,
+    /// The round of the job that the node has joined; `None` before.
+    round: Option<u32>,
     /// Kept to the first node's end: closing it tells the launcher that this process ends as it should.
     exchange: Option<Box<dyn Exchange>>,
 }
@@ -102,7 +102,7 @@ impl Host {
         if KNOWN_BY.load(Ordering::SeqCst) == generation
             && let Some(known) = lock(&KNOWN).clone()
         {
-            let host = Host { known, round: 0, exchange: None };
+            let host = Host { known, round: None, exchange: None };
             return if host.is_spread() { Err(HostError::Again) } else { Ok(Some(host)) };
         }
         let Some(exchange) = from_env(deadline)? else { return Ok(None) };
@@ -133,12 +133,12 @@ impl Host {
         let zero = terms.first().and_then(|(_, zero)| zero.clone()).ok_or(HostError::Card { rank: 0 })?;
         let at = zero.and_then(|zero| own_address(&*exchange, &own.1, named, zero));
         let known = Known { env, job, broker, here, at };
-        Ok(Host { known, round: 0, exchange: Some(exchange) })
+        Ok(Host { known, round: None, exchange: Some(exchange) })
     }
 
     /// Takes note of which round of the job the node has joined.
     pub(crate) fn set_round(&mut self, round: u32) {
-        self.round = round;
+        self.round = Some(round);
     }
 
     /// The invitation to this host's broker.
@@ -184,9 +184,11 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        if let Some(broker) = &self.known.broker {
+        // A first node that did not open leaves others waiting for its broker.
+        let round = self.round.or(self.exchange.as_ref().map(|_| 0));
+        if let (Some(broker), Some(round)) = (&self.known.broker, round) {
             let here = (0..).zip(&self.known.here).filter(|(_, here)| **here).map(|(rank, _)| rank);
-            broker.await_leave(self.round, here.collect(), JOIN_WITHIN);
+            broker.await_leave(round, here.collect(), JOIN_WITHIN);
         }
     }
 }

@@ -2,14 +2,15 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
-use crate::base::handler_scope::CLOSED;
+use crate::base::handler_scope::{CLOSED, NOBODYS};
 
 /// Clients that a node may have: as many as messages tell apart.
 pub(crate) const CLIENTS: usize = 1 << u8::BITS;
 
 /// The clients of a node. The first one is there from the beginning.
 pub(crate) struct Clients {
-    /// Of which [generation](vm::forks::generation) each is; [`CLOSED`] for a number that nobody has.
+    /// Of which [generation](vm::forks::generation) each is; [`CLOSED`] once it has left, and [`NOBODYS`]
+    /// once none of its handles is left either.
     generations: Box<[AtomicU32; CLIENTS]>,
     /// Where the next one's number is looked for.
     next: AtomicU8,
@@ -17,7 +18,7 @@ pub(crate) struct Clients {
 
 impl Clients {
     pub(super) fn new() -> Clients {
-        let generations = [const { AtomicU32::new(CLOSED) }; CLIENTS];
+        let generations = [const { AtomicU32::new(NOBODYS) }; CLIENTS];
         generations[0].store(vm::forks::generation(), Ordering::SeqCst);
         Clients { generations: Box::new(generations), next: AtomicU8::new(1) }
     }
@@ -33,7 +34,7 @@ impl Clients {
         (0..CLIENTS).find_map(|_| {
             let client = self.next.fetch_add(1, Ordering::Relaxed);
             let (place, new) = (&self.generations[usize::from(client)], vm::forks::generation());
-            let taken = place.compare_exchange(CLOSED, new, Ordering::SeqCst, Ordering::Relaxed);
+            let taken = place.compare_exchange(NOBODYS, new, Ordering::SeqCst, Ordering::Relaxed);
             taken.is_ok().then_some(client)
         })
     }
@@ -41,6 +42,11 @@ impl Clients {
     /// A client has closed.
     pub(crate) fn leave(&self, client: u8) {
         self.generations[usize::from(client)].store(CLOSED, Ordering::SeqCst);
+    }
+
+    /// None of a client's handles is left: its number may be another's.
+    pub(crate) fn free(&self, client: u8) {
+        self.generations[usize::from(client)].store(NOBODYS, Ordering::SeqCst);
     }
 
     /// The node has closed.

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use engine::{HandlerKey, Rank};
 
+use vm::Words;
+
 use crate::base::error::Error;
 use crate::base::lock::lock;
 use crate::transport::shm::control::{Control, HANDLERS_MAX};
@@ -84,12 +86,14 @@ pub(crate) struct KnownHandlers {
     recent: [AtomicU64; RECENT],
     /// The state of the peer's table that they are of.
     state: AtomicU64,
+    /// Where the peer shows the state of its table; `None` where it tells what it has.
+    shown: Option<Words>,
     /// All that are known, by number.
     checks: Mutex<HashMap<u32, u32>>,
 }
 
 /// The state of a table that nobody looks at: of a peer that tells what it has.
-pub(crate) const TOLD: u64 = u64::MAX;
+const TOLD: u64 = u64::MAX;
 
 /// No state that a table has.
 const UNREAD: u64 = u64::MAX - 1;
@@ -114,23 +118,24 @@ const NOTHING: u64 = 0x5af3_1f0e_9b1c_27d5;
 impl KnownHandlers {
     /// Those of a peer that has told of these.
     pub(crate) fn told_of(known: &[HandlerKey]) -> KnownHandlers {
-        KnownHandlers::new(TOLD, known.iter().map(|key| (key.number, key.check)).collect())
+        KnownHandlers::new(TOLD, None, known.iter().map(|key| (key.number, key.check)).collect())
     }
 
     /// Those of a peer whose table is looked at.
-    pub(crate) fn unread() -> KnownHandlers {
-        KnownHandlers::new(UNREAD, HashMap::new())
+    pub(crate) fn shown_in(table: &Control) -> KnownHandlers {
+        KnownHandlers::new(UNREAD, Some(table.handlers_state_word()), HashMap::new())
     }
 
-    fn new(state: u64, checks: HashMap<u32, u32>) -> KnownHandlers {
+    fn new(state: u64, shown: Option<Words>, checks: HashMap<u32, u32>) -> KnownHandlers {
         let recent = [const { AtomicU64::new(0) }; RECENT];
-        KnownHandlers { recent, state: AtomicU64::new(state), checks: Mutex::new(checks) }
+        KnownHandlers { recent, state: AtomicU64::new(state), shown, checks: Mutex::new(checks) }
     }
 
-    /// Whether the handler was found at the peer lately, while its table was in that state.
+    /// Whether the handler was found at the peer lately, and its table is as it was then. A few loads.
     #[inline(always)]
-    pub(crate) fn has_had(&self, key: HandlerKey, state: u64) -> bool {
-        self.state.load(Ordering::Acquire) == state
+    pub(crate) fn has_had(&self, key: HandlerKey) -> bool {
+        let now = self.shown.as_ref().map_or(TOLD, |shown| shown[0].load(Ordering::Acquire));
+        self.state.load(Ordering::Acquire) == now
             && self.recent[key.number as usize % RECENT].load(Ordering::Relaxed) == word(key)
     }
 
@@ -195,18 +200,14 @@ mod tests {
     #[test]
     fn what_a_peer_has_told_is_found_at_one_look_from_the_second_on() {
         let known = KnownHandlers::told_of(&[key(7, 1)]);
-        assert!(!known.has_had(key(7, 1), TOLD));
+        assert!(!known.has_had(key(7, 1)));
         assert_eq!(known.told(key(7, 1)), Standing::There);
-        assert!(
-            known.has_had(key(7, 1), TOLD)
-                && !known.has_had(key(7, 2), TOLD)
-                && !known.has_had(key(7 + 32, 1), TOLD)
-        );
+        assert!(known.has_had(key(7, 1)) && !known.has_had(key(7, 2)) && !known.has_had(key(7 + 32, 1)));
         assert_eq!((known.told(key(7, 2)), known.told(key(8, 1))), (Standing::Another, Standing::NotThere));
         known.learn(key(7 + 32, 5));
-        assert!(known.has_had(key(7 + 32, 5), TOLD) && !known.has_had(key(7, 1), TOLD));
+        assert!(known.has_had(key(7 + 32, 5)) && !known.has_had(key(7, 1)));
         known.forget(7 + 32);
-        assert!(!known.has_had(key(7 + 32, 5), TOLD));
+        assert!(!known.has_had(key(7 + 32, 5)));
         assert_eq!(
             (known.told(key(7 + 32, 5)), known.told(key(7, 1))),
             (Standing::NotThere, Standing::There)
@@ -217,15 +218,15 @@ mod tests {
     fn a_table_that_changes_is_looked_at_again() {
         let identity = Identity::default();
         let (table, _segment) = Control::create(1, &identity).expect("memory");
-        let (known, one, two) = (KnownHandlers::unread(), key(7, 1), key(8, 1));
+        let (known, one, two) = (KnownHandlers::shown_in(&table), key(7, 1), key(8, 1));
         assert_eq!(known.look(one, &table), Some(Standing::NotThere));
         table.show_handlers(&[one]);
         assert_eq!(known.look(one, &table), Some(Standing::There));
-        assert!(known.has_had(one, table.handlers_state()));
+        assert!(known.has_had(one));
         table.show_handlers(&[two]);
-        assert!(!known.has_had(one, table.handlers_state()));
+        assert!(!known.has_had(one));
         assert_eq!(known.look(two, &table), Some(Standing::There));
-        assert!(!known.has_had(one, table.handlers_state()) && known.has_had(two, table.handlers_state()));
+        assert!(!known.has_had(one) && known.has_had(two));
         assert_eq!(known.look(one, &table), Some(Standing::NotThere));
     }
 
@@ -253,6 +254,6 @@ mod tests {
     #[test]
     fn no_place_holds_a_handler_at_first() {
         let known = KnownHandlers::told_of(&[]);
-        assert!((0..64).all(|number| !known.has_had(key(number, 0), TOLD)));
+        assert!((0..64).all(|number| !known.has_had(key(number, 0))));
     }
 }

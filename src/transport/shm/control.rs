@@ -226,6 +226,11 @@ impl Control {
         state.store(keys.len() as u64 | next << 32, Ordering::Release);
     }
 
+    /// Where it shows which state of its handlers is the last.
+    pub(crate) fn handlers_state_word(&self) -> Words {
+        self.words(HANDLERS_STATE_AT, 1)
+    }
+
     /// Which state of its handlers the process shows.
     #[inline]
     pub(crate) fn handlers_state(&self) -> u64 {

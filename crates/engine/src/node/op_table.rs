@@ -3,6 +3,7 @@
 use super::Node;
 use super::op::{Interest, Op, OpKind, Outcome};
 use crate::op_id::{OpId, OpKey};
+use crate::wire::Message;
 use crate::{Nanos, OpError, Rank, Transport};
 
 /// Pieces in the lists of a transfer whose memory is kept for later ones, at most.
@@ -217,7 +218,11 @@ impl<T: Transport> Node<T> {
             Some(OpKind::Collective(_)) => return self.give_up_collective(key, error),
             Some(OpKind::ByMessage(_)) => self.orphan_bounces(key),
             Some(OpKind::Bounce(_)) => return self.drop_bounce(key, error),
-            Some(OpKind::Part(_) | OpKind::BarrierWait | OpKind::HandlerAsk { .. }) | None => {}
+            Some(OpKind::HandlerAsk { .. }) => {
+                let is_its = |message: &Message| matches!(message, Message::HandlerAsk(ask) if ask.op == OpId::of(key));
+                self.outbox.retain(|(_, _, message)| !is_its(message));
+            }
+            Some(OpKind::Part(_) | OpKind::BarrierWait) | None => {}
         }
         self.finish(key, Err(error));
     }

@@ -310,7 +310,7 @@ impl Team {
     fn start<T: Pod + Send>(&self, given: Given<T>) -> TeamEvent<T> {
         let Given { what, input, output, combine } = given;
         let core = &self.node.core;
-        let what = core.may_call("a collective").and(what);
+        let what = self.node.may_call("a collective").and(what);
         let plan = what.and_then(|what| self.plan(&what).map(|plan| (what, plan)));
         let mut memory = OwnMemory { input, output, scratch: Vec::new(), stage: None, combine };
         let plan = plan.map(|(what, plan)| {
@@ -327,7 +327,7 @@ impl Team {
             let memories = lock(&owned.memory).buffers().0.places();
             let start = Start { memories, steps_told: true, deadline: self.node.deadline(), goes_on: false };
             let begun = core.begin(Timed::Collective);
-            let mut engine = core.engine();
+            let mut engine = self.node.engine();
             let op = engine.collective(self.membership.id, &what, plan, start);
             // Before anybody else can be told of its steps. It keeps the memory, too.
             core.background_steps.insert(op, Arc::clone(&owned) as Arc<dyn LocalSteps>);

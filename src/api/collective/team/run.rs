@@ -248,7 +248,7 @@ impl Team {
         done: impl FnMut() -> Option<engine::Outcome>,
     ) -> Result<(), Error> {
         let given_up = GivenUp { team: self, op };
-        let outcome = match self.node.core.wait(timeout, done) {
+        let outcome = match self.node.wait(timeout, done) {
             Some(outcome) => {
                 std::mem::forget(given_up);
                 self.node.core.flush_for_others(timeout);
@@ -262,7 +262,7 @@ impl Team {
             }
             None => {
                 let late = Error::WaitTimeout { waited_for: "the members at a collective" };
-                Err(self.node.core.gave_up("a collective", late))
+                Err(self.node.gave_up("a collective", late))
             }
         }
     }

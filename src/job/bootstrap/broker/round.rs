@@ -16,6 +16,11 @@ pub(super) enum Command {
         pid: u32,
         how: How,
     },
+    /// A rank's process has ended without leave, in an earlier round.
+    Gone {
+        rank: u32,
+        how: How,
+    },
     /// Drop `left` once all of that round, counted from this one, have left; of these ranks, those that have
     /// not joined by then do not count.
     AwaitLeave {

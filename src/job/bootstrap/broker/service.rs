@@ -2,7 +2,7 @@
 //! member's connection or a member's process, and never waits for anyone in particular.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use vm::spawn::peer_process;
 
 use crate::base::lock::lock;
+use crate::job::bootstrap::broker::forgotten::Forgotten;
 use crate::job::bootstrap::broker::round::{Command, Round};
 use crate::job::bootstrap::connection::{Connection, Handles, STARVED_PAUSE};
 use crate::job::bootstrap::env::JobName;
@@ -22,6 +23,9 @@ use crate::job::bootstrap::socket::{HANDLES, Received, listen_at, receive};
 use crate::job::bootstrap::unauthenticated::{Applicant, Unauthenticated};
 use crate::job::bootstrap::watchers::Watchers;
 use crate::job::bootstrap::wire::{How, Refusal, Reply, Request, decode};
+
+/// Rounds that a job has at most: each has a thread and three descriptors for as long as the job.
+const ROUNDS_MAX: u32 = 256;
 
 /// Connections that have not joined: one for each rank, and some for strangers.
 const STRANGERS_MAX: usize = 64;
@@ -38,60 +42,8 @@ pub(super) struct Terms {
     pub(super) supervised: bool,
     /// The process that the members descend from.
     pub(super) launcher_pid: u32,
-}
-
-/// Tells the launcher of ranks whose processes have ended, and that no member reaches by number any more:
-/// those numbers may become others'.
-///
-/// A job's rounds tell each of its own members: a number is free once all have.
-#[derive(Debug)]
-pub(crate) struct Forgotten {
-    rounds: Mutex<Rounds>,
-    waker: Waker,
-}
-
-#[derive(Debug, Default)]
-struct Rounds {
-    /// How many there are.
-    count: usize,
-    /// By rank, how many of them have forgotten it.
-    forgotten_by: BTreeMap<u32, usize>,
-    /// Those of which the launcher has taken no note.
-    untold: Vec<u32>,
-}
-
-impl Forgotten {
-    pub(super) fn new() -> Result<Forgotten, Errno> {
-        Ok(Forgotten { rounds: Mutex::default(), waker: Waker::new()? })
-    }
-
-    /// Another round begins.
-    fn add_round(&self) {
-        lock(&self.rounds).count += 1;
-    }
-
-    /// One of the rounds has forgotten a rank, which it says once.
-    fn tell(&self, rank: u32) {
-        let mut rounds = lock(&self.rounds);
-        let forgotten_by = rounds.forgotten_by.entry(rank).or_default();
-        *forgotten_by += 1;
-        if *forgotten_by == rounds.count {
-            rounds.untold.push(rank);
-            self.waker.wake();
-        }
-    }
-
-    /// Those of which nobody has taken note.
-    pub(crate) fn take(&self) -> Vec<u32> {
-        self.waker.clear();
-        std::mem::take(&mut lock(&self.rounds).untold)
-    }
-}
-
-impl AsFd for Forgotten {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.waker.as_fd()
-    }
+    /// Which round of the job it is, from 0.
+    pub(super) round: u32,
 }
 
 /// The ranks whose process or connection has gone, or that have taken leave, each once, in the order in which
@@ -109,7 +61,10 @@ pub(super) fn serve(
     let waker = Arc::new(Waker::new()?);
     let (commands, inbox) = channel();
     let service = Service::new(terms, listener, inbox, Arc::clone(&waker), forgotten, departed);
+    let rounds = Arc::clone(&service.forgotten);
     let thread = vm::threads::spawn("standpipe-broker", || service.run())?;
+    // Before anybody can tell it of an end.
+    rounds.add_round();
     Ok(Round { name, commands, waker, thread: Some(thread) })
 }
 
@@ -128,6 +83,8 @@ struct Service {
     departed: Arc<Departed>,
     /// How each process ended that the launcher has told of.
     ends: Vec<(u32, u32, How)>,
+    /// How each rank ended without leave, where no launcher tells.
+    gone: Vec<(u32, How)>,
     /// The job's next round, once a rank that has left this one opens its node anew.
     next: Option<Round>,
     /// Set while somebody waits until all have left: who may still join, and until when.
@@ -190,7 +147,6 @@ impl Service {
         let (members, watchers) = (BTreeMap::new(), Watchers::default());
         let roster = Roster::new(terms.size);
         let ended = BTreeSet::new();
-        forgotten.add_round();
         Self {
             roster,
             terms,
@@ -203,6 +159,7 @@ impl Service {
             forgotten,
             departed,
             ends: Vec::new(),
+            gone: Vec::new(),
             next: None,
             awaited: None,
         }
@@ -298,6 +255,7 @@ impl Service {
                     // Its next round has it no more either, whether it has come there or not.
                     self.next.iter().for_each(|next| next.tell(Command::Ended { rank, pid, how }));
                 }
+                Command::Gone { rank, how } => self.bury(rank, how),
                 Command::AwaitLeave { round: 0, ranks, joined_by, left } => {
                     self.awaited = Some(Awaited { ranks, joined_by, _left: left });
                 }
@@ -381,10 +339,16 @@ impl Service {
     }
 
     fn begin_next(&self) -> std::io::Result<Round> {
+        let terms = Terms { round: self.terms.round + 1, ..self.terms.clone() };
+        if terms.round == ROUNDS_MAX {
+            return Err(Errno::USERS.into());
+        }
         let (forgotten, departed) = (Arc::clone(&self.forgotten), Arc::clone(&self.departed));
-        let next = serve(self.terms.clone(), forgotten, departed)?;
+        let next = serve(terms, forgotten, departed)?;
         let told = |(rank, pid, how): &(u32, u32, How)| Command::Ended { rank: *rank, pid: *pid, how: *how };
         self.ends.iter().map(told).for_each(|end| next.tell(end));
+        let gone = |(rank, how): &(u32, How)| Command::Gone { rank: *rank, how: *how };
+        self.gone.iter().map(gone).for_each(|end| next.tell(end));
         Ok(next)
     }
 
@@ -491,6 +455,11 @@ impl Service {
     fn remove(&mut self, rank: u32, how: How) -> Mails {
         self.members.remove(&rank);
         self.note_departed(rank);
+        if how != How::Left && !self.terms.supervised {
+            // No launcher tells the next round.
+            self.gone.push((rank, how));
+            self.next.iter().for_each(|next| next.tell(Command::Gone { rank, how }));
+        }
         self.watchers.note(rank);
         tracing::debug!(rank, %how, "a rank is over");
         self.roster.over(rank, how)
@@ -544,7 +513,7 @@ mod tests {
         let waker = Arc::new(Waker::new().expect("an event"));
         let secret = Secret::random().expect("random");
         let forgotten = Arc::new(Forgotten::new().expect("an event"));
-        let terms = Terms { size: 2, secret, supervised, launcher_pid: 1 };
+        let terms = Terms { size: 2, secret, supervised, launcher_pid: 1, round: 0 };
         let mut service = Service::new(terms, listener, inbox, waker, forgotten, Arc::default());
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (ours, theirs) =

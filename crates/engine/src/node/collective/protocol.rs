@@ -32,7 +32,7 @@ impl<T: Transport> Node<T> {
             return self.on_garbled(peer);
         }
         if id.is_named() && !self.teams.all.contains_key(&id) && !self.is_gone(peer) {
-            self.make_named_team(id);
+            self.make_unasked_team(id);
         }
         let Some(team) = self.teams.all.get(&id) else { return self.on_unknown_team(peer, id, message) };
         let stranger = team.members.as_ref().is_some_and(|members| members.member(peer).is_none());

@@ -26,8 +26,9 @@ const ASK_AFTER_MAX: Nanos = 3_200_000_000;
 /// All teams of a node.
 pub(in crate::node) struct Teams {
     pub(in crate::node) all: HashMap<TeamId, Team>,
-    /// How many of them are named.
+    /// How many of them are named, and made here; and how many a peer has made.
     pub(in crate::node) named: usize,
+    pub(in crate::node) unasked: usize,
     /// Collectives that have something to send and found no room.
     pub(in crate::node) unsent: Vec<OpKey>,
     /// Collectives that have come to a step in this process's own memory, where whoever polls is to be told.
@@ -40,7 +41,7 @@ impl Teams {
     pub(in crate::node) fn new(size: u32) -> Teams {
         let world = Team { members: Some(Members::All(size)), ..Team::default() };
         let all = HashMap::from([(TeamId::WORLD, world)]);
-        Teams { all, named: 0, unsent: Vec::new(), local: VecDeque::new(), missed: Vec::new() }
+        Teams { all, named: 0, unasked: 0, unsent: Vec::new(), local: VecDeque::new(), missed: Vec::new() }
     }
 }
 
@@ -87,6 +88,8 @@ pub(in crate::node) struct Team {
     pub(in crate::node) differs: Option<Difference>,
     /// The members that this one has had to do with have been told why.
     pub(in crate::node) is_told: bool,
+    /// It has a name, and only peers have come to it.
+    pub(in crate::node) is_unasked: bool,
     /// Nobody here has it any more: it goes when its last collective is over.
     pub(in crate::node) dropped: bool,
     pub(in crate::node) paces: HashMap<Rank, Pace>,

@@ -8,8 +8,11 @@ use crate::op_id::OpKey;
 use crate::wire::BreakReason;
 use crate::{OpError, Rank, Transport};
 
-/// Named teams that a node has, at most: its peers make them, too.
+/// Named teams that a node makes, at most.
 pub const NAMED_TEAMS_MAX: usize = 1024;
+
+/// Such as its peers have made, and it has not come to yet.
+const UNASKED_MAX: usize = 64;
 
 impl<T: Transport> Node<T> {
     /// A team's size, and this process's number in it. `None`: there is no such team, or it is not made yet.
@@ -55,19 +58,40 @@ impl<T: Transport> Node<T> {
     /// It is there as long as the node. Returns whether there is room for it.
     pub fn make_named_team(&mut self, team: TeamId) -> bool {
         debug_assert!(team.is_named(), "all others are split off");
-        if self.teams.all.contains_key(&team) {
+        let known = self.teams.all.get(&team).map(|state| state.is_unasked);
+        if known == Some(false) {
             return true;
         }
         if self.teams.named == NAMED_TEAMS_MAX {
             return false;
         }
         self.teams.named += 1;
+        if known.is_none() {
+            self.add_named_team(team);
+        } else if let Some(state) = self.teams.all.get_mut(&team) {
+            self.teams.unasked -= 1;
+            state.is_unasked = false;
+        }
+        true
+    }
+
+    /// Makes a named team that a peer has come to earlier, if there is room for such.
+    pub(in crate::node) fn make_unasked_team(&mut self, team: TeamId) {
+        if self.teams.unasked < UNASKED_MAX {
+            self.teams.unasked += 1;
+            self.add_named_team(team);
+            if let Some(state) = self.teams.all.get_mut(&team) {
+                state.is_unasked = true;
+            }
+        }
+    }
+
+    fn add_named_team(&mut self, team: TeamId) {
         let members = Some(Members::All(self.size));
         self.teams.all.insert(team, Team { members, ..Team::default() });
         if let Some(peer) = self.barrier.lost.iter().next().copied() {
             self.break_team(team, 0, OpError::PeerLost { peer });
         }
-        true
     }
 
     /// Nobody has the team here any more.

@@ -200,8 +200,11 @@ impl<T: Transport> Node<T> {
 
     /// What a bounce asked for could not be sent in the end.
     pub(in crate::node) fn on_unsent_request(&mut self, id: OpId, error: OpError) {
-        if OpId::of(id.key()) == id {
-            self.end_bounce(id.key(), Err(error));
+        let key = id.key();
+        match self.ops.get(key).map(|op| &op.kind) {
+            Some(OpKind::HandlerAsk { .. }) => self.finish(key, Err(error)),
+            _ if OpId::of(key) == id => self.end_bounce(key, Err(error)),
+            _ => {}
         }
     }
 

@@ -2,7 +2,7 @@
 //! entries.
 
 use super::Table;
-use super::entry::{Entry, State, bytes_of, run};
+use super::entry::{Entry, IsFor, State, bytes_of, run};
 use crate::Rank;
 use crate::registration::slots::NONE;
 
@@ -152,7 +152,7 @@ impl Holders {
 
 /// Whether a run is to be found by its buckets.
 fn is_indexed(entry: &Entry) -> bool {
-    !entry.revoked && matches!(entry.state, State::Waiting | State::Registering | State::Ready)
+    entry.is_for == IsFor::All && matches!(entry.state, State::Waiting | State::Registering | State::Ready)
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -169,7 +169,7 @@ impl Sums {
     fn add(&mut self, entry: &Entry, is_held: bool, bytes: u64) {
         let (state, is_local) = (entry.state, entry.local > 0);
         let pinned = matches!(state, State::Registering | State::Ready | State::Deregistering | State::Stuck);
-        let is_victim = state == State::Ready && !(entry.revoked || is_held || is_local);
+        let is_victim = state == State::Ready && !(entry.is_for != IsFor::All || is_held || is_local);
         self.pinned += if pinned { bytes } else { 0 };
         self.peers += if is_held { bytes } else { 0 };
         self.local += if is_local { bytes } else { 0 };

@@ -19,6 +19,17 @@ pub(super) enum State {
     Free,
 }
 
+/// Who may use a registration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum IsFor {
+    /// Whoever wants its memory, peers among them.
+    All,
+    /// Those of this process who waited for it: its memory may change untold.
+    Waiting,
+    /// Nobody who does not use it already: its memory has changed.
+    Nobody,
+}
+
 /// One registration.
 pub(super) struct Entry {
     pub(super) first: u64,
@@ -31,10 +42,7 @@ pub(super) struct Entry {
     pub(super) holder: u32,
     pub(super) links: Links,
     pub(super) state: State,
-    /// The memory has changed: nobody is given it any more.
-    pub(super) revoked: bool,
-    /// Nobody finds it but those who wait for it, and peers are not given it: its memory may change untold.
-    pub(super) once: bool,
+    pub(super) is_for: IsFor,
 }
 
 /// One firehose, in a list with the others of its run; or a free name, in a list with the others.
@@ -74,8 +82,7 @@ impl Entry {
             holder: NONE,
             links: Links::default(),
             state: State::Free,
-            revoked: false,
-            once: false,
+            is_for: IsFor::All,
         }
     }
 }

@@ -21,7 +21,7 @@ use std::collections::VecDeque;
 
 use hashbrown::HashMap;
 
-use self::entry::{Entries, Entry, Holder, State, bytes_of, run};
+use self::entry::{Entries, Entry, Holder, IsFor, State, bytes_of, run};
 use super::counters::TableCounters;
 use super::quota::Leases;
 use super::slots::{NONE, push};
@@ -214,7 +214,7 @@ impl Table {
     /// changed since.
     pub(crate) fn key(&self, reg: RegId) -> Option<Key> {
         let entry = &self.entries.0[self.place_of(reg)? as usize];
-        (entry.state == State::Ready && !entry.revoked && !entry.once).then_some(entry.key)
+        (entry.state == State::Ready && entry.is_for == IsFor::All).then_some(entry.key)
     }
 
     /// Whether a registration is still to be settled.
@@ -255,7 +255,7 @@ impl Table {
         let Some(at) = self.place_of(reg).filter(is_awaited) else { return };
         self.forget(at);
         self.queue.remove(&mut self.entries, at);
-        self.entries.0[at as usize].once = true;
+        self.entries.0[at as usize].is_for = IsFor::Waiting;
         self.counters.once += 1;
         self.registered(reg, Ok(key));
     }
@@ -266,7 +266,7 @@ impl Table {
         let at = self.place_of(reg)?;
         let entry = &mut self.entries.0[at as usize];
         let run = run(entry);
-        let is_it = entry.once && entry.state == State::Ready && !entry.revoked && entry.local > 0;
+        let is_it = entry.is_for == IsFor::Waiting && entry.state == State::Ready && entry.local > 0;
         if !is_it || !(run.first..end_of(run)).contains(&bucket) {
             return None;
         }
@@ -463,8 +463,8 @@ impl Table {
 
     fn revoke(&mut self, at: u32) {
         // What is not begun yet will register what is there then.
-        let Entry { state, revoked, .. } = self.entries.0[at as usize];
-        if revoked || !matches!(state, State::Registering | State::Ready) {
+        let Entry { state, is_for, .. } = self.entries.0[at as usize];
+        if is_for == IsFor::Nobody || !matches!(state, State::Registering | State::Ready) {
             return;
         }
         self.counters.invalidations += 1;
@@ -473,7 +473,7 @@ impl Table {
         if self.is_victim(at) {
             self.victims -= self.bytes(at);
         }
-        self.entries.0[at as usize].revoked = true;
+        self.entries.0[at as usize].is_for = IsFor::Nobody;
         let mut holder = self.entries.0[at as usize].holder;
         while holder != NONE {
             self.actions.push_back(Action::Revoke(self.holders[holder as usize].peer, HolderId(holder)));
@@ -551,7 +551,7 @@ impl Table {
 
     fn is_victim(&self, at: u32) -> bool {
         let entry = &self.entries.0[at as usize];
-        entry.state == State::Ready && !entry.revoked && !entry.once && entry.local + entry.holders == 0
+        entry.state == State::Ready && entry.is_for == IsFor::All && entry.local + entry.holders == 0
     }
 
     fn is_referred_to(&self, at: u32) -> bool {

@@ -216,6 +216,7 @@ fn what_is_registered_once_is_for_those_who_wait() {
     let given = attach(&mut table, 1, run_of(0, 4)).expect("room")[0];
     let Some(Action::Register(reg, _)) = table.next_action() else { panic!("it is begun") };
     table.registered_once(reg, Key(7));
+    table.audit().expect("sound though nobody finds it");
     assert_eq!(table.next_action(), Some(Action::Settled(reg)));
     assert_eq!((table.acquire(0), table.key(table.held(given).0)), (None, None));
     assert_eq!(table.acquire_once(reg, 3), Some((reg, run_of(0, 4))));
