@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use engine::node::{Polled, Refused};
-use engine::{Delivery, Inbox, Lane, Nanos, OpId, Rank};
+use engine::{Inbox, Lane, Nanos, OpId, Rank};
 use vm::{Bell, BiasedGuard, BiasedLock, Words};
 
 use self::detached_buffers::DetachedBuffers;
@@ -322,21 +322,6 @@ impl NodeCore {
         Progress::Moved
     }
 
-    /// Runs the handler of a message that is newer than what is known of them here, or has gone since.
-    #[cold]
-    #[inline(never)]
-    fn handle_new(self: &Arc<Self>, handlers: &mut Snapshot<Handler>, inbox: &mut Inbox, delivery: Delivery) {
-        if let Some(old) = self.handlers.renew(handlers) {
-            // The inbox is held: what may be the last of a handler is dropped later.
-            self.handlers.keep_old(old);
-            self.deferred.fetch_or(HANDLERS, Ordering::AcqRel);
-        }
-        match handlers.get(delivery.handler) {
-            Some(runnable) => self.handle(runnable, inbox, delivery),
-            None => self.engine().refuse_delivered(delivery, inbox),
-        }
-    }
-
     #[inline(always)]
     fn poll_engine(&self, inbox: &mut Inbox, polls: u32) -> Polled {
         let mut engine = self.engine();
@@ -423,6 +408,25 @@ impl NodeCore {
         if deferred & HANDLERS != 0 {
             self.let_go_of_handlers();
         }
+    }
+
+    /// Lets go of handlers that have gone, if nobody polls just now: whoever does comes here after it.
+    #[cold]
+    fn let_go_of_handlers(&self) {
+        self.deferred.fetch_and(!HANDLERS, Ordering::AcqRel);
+        if !self.rests() {
+            self.deferred.fetch_or(HANDLERS, Ordering::AcqRel);
+        }
+        self.handlers.drop_old();
+    }
+
+    /// Whether no handler runs at this moment. Then nothing is kept of those that are gone.
+    pub(crate) fn rests(&self) -> bool {
+        let Some(mut arrivals) = self.arrivals.try_lock() else { return false };
+        let old = self.handlers.renew(&mut arrivals.handlers);
+        drop(arrivals);
+        drop(old);
+        true
     }
 
     /// Drops the buffers of operations that have ended, whose programs' code runs with no lock of ours held.

@@ -194,6 +194,15 @@ impl<H: Clone> Handlers<H> {
         true
     }
 
+    /// Drops all handlers, with no lock held.
+    pub(crate) fn clear(&self) {
+        let mut state = lock(&self.state);
+        let old = (std::mem::take(&mut state.table), std::mem::take(&mut state.named));
+        self.changes.fetch_add(1, Ordering::Release);
+        drop(state);
+        drop(old);
+    }
+
     /// Gives the engine all handlers, which it has not yet.
     pub(crate) fn give_all<T: Transport>(&self, engine: &mut Node<T>) {
         for named in lock(&self.state).named.values() {

@@ -113,7 +113,7 @@ fn end(core: &Arc<NodeCore>, host: Option<Host>, stage: &AtomicU8, closer: Threa
     core.engine().transport().shm().end_copiers();
     core.peers.leave();
     // Handles may be left that keep the rest of it.
-    core.remove_handlers(|_, _| true);
+    core.drop_handlers();
     core.progress_thread.end(closer);
     core.listener.end(closer);
     core.waker.unpark();

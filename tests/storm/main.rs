@@ -2,6 +2,7 @@
 //! byte for byte, while they are killed, leave and join at random moments. See [`supervisor`] for what is
 //! held to.
 
+mod guests;
 mod memory;
 mod peer;
 mod process;

@@ -163,18 +163,8 @@ pub(crate) fn run() {
 fn open(line: Arc<Line>) -> Arc<Shared> {
     let seed = std::env::var(crate::SEED).expect("set by the supervisor").parse().expect("a number");
     let (memory, answers) = (Arc::new(OnceLock::new()), Arc::new(Answers::default()));
-    let config = with_handlers(config().timeout(crate::supervisor::CALL_MAX), &memory, &answers);
-    let (node, id) = match std::env::var(ID) {
-        Ok(id) => (
-            Node::open_in(config.exposure(Exposure::Everything), None).expect("a node"),
-            id.parse().expect("a number"),
-        ),
-        Err(_) => {
-            let node = Node::open(config).expect("a node");
-            let rank = node.rank() as usize;
-            (node, rank)
-        }
-    };
+    let node = Node::shared(with_handlers(node_config(), &memory, &answers)).expect("a node");
+    let id = std::env::var(ID).map_or(node.rank() as usize, |id| id.parse().expect("a number"));
     let made = Arc::new(Memory::new(&node));
     assert!(memory.set(Arc::clone(&made)).is_ok());
     // Who leaves frees nothing: others may use it until they know.
@@ -206,6 +196,12 @@ fn open(line: Arc<Line>) -> Arc<Shared> {
         doing,
         line,
     })
+}
+
+/// How a process opens its node, and each of its clients.
+pub(crate) fn node_config() -> Config {
+    let config = config().timeout(crate::supervisor::CALL_MAX);
+    if std::env::var(ID).is_ok() { config.exposure(Exposure::Everything) } else { config }
 }
 
 fn with_handlers(config: Config, memory: &Arc<OnceLock<Arc<Memory>>>, answers: &Arc<Answers>) -> Config {
@@ -356,9 +352,11 @@ fn threads() -> Vec<String> {
 fn obey(shared: Arc<Shared>, orders: impl BufRead, threads: Vec<Thread>) {
     let (to_meet, others) = channel();
     let (meeter, watcher, watched) = (Arc::clone(&shared), Arc::clone(&shared), Arc::clone(&shared));
+    let host = Arc::clone(&shared);
     let mut reader = Reader::new(Arc::clone(&shared));
     let helpers = vec![
         spawn("meeter", move || meet(&meeter, &others)),
+        spawn("guest", move || crate::guests::come_and_go(&host)),
         spawn("watcher", move || watch(&watcher)),
         spawn("witness", move || witness(&watched)),
         spawn("reader", move || reader.run()),

@@ -25,6 +25,15 @@ impl NodeCore {
         self.wake();
     }
 
+    /// The node has left: nothing is kept of its handlers. What peers see of them stays, for as long as they
+    /// have not heard of that: what they send then ends with the loss.
+    pub(crate) fn drop_handlers(&self) {
+        self.handlers.clear();
+        if !self.rests() {
+            self.deferred.fetch_or(HANDLERS, Ordering::AcqRel);
+        }
+    }
+
     /// Removes the handlers that `goes` says of by client and id. Whether there were any.
     pub(crate) fn remove_handlers(&self, goes: impl Fn(u8, HandlerId) -> bool) -> bool {
         let any = self.handlers.remove(&self.peers.own().handlers, goes, || self.engine());
@@ -33,25 +42,5 @@ impl NodeCore {
             self.deferred.fetch_or(HANDLERS, Ordering::AcqRel);
         }
         any
-    }
-
-    /// Lets go of handlers that have gone, if nobody polls just now: whoever does comes here after it.
-    #[cold]
-    pub(super) fn let_go_of_handlers(&self) {
-        self.deferred.fetch_and(!HANDLERS, Ordering::AcqRel);
-        if !self.rests() {
-            self.deferred.fetch_or(HANDLERS, Ordering::AcqRel);
-        }
-        self.handlers.drop_old();
-    }
-
-    /// Whether no handler runs at this moment. Then nothing is kept of those that are gone.
-    pub(crate) fn rests(&self) -> bool {
-        let Some(mut arrivals) = self.arrivals.try_lock() else { return false };
-        let old = self.handlers.renew(&mut arrivals.handlers);
-        drop(arrivals);
-        // What they hold is dropped with no lock held.
-        drop(old);
-        true
     }
 }

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use engine::wire::STAMP_BITS;
 use engine::{Delivery, Inbox, Lane, OpId};
 
-use super::{FOLLOWED, Handler, NodeCore};
+use super::{FOLLOWED, HANDLERS, Handler, NodeCore};
 use crate::base::lock::lock;
 use crate::counters::latency::Timed;
-use crate::runtime::handlers::Runnable;
+use crate::runtime::handlers::{Runnable, Snapshot};
 
 /// Operations that are followed at a time, at most: each is looked at whenever something has moved.
 const FOLLOWED_MAX: usize = 4;
@@ -50,6 +50,26 @@ impl NodeCore {
         match inbox.stamp() {
             0 => _ = handler(self, inbox, delivery.peer, delivery.lane, *client),
             stamp => self.handle_stamped(runnable, inbox, delivery, stamp),
+        }
+    }
+
+    /// Runs the handler of a message that is newer than what is known of them here, or has gone since.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn handle_new(
+        self: &Arc<Self>,
+        handlers: &mut Snapshot<Handler>,
+        inbox: &mut Inbox,
+        delivery: Delivery,
+    ) {
+        if let Some(old) = self.handlers.renew(handlers) {
+            // The inbox is held: what may be the last of a handler is dropped later.
+            self.handlers.keep_old(old);
+            self.deferred.fetch_or(HANDLERS, Ordering::AcqRel);
+        }
+        match handlers.get(delivery.handler) {
+            Some(runnable) => self.handle(runnable, inbox, delivery),
+            None => self.engine().refuse_delivered(delivery, inbox),
         }
     }
 
