@@ -212,8 +212,13 @@ impl Run {
             Step::Am { peer, reply, len } => {
                 let bytes = vec![7; usize::from(len) % PAYLOAD_MAX];
                 let body = if bytes.is_empty() { AmBody::Short } else { AmBody::Medium(&bytes) };
-                let message =
-                    AmSend { peer: rank(peer), lane: lane(reply), handler: u32::from(len), args: [1, 2, 3, 4], body };
+                let message = AmSend {
+                    peer: rank(peer),
+                    lane: lane(reply),
+                    handler: u32::from(len),
+                    args: [1, 2, 3, 4],
+                    body,
+                };
                 let _ = self.node.send_am(&message);
             }
             _ => unreachable!("the caller passes on only what starts something"),

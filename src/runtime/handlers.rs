@@ -174,8 +174,10 @@ impl<H: Clone> Handlers<H> {
         engine: impl FnOnce() -> E,
     ) -> bool {
         let mut state = lock(&self.state);
-        let gone = state.named.extract_if(.., |_, named| goes(named.client, HandlerId(named.key)));
-        let gone: Vec<Named> = gone.map(|(_, named)| named).collect();
+        let goes = |named: &Named| goes(named.client, HandlerId(named.key));
+        let numbers: Vec<u32> =
+            state.named.iter().filter(|(_, named)| goes(named)).map(|(number, _)| *number).collect();
+        let gone: Vec<Named> = numbers.iter().filter_map(|number| state.named.remove(number)).collect();
         if gone.is_empty() {
             return false;
         }

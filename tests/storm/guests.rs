@@ -1,6 +1,6 @@
 //! The thread of a process whose libraries come and go: each is a client of the node, with a handler that is
-//! there as long as it, and sends to those of others, be they there or not. Its failures are its own: the other
-//! threads look at theirs.
+//! there as long as it, and sends to those of others, be they there or not. Its failures are its own: the
+//! other threads look at theirs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

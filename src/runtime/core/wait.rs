@@ -39,7 +39,7 @@ const fn is_look_due(moves: u64) -> bool {
 
 impl NodeCore {
     /// Makes progress until `done` gives something, or `timeout` has passed or the node has closed (then
-    /// `None`, and [`NodeCore::gave_up`] says why).
+    /// `None`, and the caller says why).
     pub(crate) fn wait<R>(
         self: &Arc<Self>,
         timeout: Option<Duration>,

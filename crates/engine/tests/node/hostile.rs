@@ -515,7 +515,8 @@ impl Trial {
 
 /// The number of the handler that an Active Message names.
 fn number(header: &Header) -> u32 {
-    u32::from(header.small) | (header.token >> 8 & 0xffff) as u32 * 0x1_0000
+    let upper = (header.token >> 8 & 0xffff) as u32;
+    u32::from(header.small) | upper << 16
 }
 
 /// Whether it says a change of a word that puts may bring with them.
