@@ -98,6 +98,7 @@ fn failures_are_told_to_the_client_whose_they_are() {
     one.node.wait_until(|| one.node.has_failed()).expect("in time");
     assert!(!two.node.has_failed());
     two.node.quiet().expect("nothing of its own has failed");
+    assert_eq!(one.node.stats().refused(), 1);
     let told = one.node.quiet();
     assert_eq!(told.map_err(|error| error.code()), Err(Code::NoSuchHandler));
     one.node.quiet().expect("it is told once");

@@ -42,4 +42,9 @@ impl Stats {
     pub fn malformed(&self) -> u64 {
         self.counters.malformed
     }
+
+    /// Active Messages from peers whose handlers are not here, and that were refused.
+    pub fn refused(&self) -> u64 {
+        self.counters.refused
+    }
 }

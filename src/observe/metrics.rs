@@ -34,6 +34,8 @@ pub struct NodeFigures {
     pub operations: Vec<(Operation, Mechanism, Tally)>,
     /// Messages that could not be understood.
     pub malformed: u64,
+    /// Active Messages for handlers that it has not.
+    pub refused: u64,
     /// Bytes by message that went through peers' heaps.
     pub staged_bytes: u64,
     /// What it did about registered memory, in the order of [`RegistrationCounters::FIGURES`]; `None` where
@@ -57,6 +59,7 @@ impl NodeFigures {
             up: true,
             operations: operations.collect(),
             malformed: stats.malformed(),
+            refused: stats.refused(),
             staged_bytes: stats.staged_bytes(),
             registration: registers
                 .then(|| RegistrationCounters::FIGURES.iter().map(|(_, of)| of(registration)).collect()),
@@ -88,6 +91,7 @@ struct Families {
     operations: Family<Labels, Counter>,
     bytes: Family<Labels, Counter>,
     malformed: Family<Labels, Counter>,
+    refused: Family<Labels, Counter>,
     staged: Family<Labels, Counter>,
     pinned: Family<Labels, Gauge>,
     /// Of registration, by figure: numbers of times, and amounts of memory.
@@ -103,6 +107,7 @@ impl Families {
     fn add(&self, labels: &Labels, figures: &NodeFigures) {
         self.up.get_or_create(labels).set(i64::from(figures.up));
         self.malformed.get_or_create(labels).inc_by(figures.malformed);
+        self.refused.get_or_create(labels).inc_by(figures.refused);
         self.staged.get_or_create(labels).inc_by(figures.staged_bytes);
         if let Some(bytes) = figures.process_pinned_bytes {
             self.pinned.get_or_create(labels).set(i64::try_from(bytes).unwrap_or(i64::MAX));
@@ -128,6 +133,11 @@ impl Families {
         registry.register("operations", "Operations, by kind and by mechanism", self.operations);
         registry.register_with_unit("moved", "Bytes that operations moved", Unit::Bytes, self.bytes);
         registry.register("malformed_messages", "Messages that could not be understood", self.malformed);
+        registry.register(
+            "refused_messages",
+            "Active Messages for handlers that are not there",
+            self.refused,
+        );
         registry.register_with_unit(
             "staged",
             "Bytes by message that went through peers' heaps",

@@ -30,7 +30,7 @@ pub(crate) enum Part {
 
 const TALLIES: usize = Operation::ALL.len() * Mechanism::ALL.len();
 const REGISTRATION_WORDS: usize = size_of::<RegistrationCounters>() / size_of::<u64>();
-const WORDS: usize = 2 * TALLIES + PathReason::ALL.len() + 2 + REGISTRATION_WORDS;
+const WORDS: usize = 2 * TALLIES + PathReason::ALL.len() + 3 + REGISTRATION_WORDS;
 
 const PART_BYTES: u64 = ((2 + WORDS) as u64 * 8).next_multiple_of(64);
 const PARTS_END: u64 = STATS_AT + 2 * PART_BYTES;
@@ -61,7 +61,7 @@ impl PageCounters {
         let words = tallies
             .flat_map(|tally| [tally.count, tally.bytes])
             .chain(PathReason::ALL.iter().map(|why| counters.why(*why)))
-            .chain([counters.malformed, counters.staged])
+            .chain([counters.malformed, counters.staged, counters.refused])
             .chain(registration_words(&mut registration).map(|word| *word));
         let mut figures = [0; WORDS];
         figures.iter_mut().zip(words).for_each(|(figure, word)| *figure = word);
@@ -78,8 +78,8 @@ impl PageCounters {
         for (why, times) in PathReason::ALL.iter().zip(rest) {
             counters.add_why(*why, *times);
         }
-        [counters.malformed, counters.staged] =
-            [rest[PathReason::ALL.len()], rest[PathReason::ALL.len() + 1]];
+        let [malformed, staged, refused] = [0, 1, 2].map(|at| rest[PathReason::ALL.len() + at]);
+        (counters.malformed, counters.staged, counters.refused) = (malformed, staged, refused);
         counters
     }
 
@@ -224,7 +224,7 @@ mod tests {
         for (index, why) in (0..).zip(PathReason::ALL) {
             counters.add_why(why, seed + 100 + index);
         }
-        (counters.malformed, counters.staged) = (seed + 1, seed + 2);
+        (counters.malformed, counters.staged, counters.refused) = (seed + 1, seed + 2, seed + 3);
         let mut registration = RegistrationCounters::default();
         for (index, word) in (200..).zip(registration_words(&mut registration)) {
             *word = seed + index;

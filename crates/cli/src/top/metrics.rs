@@ -17,6 +17,7 @@ fn figures(rank: &RankReport) -> NodeFigures {
     figures.operations =
         operations.map(|line| (line.operation, line.mechanism, tally(line.count, line.bytes))).collect();
     figures.malformed = rank.figures.malformed;
+    figures.refused = rank.figures.refused;
     figures.staged_bytes = rank.figures.staged_bytes;
     figures.registration = rank.figures.registration.map(|registration| registration.0.to_vec());
     figures.process_pinned_bytes = rank.process_pinned_bytes;

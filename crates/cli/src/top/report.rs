@@ -50,6 +50,8 @@ pub(super) struct Figures {
     /// Those that there were any of.
     pub(super) operations: Vec<Line>,
     pub(super) malformed: u64,
+    /// Active Messages for handlers that it has not.
+    pub(super) refused: u64,
     /// Of what went by message, through peers' heaps.
     pub(super) staged_bytes: u64,
     /// `None` where no memory was ever registered.
@@ -197,6 +199,7 @@ impl Figures {
         Figures {
             operations: lines.filter(|line| line.count > 0).collect(),
             malformed: stats.malformed(),
+            refused: stats.refused(),
             staged_bytes: stats.staged_bytes(),
             registration: Registration::of(&rank.registration()),
             latencies: rank.latencies().cloned().unwrap_or_default(),
@@ -217,6 +220,7 @@ impl Figures {
             latencies,
             operations: lines.collect(),
             malformed: ranks.clone().fold(0, |sum, figures| sum.saturating_add(figures.malformed)),
+            refused: ranks.clone().fold(0, |sum, figures| sum.saturating_add(figures.refused)),
             staged_bytes: ranks.clone().fold(0, |sum, figures| sum.saturating_add(figures.staged_bytes)),
             registration: ranks.filter_map(|figures| figures.registration).reduce(Registration::plus),
         }
@@ -310,6 +314,7 @@ pub(super) mod tests {
                 line(Operation::Request, Mechanism::Message, scale * 2000),
             ],
             malformed: 0,
+            refused: 0,
             staged_bytes: 0,
             registration,
             latencies: Latencies::default(),

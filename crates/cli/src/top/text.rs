@@ -89,6 +89,10 @@ fn notes(ranks: &[RankReport]) -> Vec<String> {
             let malformed = figures.malformed;
             notes.push(format!("rank {rank} was sent {malformed} malformed messages, and dropped them"));
         }
+        if figures.refused > 0 {
+            let refused = figures.refused;
+            notes.push(format!("rank {rank} refused {refused} messages: it has no such handler"));
+        }
     }
     if !notes.is_empty() {
         notes.push(String::new());
