@@ -171,6 +171,15 @@ fn ranks_that_have_left_meet_anew() {
     third[2].0.connect(0, soon()).expect("it is there");
 }
 
+#[test]
+fn a_job_has_so_many_rounds() {
+    let broker = Broker::start(1).expect("a broker");
+    for _ in 0..256 {
+        drop(join(&broker.env(0)).expect("it may come again"));
+    }
+    assert_eq!(refusal(&broker.env(0)), Refusal::Rounds { most: 256 });
+}
+
 /// Of a process that ends, all rounds hear, whichever it was in; and nobody else gets its rank.
 #[test]
 fn whoever_has_ended_is_lost_in_every_round() {

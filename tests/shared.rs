@@ -243,12 +243,14 @@ fn calls_that_wait_end_with_their_client() {
     let _turn = turn();
     let stays = Library::open("stays");
     let counter = stays.node.heap().alloc_zeroed::<u64>(1).expect("room");
-    for what in ["condition", "signal", "queue"] {
+    for what in ["condition", "signal", "queue", "answer"] {
         let goes = Node::shared(Config::new()).expect("a share without a timeout");
         let clone = goes.clone();
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| match what {
                 "condition" => clone.wait_until(|| false),
+                // Its own rank never answers: it runs no handler that does.
+                "answer" => clone.wait_until(|| clone.has_failed()),
                 "signal" => clone.wait_signal(counter.ptr(0), 7).map(drop),
                 _ => {
                     let queue = clone.completions::<Vec<u8>>(1).expect("a descriptor");

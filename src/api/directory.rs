@@ -275,7 +275,10 @@ impl Directory<'_> {
             if left().is_zero() {
                 return Err(DirectoryError::Timeout { name: name.to_owned(), waited: started.elapsed() });
             }
-            self.node.core.wait(Some(left().min(NAP)), || None::<()>);
+            self.node.wait(Some(left().min(NAP)), || None::<()>);
+            if self.node.has_closed() {
+                return Err(Error::Closed { call: "waiting for a name" }.into());
+            }
         }
     }
 

@@ -94,11 +94,13 @@ impl Node {
     ///
     /// # Errors
     /// [`Error::NoSuchPeer`], [`Error::PeerLost`], [`Error::Timeout`] (after 60 s where the node has no
-    /// timeout), [`Error::HandlersDiffer`], and [`Error::Connect`] or [`Error::Protocol`] where the peer's
-    /// segments cannot be had or are not what they should be.
+    /// timeout), [`Error::HandlersDiffer`] where the peer has given a number of this process's to another
+    /// handler (the two are connected all the same), and [`Error::Connect`] or [`Error::Protocol`] where the
+    /// peer's segments cannot be had or are not what they should be.
     pub fn connect(&self, peer: Rank) -> Result<(), Error> {
         self.may_wait("connecting to a peer")?;
-        self.core.peers.get(peer, self.timeout).map(|_| ())
+        let known = self.core.peers.get(peer, self.timeout)?;
+        self.core.peers.compare_handlers(known)
     }
 
     /// How a peer's private memory is reached: `Ok` by cross-memory attach, `Err` with the reason by
@@ -137,7 +139,8 @@ impl Node {
     ///
     /// # Errors
     /// [`Error::PeerLost`] when a rank cannot come any more, then and ever after; [`Error::WaitTimeout`],
-    /// after which the next call waits for the same barrier; [`Error::InHandler`]; what [`Node::quiet`] says,
+    /// after which the next call waits for the same barrier; [`Error::InHandler`]; what [`Node::quiet`] says
+    /// (then this process has not arrived: call it again),
     /// and at the first contact with rank 0 what [`Node::connect`] says.
     pub fn barrier(&self) -> Result<(), Error> {
         self.may_wait("a barrier")?;

@@ -496,11 +496,23 @@ impl Peers {
         Ok(Far::new(rank, card.endpoint.as_slice().into(), card.directory, &handlers))
     }
 
-    /// Refuses a peer that gives one of this process's handlers' numbers to another handler.
+    /// As [`Peers::compare`], of a node of no job. Ranks of a job meet all the same, or one waits for ever.
     fn agree(&self, rank: Rank, theirs: &[HandlerKey]) -> Result<(), Error> {
-        match self.own.handlers.colliding(theirs) {
-            None => Ok(()),
-            Some(number) => Err(Error::HandlersDiffer { peer: rank, handler: format!("{number:#010x}") }),
+        if rank < self.own.size { Ok(()) } else { self.compare(rank, theirs) }
+    }
+
+    /// Names a handler whose number the peer has given to another one.
+    fn compare(&self, peer: Rank, theirs: &[HandlerKey]) -> Result<(), Error> {
+        let colliding = self.own.handlers.colliding(theirs);
+        let differs = |number| Error::HandlersDiffer { peer, handler: format!("{number:#010x}") };
+        colliding.map_or(Ok(()), |number| Err(differs(number)))
+    }
+
+    /// The same, of a peer that has been talked to.
+    pub(crate) fn compare_handlers(&self, peer: Peer<'_>) -> Result<(), Error> {
+        match peer {
+            Peer::Near(near) => self.compare(near.rank, &shown(near.rank, &near.control)?),
+            Peer::Far(far) => self.compare(far.rank, &far.handlers.all()),
         }
     }
 

@@ -224,6 +224,12 @@ pub enum Refusal {
         /// What the system says.
         errno: i32,
     },
+    /// The rank has left the last round that a job has.
+    #[error("the job has had {most} rounds, each with nodes that were opened again, and has no more")]
+    Rounds {
+        /// How many.
+        most: u32,
+    },
     /// As many watch the job already as may.
     #[error("{watchers} watch the job already")]
     Watched {

@@ -170,6 +170,12 @@ impl KnownHandlers {
         }
     }
 
+    /// Those that are known.
+    pub(super) fn all(&self) -> Vec<HandlerKey> {
+        let checks = lock(&self.checks);
+        checks.iter().map(|(number, check)| HandlerKey { number: *number, check: *check }).collect()
+    }
+
     /// The peer has said that it has the handler.
     pub(crate) fn learn(&self, key: HandlerKey) {
         let mut checks = lock(&self.checks);

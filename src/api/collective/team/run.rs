@@ -254,7 +254,11 @@ impl Team {
                 self.node.core.flush_for_others(timeout);
                 Some(outcome)
             }
-            None => given_up.end(),
+            None => match (given_up.end(), self.node.may_call("a collective")) {
+                // Its client has closed while it waited.
+                (ended, Err(closed)) if !matches!(ended, Some(Ok(_))) => return Err(closed),
+                (ended, _) => ended,
+            },
         };
         match outcome {
             Some(outcome) => {

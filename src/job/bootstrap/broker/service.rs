@@ -321,6 +321,9 @@ impl Service {
 
     /// Sends whoever has left this round on to the next one, which begins if it has not.
     fn send_on(&mut self, applicant: Applicant) {
+        if self.terms.round + 1 == ROUNDS_MAX {
+            return applicant.refuse(Refusal::Rounds { most: ROUNDS_MAX });
+        }
         let next = match self.next.take() {
             Some(next) => Ok(next),
             None => self.begin_next(),
@@ -340,9 +343,6 @@ impl Service {
 
     fn begin_next(&self) -> std::io::Result<Round> {
         let terms = Terms { round: self.terms.round + 1, ..self.terms.clone() };
-        if terms.round == ROUNDS_MAX {
-            return Err(Errno::USERS.into());
-        }
         let (forgotten, departed) = (Arc::clone(&self.forgotten), Arc::clone(&self.departed));
         let next = serve(terms, forgotten, departed)?;
         let told = |(rank, pid, how): &(u32, u32, How)| Command::Ended { rank: *rank, pid: *pid, how: *how };
