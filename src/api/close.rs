@@ -116,6 +116,7 @@ impl Node {
         let finished = share.life().finish(left()).map_err(unfinished);
         done.and(told).and(finished)
     }
+
     /// Waits until no handler runs, for what is left of the time. Whether none does.
     fn rests_within(&self, left: impl Fn() -> Duration) -> bool {
         while !self.core.rests() {

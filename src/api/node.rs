@@ -27,7 +27,7 @@ pub struct Node {
     pub(crate) core: Arc<NodeCore>,
     /// How long blocking calls by this handle may wait.
     pub(crate) timeout: Option<Duration>,
-    /// Whose handle it is, of those who share the node.
+    /// The client that the handle belongs to.
     pub(crate) client: u8,
     /// Shared by all handles of the client but those of handlers: what to end when the last one goes.
     share: Option<Arc<Share>>,
@@ -100,7 +100,8 @@ impl Node {
     pub fn connect(&self, peer: Rank) -> Result<(), Error> {
         self.may_wait("connecting to a peer")?;
         let known = self.core.peers.get(peer, self.timeout)?;
-        self.core.peers.compare_handlers(known)
+        let colliding = self.core.peers.colliding_number(known)?;
+        colliding.map_or(Ok(()), |number| Err(self.core.handler_differs(peer, number)))
     }
 
     /// How a peer's private memory is reached: `Ok` by cross-memory attach, `Err` with the reason by
@@ -140,8 +141,8 @@ impl Node {
     /// # Errors
     /// [`Error::PeerLost`] when a rank cannot come any more, then and ever after; [`Error::WaitTimeout`],
     /// after which the next call waits for the same barrier; [`Error::InHandler`]; what [`Node::quiet`] says
-    /// (then this process has not arrived: call it again),
-    /// and at the first contact with rank 0 what [`Node::connect`] says.
+    /// (then this process has not arrived: call it again), and at the first contact with rank 0 what
+    /// [`Node::connect`] says.
     pub fn barrier(&self) -> Result<(), Error> {
         self.may_wait("a barrier")?;
         let _span = tracing::trace_span!("barrier").entered();

@@ -282,6 +282,7 @@ fn assemble(
     }
     Ok(Arc::new(Life::new(core)))
 }
+
 /// How a node of this configuration uses the network.
 fn plan(config: &Config) -> NetworkPlan {
     NetworkPlan {

@@ -48,8 +48,7 @@ use crate::transport::shm::heap_pages::{Block, HeapState};
 /// The engine over all transports of a node.
 pub(crate) type Engine = engine::Node<Router>;
 
-/// Handles the message in the inbox, which that rank sent by that lane, for that client. Whether it has
-/// replied.
+/// Runs a registered handler on the message in the inbox, for its client. Whether it has replied.
 pub(crate) type Handler = Arc<dyn Fn(&Arc<NodeCore>, &mut Inbox, Rank, Lane, u8) -> bool + Send + Sync>;
 
 /// The engine, held.

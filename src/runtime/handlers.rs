@@ -1,7 +1,8 @@
 //! The handlers of a node's clients: they come and go at any time, and whoever makes progress runs them.
 //!
-//! Whoever holds the inbox has a copy of the table, and looks after each poll whether it is old. So nobody
-//! who registers waits for a handler that runs, and running one costs no lock.
+//! The thread that holds the inbox has a copy of the table, and takes a new one when a message names a
+//! handler that the copy has not. So a thread that registers never waits for a running handler, and running
+//! one costs no lock.
 
 use std::collections::BTreeMap;
 use std::ops::DerefMut;
@@ -18,11 +19,11 @@ use crate::transport::peers::{NotAdded, OwnHandlers};
 use crate::transport::shm::control::HANDLERS_MAX;
 
 new_key_type! {
-    /// What the engine knows a handler by.
+    /// The engine's name for a handler.
     struct Entry;
 }
 
-/// A handler, and the client whose it is.
+/// A handler, and the client that registered it.
 #[derive(Clone)]
 pub(crate) struct Runnable<H> {
     pub(crate) handler: H,

@@ -69,9 +69,7 @@ impl Life {
             _ => Ok(()),
         }
     }
-}
 
-impl Life {
     /// Ends the node here and now, unless somebody has begun to.
     pub(crate) fn end(&self) {
         if self.may_end() {

@@ -23,6 +23,11 @@ impl Share {
         Share { life, client: 0, is_of_process: false, has_ended: AtomicBool::new(false) }
     }
 
+    /// That of a client of the process's node.
+    fn of_process(life: Arc<Life>, client: u8) -> Share {
+        Share { life, client, is_of_process: true, has_ended: AtomicBool::new(false) }
+    }
+
     pub(crate) fn core(&self) -> &Arc<NodeCore> {
         self.life().core()
     }
@@ -178,11 +183,5 @@ pub(crate) struct Closing;
 impl Drop for Closing {
     fn drop(&mut self) {
         OF_PROCESS.set(State::Nobodys);
-    }
-}
-
-impl Share {
-    fn of_process(life: Arc<Life>, client: u8) -> Share {
-        Share { life, client, is_of_process: true, has_ended: AtomicBool::new(false) }
     }
 }

@@ -503,17 +503,17 @@ impl Peers {
 
     /// Names a handler whose number the peer has given to another one.
     fn compare(&self, peer: Rank, theirs: &[HandlerKey]) -> Result<(), Error> {
-        let colliding = self.own.handlers.colliding(theirs);
         let differs = |number| Error::HandlersDiffer { peer, handler: format!("{number:#010x}") };
-        colliding.map_or(Ok(()), |number| Err(differs(number)))
+        self.own.handlers.colliding(theirs).map_or(Ok(()), |number| Err(differs(number)))
     }
 
-    /// The same, of a peer that has been talked to.
-    pub(crate) fn compare_handlers(&self, peer: Peer<'_>) -> Result<(), Error> {
-        match peer {
-            Peer::Near(near) => self.compare(near.rank, &shown(near.rank, &near.control)?),
-            Peer::Far(far) => self.compare(far.rank, &far.handlers.all()),
-        }
+    /// The number that a connected peer has given to another handler than this process.
+    pub(crate) fn colliding_number(&self, peer: Peer<'_>) -> Result<Option<u32>, Error> {
+        let theirs = match peer {
+            Peer::Near(near) => shown(near.rank, &near.control)?,
+            Peer::Far(far) => far.handlers.all(),
+        };
+        Ok(self.own.handlers.colliding(&theirs))
     }
 
     /// Lets a peer know that this process depends on its progress. It may be able to attach to all others

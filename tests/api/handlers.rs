@@ -147,7 +147,7 @@ fn of_two_names_with_one_hash_the_first_is_taken() {
     node.request(0, second, [0; 4]).expect("it is there");
 }
 
-/// Ranks whose handlers collide refuse each other; of a handler that comes later, each use is refused.
+/// `connect` tells of handlers that collide; of one that comes later, each use is refused.
 #[test]
 fn two_names_with_one_hash_at_two_ranks_are_found() {
     let open = || {
@@ -163,6 +163,13 @@ fn two_names_with_one_hash_at_two_ranks_are_found() {
     let error = nodes[0].connect(1).expect_err("they collide");
     assert!(matches!(error, Error::HandlersDiffer { peer: 1, .. }), "{error}");
     assert_eq!(error.code(), Code::HandlersDiffer);
+    assert!(error.to_string().contains("collide/32170"), "{error}");
+    // They are connected all the same: what does not collide goes between them.
+    let sum = adds(&nodes[1], "plain", "adds");
+    std::thread::scope(|scope| {
+        scope.spawn(|| is(&nodes[1], &sum, 5));
+        nodes[0].request(1, HandlerId::of("plain", "adds"), [5; 4]).expect("it is there");
+    });
 
     let (_broker, nodes) = open();
     nodes[0].connect(1).expect("it is there");

@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 /// A handler's two hashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HandlerKey {
-    /// What messages name it by.
+    /// Messages name the handler by this.
     pub number: u32,
-    /// What tells it from another that has the same number.
+    /// This tells the handler from another of the same number.
     pub check: u32,
 }
 
@@ -61,7 +61,7 @@ struct Place {
 #[derive(Clone, Copy)]
 struct Entry {
     check: u32,
-    /// What whoever runs handlers knows it by.
+    /// The node's owner, who runs handlers, knows it by this.
     entry: u64,
 }
 
@@ -85,7 +85,7 @@ impl HandlerTable {
         }
     }
 
-    /// What the handler with that number was added by.
+    /// The entry that the handler of that number was added with.
     #[inline(always)]
     pub(crate) fn entry(&self, number: u32) -> Option<u64> {
         let mask = self.places.len().wrapping_sub(1);

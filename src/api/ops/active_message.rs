@@ -86,7 +86,7 @@ pub struct Call<'a> {
     inbox: &'a mut Inbox,
     peer: Rank,
     lane: Lane,
-    /// Whose handler it is.
+    /// The client that registered the handler.
     client: u8,
     replied: bool,
 }
@@ -306,7 +306,7 @@ impl Node {
                 far.handlers.learn(handler.0);
                 Ok(())
             }
-            found if found == Found::Another as u64 => Err(self.core.handler_differs(rank, handler)),
+            found if found == Found::Another as u64 => Err(self.core.handler_differs(rank, handler.number())),
             _ => Err(self.core.no_such_handler(rank, handler)),
         }
     }
@@ -326,7 +326,7 @@ impl NodeCore {
             // Whoever has it not refuses the message.
             None => Ok(()),
             Some(Standing::NotThere) => Err(self.no_such_handler(peer.rank(), handler)),
-            Some(Standing::Another) => Err(self.handler_differs(peer.rank(), handler)),
+            Some(Standing::Another) => Err(self.handler_differs(peer.rank(), handler.number())),
         }
     }
 
@@ -334,8 +334,9 @@ impl NodeCore {
         Error::NoSuchHandler { peer, handler: self.handlers.name_of(handler.number()) }
     }
 
-    fn handler_differs(&self, peer: Rank, handler: HandlerId) -> Error {
-        Error::HandlersDiffer { peer, handler: self.handlers.name_of(handler.number()) }
+    /// The error of a peer that has given a number of this process's to another handler.
+    pub(in crate::api) fn handler_differs(&self, peer: Rank, number: u32) -> Error {
+        Error::HandlersDiffer { peer, handler: self.handlers.name_of(number) }
     }
 
     /// The error of something that nobody waited for, with a handler's names where they are known.

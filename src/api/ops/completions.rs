@@ -240,8 +240,8 @@ impl<B: Send + 'static> Completions<B> {
     }
 
     /// Ends the operations with that token that are under way: each comes out with [`Error::Cancelled`], and
-    /// with its buffer, which is touched no more. The peer may have seen their
-    /// effect, in part or whole. How many. Looks through all that is under way; never waits.
+    /// with its buffer, which is touched no more. The peer may have seen their effect, in part or whole. How
+    /// many. Looks through all that is under way; never waits.
     pub fn cancel(&self, token: u64) -> usize {
         self.cancel_where(|started| started.token == token)
     }

@@ -26,6 +26,9 @@ pub const JOIN_HEADER: [u8; HEADER_BYTES] = {
 
 /// No message is longer: a longer datagram is refused unread.
 pub(crate) const DATAGRAM_BYTES_MAX: usize = 256;
+/// Rounds that a job has at most: each has a thread and three descriptors at the broker for as long as the
+/// job.
+pub(crate) const ROUNDS_MAX: u32 = 256;
 /// A longer program name is cut.
 const PROGRAM_BYTES_MAX: usize = 64;
 /// A longer account of what is wrong is cut.

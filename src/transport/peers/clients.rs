@@ -1,4 +1,4 @@
-//! Those who share a node, and whether their calls are taken.
+//! The clients that share a node, and whether it takes their calls.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 

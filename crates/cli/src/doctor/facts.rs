@@ -62,7 +62,7 @@ pub(super) struct Facts {
     pub(super) no_provider: Option<String>,
 }
 
-/// What there is to watch private memory by.
+/// How the library learns of changes of private memory on this machine.
 #[derive(Debug, Clone)]
 pub(super) struct Watching {
     pub(super) offer: Userfaultfd,

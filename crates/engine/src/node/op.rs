@@ -16,7 +16,7 @@ pub(super) struct Op {
     pub(super) deadline: Option<Nanos>,
     pub(super) outcome: Option<Outcome>,
     pub(super) interest: Interest,
-    /// Whose it is, of those who share the node.
+    /// The client that started it.
     pub(super) client: u8,
     /// The transfer that it is part of, which is told how it ended.
     pub(super) parent: Option<OpKey>,
@@ -58,10 +58,10 @@ impl Ended {
     }
 }
 
-/// Those who share the node, each with how many of its operations are under way: transfers, and atomics.
+/// The clients of the node, each with how many of its transfers and atomics are under way.
 #[derive(Debug)]
 pub(super) struct Clients {
-    /// Whose turn it is: what is started is its own.
+    /// The client that starts operations from now on.
     pub(super) acting: u8,
     under_way: [u32; 1 << u8::BITS],
 }

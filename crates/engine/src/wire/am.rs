@@ -20,7 +20,7 @@ pub const STAMP_BITS: u32 = u64::BITS - STAMP_SHIFT;
 pub struct Am {
     /// The handler's number.
     pub handler: u32,
-    /// Whose message it is, of those who share the sender's node.
+    /// The client of the sender's node that sent it.
     pub client: u8,
     /// The handler's arguments.
     pub args: [u64; 4],
@@ -110,7 +110,7 @@ pub(crate) const fn am_stamp(words: &[u64; Header::WORDS]) -> u64 {
     stamp_of_token(words[1])
 }
 
-/// What the first two words of a header say: all that is looked at of a short Active Message. Its fields are
+/// The first two words of a header: a short Active Message's receiver looks at nothing else. Its fields are
 /// taken out of the words one by one where they are needed: packed into a value and unpacked again they would
 /// cost more than all else here.
 #[derive(Clone, Copy)]
@@ -134,7 +134,7 @@ impl AmHead {
         number_of(self.0 >> 16, self.1)
     }
 
-    /// Whose message it is at its sender.
+    /// The client that sent it.
     #[inline(always)]
     pub(crate) const fn client(self) -> u8 {
         (self.0 >> 8) as u8

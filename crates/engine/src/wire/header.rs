@@ -125,7 +125,7 @@ const KINDS: [Kind; 33] = [
 pub struct Header {
     /// The message's kind.
     pub kind: Kind,
-    /// Whose message it is, of those who share the sender's node; for Active Messages.
+    /// Of an Active Message, the client of the sender's node that sent it.
     pub client: u8,
     /// A small number: of an Active Message, the lower half of its handler's.
     pub small: u16,

@@ -29,7 +29,7 @@ pub enum Message {
     AmRefused {
         /// The handler's number.
         handler: u32,
-        /// Whose message it was, of those who share the receiver's node.
+        /// The client of the receiver's node that sent it.
         client: u8,
     },
     /// Asks for a handler.

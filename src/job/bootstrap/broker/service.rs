@@ -22,10 +22,7 @@ use crate::job::bootstrap::secret::Secret;
 use crate::job::bootstrap::socket::{HANDLES, Received, listen_at, receive};
 use crate::job::bootstrap::unauthenticated::{Applicant, Unauthenticated};
 use crate::job::bootstrap::watchers::Watchers;
-use crate::job::bootstrap::wire::{How, Refusal, Reply, Request, decode};
-
-/// Rounds that a job has at most: each has a thread and three descriptors for as long as the job.
-const ROUNDS_MAX: u32 = 256;
+use crate::job::bootstrap::wire::{How, ROUNDS_MAX, Refusal, Reply, Request, decode};
 
 /// Connections that have not joined: one for each rank, and some for strangers.
 const STRANGERS_MAX: usize = 64;

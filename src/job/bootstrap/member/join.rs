@@ -12,7 +12,7 @@ use crate::job::bootstrap::env::{JobEnv, JobName};
 use crate::job::bootstrap::poll::poll_until;
 use crate::job::bootstrap::socket::{Received, Sent, connect_to, receive, send};
 use crate::job::bootstrap::wire::{
-    DecodeError, Refusal, Reply, Request, WIRE_VERSION, decode, encode, short_program,
+    DecodeError, ROUNDS_MAX, Refusal, Reply, Request, WIRE_VERSION, decode, encode, short_program,
 };
 
 /// How soon to knock again when too many others are at the listener.
@@ -98,13 +98,15 @@ pub(in crate::job::bootstrap) fn greet_round(
     handles: &[BorrowedFd<'_>],
     deadline: Instant,
 ) -> Result<(OwnedFd, Reply, u32), JoinError> {
-    let (mut name, mut round) = (env.name.clone(), 0);
-    loop {
+    let mut name = env.name.clone();
+    for round in 0..ROUNDS_MAX {
         match greet(&name, request, handles, deadline)? {
-            (_, Reply::Next { name: next }, _) => (name, round) = (JobName::of(&next), round + 1),
+            (_, Reply::Next { name: next }, _) => name = JobName::of(&next),
             (socket, reply, _) => return Ok((socket, reply, round)),
         }
     }
+    // A broker refuses whoever has left the last round.
+    Err(JoinError::Malformed)
 }
 
 /// Connects to whoever listens under `name`, a broker or a node, says `request` and hears the answer, which

@@ -11,7 +11,7 @@ use crate::{OpError, Rank, Transport};
 /// Named teams that a node makes, at most.
 pub const NAMED_TEAMS_MAX: usize = 1024;
 
-/// Such as its peers have made, and it has not come to yet.
+/// Named teams that peers have come to, and this process has not, at most.
 const UNASKED_MAX: usize = 64;
 
 impl<T: Transport> Node<T> {

@@ -44,7 +44,7 @@ pub struct Delivery {
     pub peer: Rank,
     /// Whether it is a request, which may be replied to, or a reply.
     pub lane: Lane,
-    /// What the handler was [added](Node::add_handler) by.
+    /// The entry that the handler was [added](Node::add_handler) with.
     pub handler: u64,
 }
 
@@ -55,7 +55,7 @@ pub struct Refused {
     pub peer: Rank,
     /// The number of the handler that it has not.
     pub handler: u32,
-    /// Whose message it was.
+    /// The client that sent it.
     pub client: u8,
 }
 

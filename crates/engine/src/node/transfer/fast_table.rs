@@ -31,7 +31,7 @@ pub(in crate::node) struct FastTransfer {
     pub(in crate::node) generation: u32,
     pub(in crate::node) state: State,
     pub(in crate::node) interest: Interest,
-    /// Whose it is, of those who share the node.
+    /// The client that started it.
     pub(in crate::node) client: u8,
     /// In a free place: the next one.
     pub(in crate::node) peer: Rank,

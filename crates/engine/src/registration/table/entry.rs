@@ -22,11 +22,11 @@ pub(super) enum State {
 /// Who may use a registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IsFor {
-    /// Whoever wants its memory, peers among them.
+    /// This process and its peers may use it.
     All,
-    /// Those of this process who waited for it: its memory may change untold.
+    /// Only transfers of this process that waited for it may: nobody tells of changes of its memory.
     Waiting,
-    /// Nobody who does not use it already: its memory has changed.
+    /// Only its present users may: its memory has changed.
     Nobody,
 }
 

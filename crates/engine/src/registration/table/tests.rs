@@ -221,7 +221,7 @@ fn what_is_registered_once_is_for_those_who_wait() {
     assert_eq!((table.acquire(0), table.key(table.held(given).0)), (None, None));
     assert_eq!(table.acquire_once(reg, 3), Some((reg, run_of(0, 4))));
     assert_eq!(table.acquire_once(reg, 4), None);
-    // Whoever begins now has it registered anew.
+    // A transfer that begins now registers the memory anew.
     table.pin(run_of(0, 4), &mut second).expect("room");
     assert!(second[0] != reg && table.is_pending(second[0]));
     table.detach(1, given);
