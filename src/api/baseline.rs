@@ -97,7 +97,7 @@ pub fn attach_get(
 /// A peer that shared memory reaches: the limits are those of memory.
 fn peer(node: &Node, rank: engine::Rank) -> Result<&Near, Error> {
     let far = OpError::Unsupported { peer: rank, why: PathReason::Network };
-    node.core.peers.get(rank, None)?.near().ok_or(far.into())
+    node.core.peers.get(rank, None)?.near().ok_or_else(|| node.core.error_of(far))
 }
 
 fn there(peer: &Near, remote: &Remote, len: usize) -> Iov {

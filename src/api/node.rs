@@ -220,7 +220,7 @@ impl Node {
             }
         };
         // Not with the engine held: names have a lock of their own.
-        let failed = failed.map(|error| self.core.named(error));
+        let failed = failed.map(|error| self.core.error_of(error));
         match failed.or_else(|| self.core.failures.take(client)) {
             Some(error) => Err(error),
             None => Ok(()),
@@ -409,10 +409,11 @@ impl Node {
             // As if a deadline of the operation's own had passed: the engine knows whom it waited for.
             None => {
                 let outcome = unfinished.end().unwrap_or(Err(OpError::Timeout { peer: 0 }));
-                return outcome.map_err(|error| self.gave_up("waiting for an operation", error.into()));
+                return outcome
+                    .map_err(|error| self.gave_up("waiting for an operation", core.error_of(error)));
             }
         };
-        outcome.map_err(Error::from)
+        outcome.map_err(|error| core.error_of(error))
     }
 }
 

@@ -257,6 +257,40 @@ fn closing_ends_what_other_threads_wait_for() {
     drop(b);
 }
 
+/// All peers are lost to a node that closes, which is not what its callers are to hear of them.
+#[test]
+fn calls_that_closing_overtakes_say_that_the_node_has_closed() {
+    for _ in 0..20 {
+        let (a, b, peer) = pair();
+        let array = b.heap().alloc_zeroed::<u64>(8).expect("room");
+        let theirs = GlobalPtr::<u64>::new(peer, array.ptr(0).offset());
+        let words = [7_u64; 8];
+        // SAFETY: the words live to the end of the round, and are only read.
+        let there = unsafe { Remote::raw(peer, words.as_ptr().expose_provenance() as u64) };
+        let until_closed = |call: &dyn Fn() -> Result<(), Error>| {
+            let error = loop {
+                if let Err(error) = call() {
+                    break error;
+                }
+            };
+            closed(Err::<(), _>(error));
+        };
+        let h = crate::HandlerId::of("", "h");
+        std::thread::scope(|scope| {
+            scope.spawn(|| until_closed(&|| a.put(theirs, 1)));
+            scope.spawn(|| until_closed(&|| a.get_slice(theirs, &mut [0; 8])));
+            scope.spawn(|| until_closed(&|| a.fetch_add(theirs, 1).map(drop)));
+            scope.spawn(|| until_closed(&|| a.put_signal(theirs, &[1_u64], Signal::add(theirs, 1))));
+            scope.spawn(|| until_closed(&|| a.within(LONG).get_nb(there, vec![0_u64; 8]).wait().0));
+            scope.spawn(|| until_closed(&|| a.within(LONG).request_medium(peer, h, [0; 4], b"a")));
+            scope.spawn(|| until_closed(&|| a.world().barrier()));
+            std::thread::sleep(SHORT / 10);
+            let _ = a.clone().close(SHORT / 10);
+        });
+        drop(b);
+    }
+}
+
 #[test]
 fn closing_does_not_wait_for_a_handler_longer_than_it_may() {
     let (release, released) = std::sync::mpsc::channel::<()>();

@@ -348,8 +348,9 @@ fn taken(name: &str, by: &str) -> String {
     if name == by { "it is already".to_owned() } else { format!("{by:?} has the same hash") }
 }
 
-impl From<OpError> for Error {
-    fn from(error: OpError) -> Error {
+impl Error {
+    /// An operation's failure as the engine and the transports see it; `NodeCore::error_of` knows more.
+    pub(crate) fn of(error: OpError) -> Error {
         match error {
             OpError::PeerLost { peer } => Error::PeerLost { peer },
             OpError::Fault { peer, mem, addr, len } => {

@@ -172,7 +172,7 @@ impl Peers {
         vm::forks::known_generation() != self.generation
     }
 
-    fn has_closed(&self) -> bool {
+    pub(crate) fn has_closed(&self) -> bool {
         self.open.load(Ordering::SeqCst) == CLOSED
     }
 
@@ -569,10 +569,10 @@ impl Peers {
         (0..self.own.places).filter(|rank| *rank != self.own.rank).filter(is_there).collect()
     }
 
-    /// Takes note that a peer is gone; from now on its memory is not accessed. Returns whether that is news.
+    /// From now on a peer's memory is not accessed. Whether that is news: to a closed node it is not.
     pub(crate) fn lose(&self, rank: Rank) -> bool {
         let Some(lost) = self.lost.get(rank as usize) else { return false };
-        let news = !lost.swap(true, Ordering::SeqCst);
+        let news = !self.has_closed() && !lost.swap(true, Ordering::SeqCst);
         if let Some(peer) = self.known(rank) {
             peer.lose();
         }

@@ -191,9 +191,9 @@ impl Call<'_> {
                 self.replied = true;
                 Ok(())
             }
-            Err(SendError::Failed(error)) => Err(error.into()),
+            Err(SendError::Failed(error)) => Err(self.core.error_of(error)),
             // The transport kept room for the reply; only a peer that garbles its ring takes it away.
-            Err(SendError::Busy) => Err(Error::PeerLost { peer: message.peer }),
+            Err(SendError::Busy) => Err(self.core.error_of(OpError::PeerLost { peer: message.peer })),
         }
     }
 
@@ -337,16 +337,6 @@ impl NodeCore {
     /// The error of a peer that has given a number of this process's to another handler.
     pub(in crate::api) fn handler_differs(&self, peer: Rank, number: u32) -> Error {
         Error::HandlersDiffer { peer, handler: self.handlers.name_of(number) }
-    }
-
-    /// The error of something that nobody waited for, with a handler's names where they are known.
-    pub(crate) fn named(&self, error: OpError) -> Error {
-        match error {
-            OpError::NoSuchHandler { peer, handler } => {
-                Error::NoSuchHandler { peer, handler: self.handlers.name_of(handler) }
-            }
-            other => other.into(),
-        }
     }
 }
 

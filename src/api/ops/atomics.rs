@@ -195,7 +195,7 @@ impl Node {
         }
         let peer = self.core.peers.get(word.peer(), self.timeout)?;
         let Peer::Near(near) = peer else { return Ok(None) };
-        let old = atomic_in_heap(near, word.offset(), atomic)?;
+        let old = atomic_in_heap(near, word.offset(), atomic).map_err(|error| self.core.error_of(error))?;
         self.core.thread_counters.add(fast_op(atomic.size()), atomic.size());
         Ok(Some(old))
     }

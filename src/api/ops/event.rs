@@ -170,14 +170,14 @@ impl<B: Send + 'static> Event<B> {
             let mut engine = self.node.core.engine();
             // It may have ended since.
             if let Some(outcome) = engine.outcome(op) {
-                self.state = State::Done(outcome.map(|_| ()).map_err(Error::from));
+                self.state = State::Done(self.ended(outcome));
                 return;
             }
             engine.cancel(op);
             let outcome = engine.outcome(op).unwrap_or(Err(OpError::Timeout { peer: self.peer }));
             drop(engine);
             self.node.core.after_cancel();
-            let result = outcome.map(|_| ()).map_err(Error::from);
+            let result = self.ended(outcome);
             self.state = State::Done(error.map_or(result, |error| Err(error.clone())));
         }
     }
@@ -188,7 +188,7 @@ impl<B: Send + 'static> Event<B> {
             if let Err(refused) = self.node.may_call("waiting for an event") {
                 self.state = State::Done(self.refused(op, refused));
             } else if let Some(outcome) = self.node.core.engine().outcome(op) {
-                self.state = State::Done(outcome.map(|_| ()).map_err(Error::from));
+                self.state = State::Done(self.ended(outcome));
             }
         }
         !self.is_under_way()
@@ -203,13 +203,18 @@ impl<B: Send + 'static> Event<B> {
         }
         let mut engine = self.node.core.engine();
         if let Some(outcome) = engine.outcome(op) {
-            return outcome.map(|_| ()).map_err(Error::from);
+            return self.ended(outcome);
         }
         engine.cancel(op);
         let _ = engine.outcome(op);
         drop(engine);
         self.node.core.after_cancel();
         Err(refused)
+    }
+
+    /// What an operation's end is to its caller.
+    fn ended(&self, outcome: Result<u64, OpError>) -> Result<(), Error> {
+        outcome.map(|_| ()).map_err(|error| self.node.core.error_of(error))
     }
 
     /// The operation that is under way, of whose end a queue is told from now on; `None` where it has ended.
@@ -254,7 +259,7 @@ impl<B: Send + 'static> Event<B> {
         if let State::Pending(op) = self.state
             && let Some(outcome) = engine.outcome(op)
         {
-            self.state = State::Done(outcome.map(|_| ()).map_err(Error::from));
+            self.state = State::Done(self.ended(outcome));
         }
         !self.is_under_way()
     }

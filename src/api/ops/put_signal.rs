@@ -163,7 +163,7 @@ impl Node {
         self.may_call("waiting for a signal")?;
         let (itself, at) = (self.core.peers.itself(), counter.offset());
         check(counter, itself.rank)?;
-        let fault = || copy::heap_fault(itself, at, 8);
+        let fault = || self.core.error_of(copy::heap_fault(itself, at, 8));
         let heap = at.checked_add(8).and_then(|end| itself.heap_up_to(end)).ok_or_else(fault)?;
         let word = heap.atomic_u64(at).map_err(|_| fault())?;
         let look = || Some(word.load(Ordering::Acquire)).filter(|value| *value >= at_least).map(Ok);
@@ -235,7 +235,8 @@ impl Node {
         if !self.copy_now(peer, to, from)? {
             return Ok(false);
         }
-        atomic_in_heap(near, signal.counter.offset(), signal.atomic())?;
+        atomic_in_heap(near, signal.counter.offset(), signal.atomic())
+            .map_err(|error| self.core.error_of(error))?;
         self.core.thread_counters.add(FastOp::Atomic8Mapped, 8);
         self.wake_there(near);
         Ok(true)

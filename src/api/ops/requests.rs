@@ -1,6 +1,6 @@
 //! Requests: sent to their end, tried, or started.
 
-use engine::{AmBody, AmSend, Lane, OpId, Rank, SendError};
+use engine::{AmBody, AmSend, Lane, OpError, OpId, Rank, SendError};
 
 use crate::api::node::Node;
 use crate::api::ops::buffer::{PutBuffer, source};
@@ -106,7 +106,7 @@ impl Node {
         let first = self.engine().send_am_stamped(message, stamp);
         match first {
             Ok(()) => Ok(()),
-            Err(SendError::Failed(error)) => Err(error.into()),
+            Err(SendError::Failed(error)) => Err(self.core.error_of(error)),
             // A copy, so that the message need not be in memory on the other way.
             Err(SendError::Busy) => {
                 let message = *message;
@@ -119,7 +119,7 @@ impl Node {
     fn send_when_there_is_room(&self, message: &AmSend<'_>, stamp: u64) -> Result<(), Error> {
         let send = || match self.engine().send_am_stamped(message, stamp) {
             Ok(()) => Some(Ok(())),
-            Err(SendError::Failed(error)) => Some(Err(Error::from(error))),
+            Err(SendError::Failed(error)) => Some(Err(self.core.error_of(error))),
             Err(SendError::Busy) => None,
         };
         let ends = || send().or_else(|| self.may_call("a request").err().map(Err));
@@ -148,8 +148,8 @@ impl Node {
             Lane::Request => self.send(&message, long.stamp).map(|()| None),
             Lane::Reply => match self.engine().send_am_stamped(&message, long.stamp) {
                 Ok(()) => Ok(None),
-                Err(SendError::Failed(error)) => Err(error.into()),
-                Err(SendError::Busy) => Err(Error::PeerLost { peer }),
+                Err(SendError::Failed(error)) => Err(self.core.error_of(error)),
+                Err(SendError::Busy) => Err(self.core.error_of(OpError::PeerLost { peer })),
             },
         }
     }
@@ -274,7 +274,7 @@ impl Node {
         match self.engine().send_am_stamped(message, stamp) {
             Ok(()) => Ok(true),
             Err(SendError::Busy) => Ok(false),
-            Err(SendError::Failed(error)) => Err(error.into()),
+            Err(SendError::Failed(error)) => Err(self.core.error_of(error)),
         }
     }
 
@@ -291,7 +291,7 @@ impl Node {
     #[cold]
     fn out_of_contact(&self, peer: Rank) -> Error {
         match peer < self.size() {
-            true if self.core.peers.is_gone(peer) => Error::PeerLost { peer },
+            true if self.core.peers.is_gone(peer) => self.core.error_of(OpError::PeerLost { peer }),
             true => Error::NotConnected { peer },
             false => Error::NoSuchPeer { peer, size: self.size() },
         }

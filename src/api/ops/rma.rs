@@ -10,7 +10,7 @@ use engine::{Direction, Mechanism, MemId};
 use crate::api::node::Node;
 use crate::api::ops::buffer::{GetBuffer, PutBuffer, source, target};
 use crate::api::ops::event::Event;
-use crate::base::error::Error;
+use crate::base::error::{Error, Memory};
 use crate::base::pointers::{GlobalPtr, Remote};
 use crate::counters::latency::Timed;
 use crate::counters::thread_counters::FastOp;
@@ -298,7 +298,7 @@ impl Node {
         let place = near.best(remote.place, local.len());
         let path = at_once(near, place.mem, local.direction(), local.len() as u64);
         match path {
-            Path::Mapped => copy::in_heap(near, place, local)?,
+            Path::Mapped => copy::in_heap(near, place, local).map_err(|error| self.core.error_of(error))?,
             Path::Attached => {
                 let copy = || copy::by_attach(near, place, local);
                 let copied = match what {
@@ -307,7 +307,7 @@ impl Node {
                 };
                 match copied {
                     Ok(()) => {}
-                    Err(CopyError::Failed(error)) => return Err(error.into()),
+                    Err(CopyError::Failed(error)) => return Err(self.core.error_of(error)),
                     // Its rights have gone this moment.
                     Err(CopyError::Unreachable(_)) => return Ok(false),
                 }
@@ -339,7 +339,7 @@ impl Node {
                         if place.mem == MemId::Heap
                             && !(may_be_apart && self.is_copied_apart(local.len())) =>
                     {
-                        copy::in_heap(near, place, local)?;
+                        copy::in_heap(near, place, local).map_err(|error| self.core.error_of(error))?;
                         mapped = Some(mapped.unwrap_or(0) + local.len() as u64);
                     }
                     _ => list.push(remote.place, local).ok_or_else(|| wraps(remote, local.len()))?,
@@ -368,7 +368,7 @@ impl Node {
                     self.count(list.direction(), Mechanism::Cma, list.bytes());
                     return Ok(());
                 }
-                Err(CopyError::Failed(error)) => return Err(error.into()),
+                Err(CopyError::Failed(error)) => return Err(self.core.error_of(error)),
                 Err(CopyError::Unreachable(_)) => {}
             }
         }
@@ -511,11 +511,6 @@ fn one(remote: Remote, local: Lent<'_>) -> Result<PieceList<'_>, Error> {
 /// The error for a transfer whose remote end would wrap around the end of the address space.
 #[cold]
 pub(crate) fn wraps(remote: Remote, len: usize) -> Error {
-    engine::OpError::Fault {
-        peer: remote.peer,
-        mem: remote.place.mem,
-        addr: remote.place.offset,
-        len: len as u64,
-    }
-    .into()
+    let memory = if remote.place.mem == MemId::Space { Memory::Private } else { Memory::Heap };
+    Error::Fault { peer: remote.peer, memory, addr: remote.place.offset, len: len as u64 }
 }

@@ -1,12 +1,13 @@
-//! Peers that are gone: what the launcher says, and what the network finds.
+//! Peers that are gone: what the launcher says, what the network finds, and what callers hear.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use engine::{Rank, Transport as _};
+use engine::{OpError, Rank, Transport as _};
 
 use super::{Engine, GRACE, LOOK, LOSSES, NodeCore};
+use crate::base::error::Error;
 use crate::base::lock::lock;
 use crate::job::bootstrap::Notice;
 use crate::transport::contract::NodeTransport as _;
@@ -122,6 +123,24 @@ impl NodeCore {
         }
         if let Notice::Lost { rank, .. } = notice {
             self.peers.acknowledge(*rank);
+        }
+    }
+
+    /// What callers are told of a failed operation: with handlers by their names, and where the node has
+    /// closed while it was under way, that: to the transport all peers are lost then.
+    #[cold]
+    pub(crate) fn error_of(&self, error: OpError) -> Error {
+        let by_closing = match error {
+            OpError::PeerLost { peer } => !self.peers.is_lost(peer),
+            OpError::Protocol { .. } | OpError::Unsupported { .. } => true,
+            _ => false,
+        };
+        match error {
+            _ if by_closing && self.peers.has_closed() => Error::Closed { call: "an operation" },
+            OpError::NoSuchHandler { peer, handler } => {
+                Error::NoSuchHandler { peer, handler: self.handlers.name_of(handler) }
+            }
+            other => Error::of(other),
         }
     }
 }

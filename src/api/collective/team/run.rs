@@ -262,7 +262,9 @@ impl Team {
         };
         match outcome {
             Some(outcome) => {
-                outcome.map(|_| ()).map_err(|error| said(&self.node.core, self.membership.id, error.into()))
+                let core = &self.node.core;
+                let error = |error| said(core, self.membership.id, core.error_of(error));
+                outcome.map(|_| ()).map_err(error)
             }
             None => {
                 let late = Error::WaitTimeout { waited_for: "the members at a collective" };
