@@ -28,6 +28,7 @@ mod cases {
     pub(crate) mod faults;
     pub(crate) mod losses;
     pub(crate) mod messages;
+    pub(crate) mod pins;
     pub(crate) mod returns;
     pub(crate) mod signals;
     pub(crate) mod stages;
@@ -97,6 +98,10 @@ declare! { $
         a_transfer_ends_where_the_exposed_range_does
         a_put_that_is_refused_signals_nothing
         collectives_need_no_exposure;
+    pins:
+        what_is_pinned_stays_registered_until_it_is_not_pinned
+        what_finds_no_room_beside_pins_goes_by_message
+        changed_memory_is_pinned_no_more;
     atomics:
         additions_add_up
         one_swap_wins

@@ -35,6 +35,7 @@ pub use collective::small::state::SmallPolled;
 pub use collective::teams::NAMED_TEAMS_MAX;
 pub use messages::active_message::{AmBody, AmSend, Delivery, Polled, Refused};
 pub use op::Outcome;
+pub use registration::pins::{PinError, PinId, Pinning};
 pub use registration::state::RegistrationCounters;
 pub use transfer::bounce::STAGED_CHUNKS_MIN;
 

@@ -22,6 +22,9 @@ impl Table {
                 continue;
             }
             sums.add(entry, here > 0, bytes);
+            if self.pins.get(&(at as u32)).is_some_and(|pins| *pins > entry.local) {
+                return Err(referred_to_less(at as u32));
+            }
             let count = if is_indexed(entry) { entry.count } else { 0 };
             buckets += u64::from(count);
             indexed.push((entry.first, count));
@@ -112,6 +115,11 @@ impl Table {
 #[cold]
 fn referred_to(at: u32) -> String {
     format!("run {at} goes, and is referred to")
+}
+
+#[cold]
+fn referred_to_less(at: u32) -> String {
+    format!("run {at} is pinned more often than it is referred to")
 }
 
 #[cold]

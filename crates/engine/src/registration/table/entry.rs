@@ -3,7 +3,7 @@
 use crate::Rank;
 use crate::registration::slots::NONE;
 use crate::registration::victims::{Linked, Links};
-use crate::registration::{Key, Run, Settings};
+use crate::registration::{Key, RegisterError, Run, Settings};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
@@ -12,7 +12,7 @@ pub(super) enum State {
     Registering,
     Ready,
     /// Registration failed; whoever refers to it is to let go.
-    Failed,
+    Failed(RegisterError),
     Deregistering,
     /// Should go, and the system would not take it back: it counts as pinned.
     Stuck,

@@ -14,6 +14,7 @@
 mod audit;
 mod entry;
 mod holders;
+pub(crate) mod pins;
 #[cfg(test)]
 mod tests;
 
@@ -75,6 +76,8 @@ pub struct Table {
     queue: VictimQueue,
     /// Runs that wait to be registered, in the order of asking.
     line: VecDeque<u32>,
+    /// Runs that are kept beyond operations, by their places: how often. These are local references, too.
+    pins: HashMap<u32, u32>,
     /// Bytes of runs that peers hold, that this process refers to, and that are on their way out.
     peers_used: u64,
     local_used: u64,
@@ -100,6 +103,7 @@ impl Table {
             free_holder: NONE,
             leases: Leases::new(&settings, ranks),
             line: VecDeque::new(),
+            pins: HashMap::new(),
             peers_used: 0,
             local_used: 0,
             leaving: 0,
@@ -435,7 +439,7 @@ impl Table {
                 self.line.retain(|waiting| *waiting != at);
                 self.free_entry(at);
             }
-            State::Failed => self.free_entry(at),
+            State::Failed(_) => self.free_entry(at),
             // It becomes a victim, or goes, when it is there.
             State::Registering | State::Deregistering | State::Stuck | State::Free => {}
         }
@@ -449,12 +453,12 @@ impl Table {
             // What the system refuses now is not asked of it again soon.
             self.counters.budget = self.counters.budget.min(self.counters.pinned);
         }
-        self.fail(at);
+        self.fail(at, error);
     }
 
-    fn fail(&mut self, at: u32) {
+    fn fail(&mut self, at: u32, error: RegisterError) {
         self.forget(at);
-        self.entries.0[at as usize].state = State::Failed;
+        self.entries.0[at as usize].state = State::Failed(error);
         self.actions.push_back(Action::Settled(self.id_of(at)));
         if !self.is_referred_to(at) {
             self.on_idle(at);
@@ -479,6 +483,7 @@ impl Table {
             self.actions.push_back(Action::Revoke(self.holders[holder as usize].peer, HolderId(holder)));
             holder = self.holders[holder as usize].next;
         }
+        self.end_pins(at);
         if !self.is_referred_to(at) {
             self.on_idle(at);
         }
@@ -520,7 +525,7 @@ impl Table {
                     self.counters.budget = wanted;
                     self.begin(at, bytes);
                 } else {
-                    self.fail(at);
+                    self.fail(at, RegisterError::Limit);
                 }
             }
         }
