@@ -12,6 +12,7 @@ pub(crate) mod heap;
 pub(crate) mod node;
 pub(crate) mod open;
 pub(crate) mod ops;
+pub(crate) mod pin;
 #[cfg(test)]
 mod refused_tests;
 pub(crate) mod share;

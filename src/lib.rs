@@ -69,6 +69,7 @@ pub use api::ops::raw::RawPiece;
 pub use api::ops::rma::{GetPiece, PutPiece, STAGED_MIN};
 pub use api::ops::strided::Strided;
 pub use api::ops::vector_indexed::{Indexed, RemoteRun};
+pub use api::pin::{PinError, Pinned};
 pub use base::code::Code;
 pub use base::error::{Error, Memory};
 pub use base::handler_id::HandlerId;

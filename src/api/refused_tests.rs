@@ -7,8 +7,8 @@ use super::config::{Config, Exposure, ProgressThread};
 use super::node::Node;
 use crate::base::lock::lock;
 use crate::{
-    AtomicOp, CloseError, ConnectError, DirectoryError, Error, GetPiece, GlobalPtr, HeapError, PutPiece,
-    Remote, RemoteRun, Rights, Signal,
+    AtomicOp, CloseError, ConnectError, DirectoryError, Error, GetPiece, GlobalPtr, HeapError, PinError,
+    PutPiece, Remote, RemoteRun, Rights, Signal,
 };
 
 /// Longer than anything takes here, and a time that some calls are to take.
@@ -109,6 +109,7 @@ fn all_is_refused(node: &Node, peer: u32, mine: GlobalPtr<u64>, is_refused: fn(&
     check(node.try_request_medium(peer, h, [0; 4], b"a"), is_refused);
     check(node.try_request_long(h, [0; 4], there, b"a"), is_refused);
     check(node.request_long_nb(h, [0; 4], there, vec![0_u8; 3]).wait().0, is_refused);
+    assert!(matches!(node.pin(&[0_u8]), Err(PinError::Node(error)) if is_refused(&error)));
     check(node.prepare_medium(peer, 0, 1).map(drop), is_refused);
     check(node.completions::<()>(1).map(drop), is_refused);
     check(node.connect(peer), is_refused);

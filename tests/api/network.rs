@@ -11,7 +11,7 @@ use super::*;
 /// What every machine with libfabric has.
 const NETWORK: &str = "ofi:tcp";
 
-fn is_there() -> bool {
+pub(super) fn is_there() -> bool {
     let hints = Hints { provider: Some("tcp".into()), ..Hints::default() };
     let there = Fabric::load().is_ok_and(|fabric| fabric.providers(&hints).is_ok_and(|all| !all.is_empty()));
     if !there {
@@ -20,7 +20,7 @@ fn is_there() -> bool {
     there
 }
 
-fn by_network() -> Config {
+pub(super) fn by_network() -> Config {
     config().transport(Transport::parse(NETWORK).expect("a transport"))
 }
 

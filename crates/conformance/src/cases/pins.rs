@@ -17,15 +17,8 @@ const MOST: usize = 64;
 fn pin<C: Cluster>(bench: &mut Bench<C>, place: Place, len: usize) -> Result<PinId, PinError> {
     let pin = bench.node(0).pin(place.offset, len as u64)?;
     bench.until("a pin", |bench| bench.node(0).pinning(pin) != Pinning::Pending);
-    let pinning = bench.node(0).pinning(pin);
-    if pinning == Pinning::Held {
-        return Ok(pin);
-    }
-    bench.node(0).unpin(pin);
-    match pinning {
-        Pinning::Failed(error) => Err(PinError::Refused(error)),
-        other => panic!("{other:?}"),
-    }
+    assert_eq!(bench.node(0).pinning(pin), Pinning::Held);
+    Ok(pin)
 }
 
 /// A bench of two, where rank 0 pins a byte. `None`: nothing is registered here, which is what it says.

@@ -23,8 +23,6 @@ pub enum PinError {
         /// Bytes that this process may refer to at a time, in all.
         budget: u64,
     },
-    /// The transport did not register part of it.
-    Refused(RegisterError),
 }
 
 /// How a pin is.

@@ -1,0 +1,171 @@
+//! Memory that a program keeps registered.
+
+use std::sync::{Arc, Weak};
+
+use engine::node::{PinId, Pinning};
+use engine::registration::RegisterError;
+
+use crate::api::node::Node;
+use crate::base::code::{Code, into_io_error};
+use crate::base::debug_is_display::debug_is_display;
+use crate::base::error::Error;
+use crate::runtime::core::NodeCore;
+
+/// Memory that stays registered until this is dropped, as [`Node::pin`] gives it. Any thread may hold and
+/// drop it, handlers as well; it does not keep the node open.
+#[must_use = "what is pinned is let go of when this is dropped"]
+pub struct Pinned {
+    core: Weak<NodeCore>,
+    pin: PinId,
+    len: u64,
+}
+
+debug_is_display!(PinError);
+
+/// Why memory is not pinned. Nothing is kept then.
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PinError {
+    /// Nothing is registered here: all peers are near, or the network reaches memory that is not registered.
+    /// Transfers are as fast as they get.
+    #[error("pinning: nothing is registered here, and need not be")]
+    NotOffered,
+    /// The budget does not leave so much beside what is pinned already and what transfers use now.
+    #[error(
+        "pinning: {wanted} bytes in whole pages do not fit, beside what is pinned already, into the {budget} bytes that this process may use itself; STANDPIPE_PIN or Config::pin_bytes makes it more"
+    )]
+    NoRoom {
+        /// Bytes wanted, in whole units of registration.
+        wanted: u64,
+        /// Bytes that this process may refer to at a time.
+        budget: u64,
+    },
+    /// The system, or the card, pins no more memory for this process.
+    #[error("pinning {len} bytes: the system pins no more memory for this process; see `ulimit -l`")]
+    Limit {
+        /// Bytes asked for.
+        len: u64,
+    },
+    /// Part of the memory is not mapped, or may not be accessed, or has just been mapped anew.
+    #[error("pinning {len} bytes at {addr:#x}: part of them is not mapped, or may not be accessed")]
+    Fault {
+        /// The first byte's address.
+        addr: u64,
+        /// Bytes asked for.
+        len: u64,
+    },
+    /// Nobody would tell of changes of that memory, so that no registration of it is kept: another copy of the
+    /// library in this process watches it, or the kernel watches none of its kind.
+    #[error(
+        "pinning {len} bytes at {addr:#x}: changes of that memory would not be told; `standpipe doctor` says why"
+    )]
+    Unwatched {
+        /// The first byte's address.
+        addr: u64,
+        /// Bytes asked for.
+        len: u64,
+    },
+    /// The call itself was refused, or waited too long.
+    #[error(transparent)]
+    Node(#[from] Error),
+}
+
+impl PinError {
+    /// What kind of error it is: a number and a name that do not change.
+    pub fn code(&self) -> Code {
+        match self {
+            PinError::NotOffered => Code::NotOffered,
+            PinError::NoRoom { .. } | PinError::Limit { .. } => Code::NoRoom,
+            PinError::Fault { .. } => Code::LocalFault,
+            PinError::Unwatched { .. } => Code::Denied,
+            PinError::Node(error) => error.code(),
+        }
+    }
+}
+
+into_io_error!(PinError);
+
+/// Pinning.
+impl Node {
+    /// Registers memory of this process, and keeps it registered until the result is dropped: `&vec[..]`, or
+    /// any other slice or pointer to one, also of the heap. Transfers to or from there need not register it,
+    /// be they this process's or a peer's that asks. All of it is pinned when this returns, or nothing.
+    ///
+    /// No transfer needs this: what is used is registered anyway, and stays so while that pays. It is for who
+    /// knows better, as a program with a buffer that is used rarely and must be fast then. Pins may overlap.
+    /// They count against the part of the budget ([`Config::pin_bytes`](crate::Config::pin_bytes)) that is for
+    /// this process's own use; transfers that find no room beside them go through messages, which
+    /// `PathReason::NoRoom` counts. When a pin is dropped the memory stays registered until room is needed, as
+    /// in the pin-down cache of PM (Tezuka et al.).
+    ///
+    /// Memory that is unmapped, or mapped anew, is pinned no more, and does not stay in memory for a pin's
+    /// sake: see [`Pinned::is_held`]. Nothing is read, written or copied here.
+    ///
+    /// It waits while what is in the way is given up, for the node's timeout at most. Any thread may call it;
+    /// handlers may, and get [`Error::InHandler`] where it would have to wait.
+    ///
+    /// # Errors
+    /// See [`PinError`].
+    pub fn pin<T>(&self, memory: *const [T]) -> Result<Pinned, PinError> {
+        self.may_call("pinning")?;
+        let addr = memory.cast::<T>().expose_provenance() as u64;
+        let len = memory.len().saturating_mul(size_of::<T>()) as u64;
+        let pin = self.core.engine().pin(addr, len).map_err(|error| match error {
+            engine::node::PinError::NotOffered => PinError::NotOffered,
+            engine::node::PinError::NoRoom { wanted, budget } => PinError::NoRoom { wanted, budget },
+        })?;
+        // From here on it is let go of, however this ends.
+        let pinned = Pinned { core: Arc::downgrade(&self.core), pin, len };
+        let settled = || Some(self.core.engine().pinning(pin)).filter(|now| *now != Pinning::Pending);
+        let now = match settled() {
+            Some(now) => now,
+            None => {
+                self.may_wait("pinning")?;
+                let late =
+                    || self.gave_up("pinning", Error::WaitTimeout { waited_for: "memory to be pinned" });
+                self.wait(self.timeout, settled).ok_or_else(late)?
+            }
+        };
+        match now {
+            Pinning::Held => Ok(pinned),
+            Pinning::Failed(RegisterError::Limit) => Err(PinError::Limit { len }),
+            Pinning::Failed(RegisterError::Untold) => Err(PinError::Unwatched { addr, len }),
+            Pinning::Failed(RegisterError::Fault) | Pinning::Gone | Pinning::Pending => {
+                Err(PinError::Fault { addr, len })
+            }
+        }
+    }
+}
+
+impl Pinned {
+    /// Whether all of it is pinned still: it is unless its memory has been unmapped or mapped anew, even in
+    /// part, or the node has ended. Never waits; also in handlers.
+    pub fn is_held(&self) -> bool {
+        let core = self.core.upgrade().filter(|core| !core.is_forked() && !core.peers.has_closed());
+        core.is_some_and(|core| core.engine().pinning(self.pin) == Pinning::Held)
+    }
+
+    /// Bytes that were asked for.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether no bytes were asked for.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+impl std::fmt::Debug for Pinned {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pinned").field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        if let Some(core) = self.core.upgrade().filter(|core| !core.is_forked()) {
+            core.engine().unpin(self.pin);
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Memory that a program keeps registered: over a network that registers, with Firehose.
+
+use standpipe::{Code, Error, HandlerId, PinError, Strategy};
+
+use super::network::{by_network, is_there};
+use super::*;
+
+/// A budget, of which half is for a process's own use.
+const BUDGET: u64 = 4 << 20;
+
+fn config_that_registers() -> Config {
+    by_network().strategy(Strategy::Firehose).pin_bytes(BUDGET)
+}
+
+#[test]
+fn where_nothing_is_registered_pins_are_not_offered() {
+    let node = alone(Config::new());
+    let error = node.pin(&[0_u8; 100]).map(drop).unwrap_err();
+    assert_eq!((&error, error.code()), (&PinError::NotOffered, Code::NotOffered));
+    assert!(std::io::Error::from(error).to_string().contains("nothing is registered"));
+}
+
+#[test]
+fn pinned_memory_is_registered_once_and_for_all() {
+    if !is_there() {
+        return;
+    }
+    job(
+        2,
+        |_| config_that_registers(),
+        |node| {
+            let mut mine = vec![node.rank() as u8 + 1; 1 << 18];
+            let buffer = vec![0_u8; 1 << 18];
+            let theirs = exchange_private(node, &mut mine);
+            let (pinned, again) = (node.pin(&mine[..]).expect("room"), node.pin(&raw const buffer[..]));
+            let again = again.expect("room");
+            assert!(pinned.is_held() && again.is_held() && !pinned.is_empty());
+            assert_eq!((pinned.len(), again.len()), (1 << 18, 1 << 18));
+            // Another pin of the same, and of a part, takes no room, and dropping it changes nothing.
+            drop(node.pin(&mine[100..200]).expect("it is there"));
+            node.barrier().expect("barrier");
+            let before = node.registrations().table.registrations;
+            let (result, buffer) = node.get_nb(theirs, buffer).wait();
+            assert_eq!(result, Ok(()));
+            assert!(buffer.iter().all(|byte| u32::from(*byte) == 2 - node.rank()));
+            assert_eq!(node.registrations().table.registrations, before, "it is registered already");
+            node.barrier().expect("barrier");
+            // Memory that goes is pinned no more, whoever holds the guard; the other pin is none of its.
+            drop(buffer);
+            node.wait_until(|| !again.is_held()).expect("it is told");
+            assert!(pinned.is_held());
+            drop((pinned, again));
+            node.barrier().expect("barrier");
+        },
+    );
+}
+
+#[test]
+fn a_full_budget_refuses_pins_and_transfers_go_on() {
+    if !is_there() {
+        return;
+    }
+    job(
+        2,
+        |_| config_that_registers(),
+        |node| {
+            let mut mine = vec![7_u8; 1 << 18];
+            let theirs = exchange_private(node, &mut mine);
+            let much = vec![1_u8; 2 * BUDGET as usize];
+            let whole = node.pin(&much[..]).map(drop).unwrap_err();
+            let PinError::NoRoom { wanted, budget } = whole else { panic!("{whole:?}") };
+            assert!(wanted >= much.len() as u64 && budget <= BUDGET, "{whole:?}");
+            assert_eq!((whole.code(), node.registrations().table.pinned <= BUDGET), (Code::NoRoom, true));
+            let mut pins = Vec::new();
+            let refused =
+                much.chunks(1 << 17).find_map(|part| node.pin(part).map(|pin| pins.push(pin)).err());
+            assert!(matches!(refused, Some(PinError::NoRoom { .. })), "{refused:?}");
+            let all: u64 = pins.iter().map(standpipe::Pinned::len).sum();
+            assert!(all > budget / 2 && all <= budget, "{all} of {budget}");
+            node.barrier().expect("barrier");
+            // Transfers go on: this provider needs no key for memory of its own.
+            let mut got = vec![0_u8; 1 << 18];
+            node.get_bytes(theirs, &mut got).expect("got");
+            assert!(got.iter().all(|byte| *byte == 7));
+            let first = pins.pop().expect("some");
+            drop(first);
+            pins.push(node.pin(&much[..1 << 17]).expect("what was let go of"));
+            drop(pins);
+            node.barrier().expect("barrier");
+            drop(node.pin(&much[..budget as usize / 2]).expect("all is let go of"));
+            node.barrier().expect("barrier");
+        },
+    );
+}
+
+#[test]
+fn what_is_not_mapped_is_not_pinned_and_handlers_may_pin() {
+    if !is_there() {
+        return;
+    }
+    let config = || {
+        config_that_registers().handler("pin", |call| {
+            let memory = vec![1_u8; 4096];
+            let pinned = call.node().pin(&memory[..]);
+            assert!(
+                pinned.is_ok() || matches!(pinned, Err(PinError::Node(Error::InHandler { .. }))),
+                "{pinned:?}"
+            );
+            call.reply(HandlerId::of("", "pinned"), [0; 4]).expect("a reply");
+        })
+    };
+    let config = || config().handler("pinned", |_| {});
+    job(
+        2,
+        |_| config(),
+        |node| {
+            let nothing = std::ptr::slice_from_raw_parts(std::ptr::without_provenance::<u8>(1 << 46), 8192);
+            let error = node.pin(nothing).map(drop).unwrap_err();
+            assert_eq!(
+                (&error, error.code()),
+                (&PinError::Fault { addr: 1 << 46, len: 8192 }, Code::LocalFault)
+            );
+            let empty = node.pin(&[0_u64; 0]).expect("it takes no room");
+            assert!(empty.is_held() && empty.is_empty());
+            let pin = node.handler("pin").expect("registered");
+            node.request(1 - node.rank(), pin, [0; 4]).expect("sent");
+            node.barrier().expect("barrier");
+            node.quiet().expect("no failure");
+        },
+    );
+}
