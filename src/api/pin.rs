@@ -54,8 +54,8 @@ pub enum PinError {
         /// Bytes asked for.
         len: u64,
     },
-    /// Nobody would tell of changes of that memory, so that no registration of it is kept: another copy of the
-    /// library in this process watches it, or the kernel watches none of its kind.
+    /// Nobody would tell of changes of that memory, so that no registration of it is kept: another copy of
+    /// the library in this process watches it, or the kernel watches none of its kind.
     #[error(
         "pinning {len} bytes at {addr:#x}: changes of that memory would not be told; `standpipe doctor` says why"
     )]
@@ -91,12 +91,12 @@ impl Node {
     /// any other slice or pointer to one, also of the heap. Transfers to or from there need not register it,
     /// be they this process's or a peer's that asks. All of it is pinned when this returns, or nothing.
     ///
-    /// No transfer needs this: what is used is registered anyway, and stays so while that pays. It is for who
-    /// knows better, as a program with a buffer that is used rarely and must be fast then. Pins may overlap.
-    /// They count against the part of the budget ([`Config::pin_bytes`](crate::Config::pin_bytes)) that is for
-    /// this process's own use; transfers that find no room beside them go through messages, which
-    /// `PathReason::NoRoom` counts. When a pin is dropped the memory stays registered until room is needed, as
-    /// in the pin-down cache of PM (Tezuka et al.).
+    /// No transfer needs this: what is used is registered anyway, and stays so while that pays. It is for
+    /// programs that know better, as of a buffer that is used rarely and must be fast then. Pins may overlap.
+    /// They count against the part of the budget ([`Config::pin_bytes`](crate::Config::pin_bytes)) that is
+    /// for this process's own use. Transfers that find no room beside them go through messages, which
+    /// `PathReason::NoRoom` counts. When a pin is dropped the memory stays registered until room is needed,
+    /// as in the pin-down cache of PM (Tezuka et al.).
     ///
     /// Memory that is unmapped, or mapped anew, is pinned no more, and does not stay in memory for a pin's
     /// sake: see [`Pinned::is_held`]. Nothing is read, written or copied here.

@@ -28,6 +28,7 @@ mod registration;
 mod transfer;
 
 pub use crate::collective::TeamId;
+pub use crate::registration::{PinId, Pinning};
 pub use barrier::state::KEEPER as BARRIER_KEEPER;
 pub use collective::buffers::{Kept, Memories};
 pub use collective::runner::Start;
@@ -35,7 +36,7 @@ pub use collective::small::state::SmallPolled;
 pub use collective::teams::NAMED_TEAMS_MAX;
 pub use messages::active_message::{AmBody, AmSend, Delivery, Polled, Refused};
 pub use op::Outcome;
-pub use registration::pins::{PinError, PinId, Pinning};
+pub use registration::pins::PinError;
 pub use registration::state::RegistrationCounters;
 pub use transfer::bounce::STAGED_CHUNKS_MIN;
 

@@ -17,6 +17,8 @@ mod victims;
 
 pub use counters::{ByPeer, PeerCounters, TableCounters};
 pub use settings::{Keep, Order, Quota, Settings, Strategy};
+pub use table::entry::PinId;
+pub use table::pins::Pinning;
 
 /// Names one registration of this process, to the transport. Never reused while the transport may still refer
 /// to it: it carries a generation.

@@ -3,13 +3,7 @@
 use crate::Transport;
 use crate::node::Node;
 use crate::node::registration::state::CHUNK_BYTES;
-use crate::registration::table::NoRoom;
-use crate::registration::table::pins::PinnedRun;
-use crate::registration::{RegId, RegisterError};
-
-/// Names a pin of a node's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct PinId(usize);
+use crate::registration::{PinId, Pinning};
 
 /// Why nothing is pinned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,19 +19,6 @@ pub enum PinError {
     },
 }
 
-/// How a pin is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pinning {
-    /// Part of it waits for others to go, or for the system.
-    Pending,
-    /// All of it is registered.
-    Held,
-    /// Part of it could not be registered.
-    Failed(RegisterError),
-    /// Part of the memory has been unmapped, or mapped anew: that part is not registered any more.
-    Gone,
-}
-
 impl<T: Transport> Node<T> {
     /// Registers `len` bytes of this process's memory from an address on, and keeps them registered until
     /// [`Node::unpin`]: transfers to or from there, of this process or of a peer that asks, find them
@@ -45,53 +26,36 @@ impl<T: Transport> Node<T> {
     /// pinned counts against MAXVICTIM, and transfers that find no room beside it go by message.
     ///
     /// # Errors
-    /// [`PinError::NotOffered`] and [`PinError::NoRoom`]; then nothing is kept.
+    /// See [`PinError`]; then nothing is kept.
     pub fn pin(&mut self, addr: u64, len: u64) -> Result<PinId, PinError> {
         let Some(registration) = &mut self.registration else { return Err(PinError::NotOffered) };
         let (settings, end) = (registration.settings, addr.saturating_add(len));
         if settings.victims_bytes == 0 {
             return Err(PinError::NotOffered);
         }
-        let most = CHUNK_BYTES.min(settings.bucket.bytes() * u64::from(settings.run_max));
-        let (mut at, mut regs) = (addr, Vec::new());
-        while at < end {
-            // Parts begin with buckets, but for the first, so that none is referred to twice.
-            let next = at.saturating_add(most) & !(settings.bucket.bytes() - 1);
-            let next = if next > at { next.min(end) } else { end };
-            let wanted = registration.buckets(at, next - at);
-            if let Err(NoRoom::Now | NoRoom::Never) = registration.table.pin_kept(wanted, &mut regs) {
-                regs.into_iter().for_each(|reg| registration.table.unpin(reg));
-                self.run_actions();
-                let mask = settings.bucket.bytes() - 1;
-                let wanted = (end - 1 | mask) - (addr & !mask);
-                return Err(PinError::NoRoom {
-                    wanted: wanted.saturating_add(1),
-                    budget: settings.victims_bytes,
-                });
-            }
-            at = next;
-        }
-        let id = registration.pins.insert(regs);
+        // Parts end with buckets, so that none is referred to twice.
+        let bucket = settings.bucket;
+        let most = CHUNK_BYTES.min(bucket.bytes() * u64::from(settings.run_max));
+        let next = |at: u64| match at.saturating_add(most) & !(bucket.bytes() - 1) {
+            next if next > at => next.min(end),
+            _ => end,
+        };
+        let starts = std::iter::successors(Some(addr), |at| Some(next(*at))).take_while(|at| *at < end);
+        let parts: Vec<_> = starts.map(|at| registration.buckets(at, next(at) - at)).collect();
+        let wanted = || parts.iter().map(|part| u64::from(part.count) * bucket.bytes()).sum();
+        let pin = registration.table.pin_kept(parts.iter().copied());
+        let pin = pin.map_err(|_| PinError::NoRoom { wanted: wanted(), budget: settings.victims_bytes });
         self.run_actions();
-        Ok(PinId(id))
+        pin
     }
 
-    /// How a pin is. Looks at each of its registrations: one for each MiB or less.
+    /// How a pin is. Looks at each of its registrations: at one for each MiB, or for less.
     ///
     /// # Panics
     /// When there is no such pin.
     pub fn pinning(&self, pin: PinId) -> Pinning {
         let registration = self.registration.as_ref().expect("a pin is of what is registered");
-        let mut all = Pinning::Held;
-        for reg in &registration.pins[pin.0] {
-            match registration.table.pinned_run(*reg) {
-                PinnedRun::Failed(error) => return Pinning::Failed(error),
-                PinnedRun::Gone => all = Pinning::Gone,
-                PinnedRun::Pending if all == Pinning::Held => all = Pinning::Pending,
-                PinnedRun::Pending | PinnedRun::Held => {}
-            }
-        }
-        all
+        registration.table.pinning(pin)
     }
 
     /// Ends a pin. What nobody else refers to stays registered as a victim, and goes when room is needed.
@@ -100,8 +64,7 @@ impl<T: Transport> Node<T> {
     /// When there is no such pin.
     pub fn unpin(&mut self, pin: PinId) {
         let registration = self.registration.as_mut().expect("a pin is of what is registered");
-        let regs: Vec<RegId> = registration.pins.remove(pin.0);
-        regs.into_iter().for_each(|reg| registration.table.unpin(reg));
+        registration.table.unpin(pin);
         self.run_actions();
     }
 }

@@ -104,8 +104,6 @@ pub(in crate::node) struct Registration {
     pub(in crate::node) moves: Slab<PendingMove>,
     /// Asked by peers, and waiting for registrations.
     pub(in crate::node) serves: Slab<ServedMove>,
-    /// What the program keeps registered.
-    pub(in crate::node) pins: Slab<Vec<RegId>>,
     /// Who waits for a registration of this process.
     pub(in crate::node) waiting: HashMap<RegId, Vec<Waiter>>,
     /// Messages with payload that found their lane full, or are held back, in turn.
@@ -202,7 +200,6 @@ impl Registration {
             settings,
             moves: Slab::new(),
             serves: Slab::new(),
-            pins: Slab::new(),
             serial: 0,
             waiting: HashMap::new(),
             deferred: WaitQueues::default(),

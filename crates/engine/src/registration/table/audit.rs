@@ -1,8 +1,8 @@
 //! The whole registration table, looked at anew: what its steps keep in mind must be what follows from its
 //! entries.
 
-use super::Table;
 use super::entry::{Entry, IsFor, State, bytes_of, run};
+use super::{Table, Used};
 use crate::Rank;
 use crate::registration::slots::NONE;
 
@@ -22,7 +22,7 @@ impl Table {
                 continue;
             }
             sums.add(entry, here > 0, bytes);
-            if self.pins.get(&(at as u32)).is_some_and(|pins| *pins > entry.local) {
+            if self.pins.of(at as u32) > entry.local {
                 return Err(referred_to_less(at as u32));
             }
             let count = if is_indexed(entry) { entry.count } else { 0 };
@@ -38,21 +38,14 @@ impl Table {
     }
 
     fn audit_sums(&self, sums: &Sums) -> Result<(), String> {
-        let kept = Sums {
-            pinned: self.counters.pinned,
-            peers: self.peers_used,
-            local: self.local_used,
-            leaving: self.leaving,
-            begun: self.begun,
-            victims: self.victims,
-        };
+        let kept = Sums { pinned: self.counters.pinned, used: self.used };
         if *sums != kept {
             return Err(format!("the entries make {sums:?}, kept in mind is {kept:?}"));
         }
         let budget = self.settings.budget();
         if sums.pinned.max(self.counters.budget) > budget
-            || sums.peers > self.settings.peers_bytes
-            || sums.local > self.settings.victims_bytes
+            || sums.used.peers > self.settings.peers_bytes
+            || sums.used.local > self.settings.victims_bytes
         {
             return Err(format!("{sums:?} with M + MAXVICTIM {budget}"));
         }
@@ -166,11 +159,7 @@ fn is_indexed(entry: &Entry) -> bool {
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Sums {
     pinned: u64,
-    peers: u64,
-    local: u64,
-    leaving: u64,
-    begun: u64,
-    victims: u64,
+    used: Used,
 }
 
 impl Sums {
@@ -179,10 +168,10 @@ impl Sums {
         let pinned = matches!(state, State::Registering | State::Ready | State::Deregistering | State::Stuck);
         let is_victim = state == State::Ready && !(entry.is_for != IsFor::All || is_held || is_local);
         self.pinned += if pinned { bytes } else { 0 };
-        self.peers += if is_held { bytes } else { 0 };
-        self.local += if is_local { bytes } else { 0 };
-        self.leaving += if state == State::Deregistering { bytes } else { 0 };
-        self.begun += if state == State::Registering { bytes } else { 0 };
-        self.victims += if is_victim { bytes } else { 0 };
+        self.used.peers += if is_held { bytes } else { 0 };
+        self.used.local += if is_local { bytes } else { 0 };
+        self.used.leaving += if state == State::Deregistering { bytes } else { 0 };
+        self.used.begun += if state == State::Registering { bytes } else { 0 };
+        self.used.victims += if is_victim { bytes } else { 0 };
     }
 }

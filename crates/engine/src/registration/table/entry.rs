@@ -1,9 +1,12 @@
 //! The registration table's entries.
 
+use hashbrown::HashMap;
+use slab::Slab;
+
 use crate::Rank;
 use crate::registration::slots::NONE;
 use crate::registration::victims::{Linked, Links};
-use crate::registration::{Key, RegisterError, Run, Settings};
+use crate::registration::{Key, RegId, RegisterError, Run, Settings};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
@@ -84,6 +87,30 @@ impl Entry {
             state: State::Free,
             is_for: IsFor::All,
         }
+    }
+}
+
+/// Names a pin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PinId(pub(super) usize);
+
+/// All pins.
+#[derive(Default)]
+pub(super) struct Pins {
+    pub(super) all: Slab<Vec<RegId>>,
+    /// By the places of runs: how many of their local references are pins'.
+    pub(super) runs: HashMap<u32, u32>,
+}
+
+impl Pins {
+    /// How many local references to a run are pins'.
+    pub(super) fn of(&self, at: u32) -> u32 {
+        self.runs.get(&at).copied().unwrap_or_default()
+    }
+
+    /// No pin refers to a run any more. How many did.
+    pub(super) fn end(&mut self, at: u32) -> u32 {
+        self.runs.remove(&at).unwrap_or_default()
     }
 }
 

@@ -24,7 +24,7 @@ impl Table {
             return Err(NoRoom::Never);
         }
         if self.leases.held(peer) + held > self.leases.share(peer)
-            || self.peers_used + charge > self.settings.peers_bytes
+            || self.used.peers + charge > self.settings.peers_bytes
         {
             self.counters.refusals += 1;
             self.recall_for(peer, charge);
@@ -68,7 +68,7 @@ impl Table {
 
     /// Bytes that `peer` may hold now, those that it holds included.
     pub(crate) fn limit(&self, peer: Rank) -> u64 {
-        let free = self.settings.peers_bytes - self.peers_used;
+        let free = self.settings.peers_bytes - self.used.peers;
         self.leases.share(peer).min(self.leases.held(peer) + free)
     }
 
@@ -134,7 +134,7 @@ impl Table {
         let bytes = self.bytes(at);
         let (holders, next) = (self.entries.0[at as usize].holders, self.entries.0[at as usize].holder);
         if holders == 0 {
-            self.peers_used += bytes;
+            self.used.peers += bytes;
         }
         let holder = Holder { peer, entry: at, previous: NONE, next };
         let id = match self.free_holder {
@@ -170,7 +170,7 @@ impl Table {
         let entry = &mut self.entries.0[at as usize];
         entry.holders -= 1;
         if entry.holders == 0 {
-            self.peers_used -= bytes;
+            self.used.peers -= bytes;
             if self.settings.keep == Keep::Nothing && self.is_victim(at) {
                 self.counters.evictions += 1;
                 self.evict(at);

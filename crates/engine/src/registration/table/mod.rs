@@ -12,7 +12,7 @@
 //! No clock, no messages: what is to be done comes out as [`Action`]s, and the results are told.
 
 mod audit;
-mod entry;
+pub(crate) mod entry;
 mod holders;
 pub(crate) mod pins;
 #[cfg(test)]
@@ -22,7 +22,7 @@ use std::collections::VecDeque;
 
 use hashbrown::HashMap;
 
-use self::entry::{Entries, Entry, Holder, IsFor, State, bytes_of, run};
+use self::entry::{Entries, Entry, Holder, IsFor, Pins, State, bytes_of, run};
 use super::counters::TableCounters;
 use super::quota::Leases;
 use super::slots::{NONE, push};
@@ -62,6 +62,21 @@ pub enum NoRoom {
     Now,
 }
 
+/// Bytes of runs, by what keeps them. A run may be of several kinds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Used {
+    /// Peers hold them.
+    peers: u64,
+    /// This process refers to them.
+    local: u64,
+    /// They are on their way out.
+    leaving: u64,
+    /// The system has not said yet whether it registers them.
+    begun: u64,
+    /// Nobody refers to them.
+    victims: u64,
+}
+
 /// The registration table. It belongs to whoever drives the node: one thread at a time.
 pub struct Table {
     settings: Settings,
@@ -76,16 +91,8 @@ pub struct Table {
     queue: VictimQueue,
     /// Runs that wait to be registered, in the order of asking.
     line: VecDeque<u32>,
-    /// Runs that are kept beyond operations, by their places: how often. These are local references, too.
-    pins: HashMap<u32, u32>,
-    /// Bytes of runs that peers hold, that this process refers to, and that are on their way out.
-    peers_used: u64,
-    local_used: u64,
-    leaving: u64,
-    /// Bytes of runs of which the system has not said yet whether it registers them.
-    begun: u64,
-    /// Bytes of runs that nobody refers to.
-    victims: u64,
+    pins: Pins,
+    used: Used,
     actions: VecDeque<Action>,
     counters: TableCounters,
 }
@@ -103,12 +110,8 @@ impl Table {
             free_holder: NONE,
             leases: Leases::new(&settings, ranks),
             line: VecDeque::new(),
-            pins: HashMap::new(),
-            peers_used: 0,
-            local_used: 0,
-            leaving: 0,
-            begun: 0,
-            victims: 0,
+            pins: Pins::default(),
+            used: Used::default(),
             actions: VecDeque::new(),
             counters: TableCounters { budget: settings.budget(), ..TableCounters::default() },
         }
@@ -155,13 +158,13 @@ impl Table {
             return Some(found);
         }
         let bytes = bytes_of(&self.settings, found.1);
-        if self.local_used + bytes > self.settings.victims_bytes {
+        if self.used.local + bytes > self.settings.victims_bytes {
             return None;
         }
         entry.local = 1;
-        self.local_used += bytes;
+        self.used.local += bytes;
         if entry.holders == 0 {
-            self.victims -= bytes;
+            self.used.victims -= bytes;
             self.counters.rescues += 1;
         }
         self.queue.touch(&mut self.entries, at);
@@ -180,7 +183,7 @@ impl Table {
             all += bytes;
             charge += if entry.is_some_and(|entry| entry.local > 0) { 0 } else { bytes };
         });
-        if self.local_used + charge > self.settings.victims_bytes {
+        if self.used.local + charge > self.settings.victims_bytes {
             self.counters.refusals += 1;
             return Err(if all > self.settings.victims_bytes { NoRoom::Never } else { NoRoom::Now });
         }
@@ -207,7 +210,7 @@ impl Table {
         if entry.local > 0 {
             return;
         }
-        self.local_used -= bytes_of(&self.settings, run(entry));
+        self.used.local -= bytes_of(&self.settings, run(entry));
         if entry.holders == 0 {
             self.on_idle(at);
             self.make_room();
@@ -235,11 +238,12 @@ impl Table {
         else {
             return;
         };
-        self.begun -= self.bytes(at);
+        self.used.begun -= self.bytes(at);
         match result {
             Ok(key) => {
                 self.counters.registrations += 1;
-                self.counters.pinned_peak = self.counters.pinned_peak.max(self.counters.pinned - self.begun);
+                self.counters.pinned_peak =
+                    self.counters.pinned_peak.max(self.counters.pinned - self.used.begun);
                 let entry = &mut self.entries.0[at as usize];
                 (entry.key, entry.state) = (key, State::Ready);
                 self.actions.push_back(Action::Settled(reg));
@@ -283,7 +287,7 @@ impl Table {
         let Some(at) = self.place_of(reg) else { return };
         let bytes = self.bytes(at);
         match self.entries.0[at as usize].state {
-            State::Deregistering => self.leaving -= bytes,
+            State::Deregistering => self.used.leaving -= bytes,
             State::Stuck => {}
             _ => return,
         }
@@ -301,7 +305,7 @@ impl Table {
             return;
         };
         self.counters.stuck += 1;
-        self.leaving -= self.bytes(at);
+        self.used.leaving -= self.bytes(at);
         self.entries.0[at as usize].state = State::Stuck;
         self.make_room();
     }
@@ -404,7 +408,7 @@ impl Table {
         let entry = &mut self.entries.0[at as usize];
         entry.local += 1;
         if entry.local == 1 {
-            self.local_used += bytes_of(&self.settings, run(entry));
+            self.used.local += bytes_of(&self.settings, run(entry));
             self.queue.touch(&mut self.entries, at);
         }
     }
@@ -414,7 +418,7 @@ impl Table {
     fn rescue(&mut self, at: u32) {
         let entry = &self.entries.0[at as usize];
         if entry.local + entry.holders == 0 && entry.state == State::Ready {
-            self.victims -= bytes_of(&self.settings, run(entry));
+            self.used.victims -= bytes_of(&self.settings, run(entry));
             self.counters.rescues += 1;
         }
     }
@@ -423,7 +427,7 @@ impl Table {
     #[inline]
     fn on_idle(&mut self, at: u32) {
         if self.is_victim(at) {
-            self.victims += self.bytes(at);
+            self.used.victims += self.bytes(at);
             self.queue.idle(&mut self.entries, at);
         } else {
             self.let_go(at);
@@ -475,7 +479,7 @@ impl Table {
         self.forget(at);
         self.queue.remove(&mut self.entries, at);
         if self.is_victim(at) {
-            self.victims -= self.bytes(at);
+            self.used.victims -= self.bytes(at);
         }
         self.entries.0[at as usize].is_for = IsFor::Nobody;
         let mut holder = self.entries.0[at as usize].holder;
@@ -483,7 +487,11 @@ impl Table {
             self.actions.push_back(Action::Revoke(self.holders[holder as usize].peer, HolderId(holder)));
             holder = self.holders[holder as usize].next;
         }
-        self.end_pins(at);
+        let pins = self.pins.end(at);
+        self.entries.0[at as usize].local -= pins;
+        if pins > 0 && self.entries.0[at as usize].local == 0 {
+            self.used.local -= self.bytes(at);
+        }
         if !self.is_referred_to(at) {
             self.on_idle(at);
         }
@@ -492,14 +500,14 @@ impl Table {
     fn evict(&mut self, at: u32) {
         self.forget(at);
         self.entries.0[at as usize].state = State::Deregistering;
-        self.leaving += self.bytes(at);
+        self.used.leaving += self.bytes(at);
         self.actions.push_back(Action::Deregister(self.id_of(at)));
     }
 
     /// Registers what waits in line and fits, and sends victims away that are too many or in the way.
     #[inline]
     fn make_room(&mut self) {
-        if !self.line.is_empty() || self.victims > self.victims_max() {
+        if !self.line.is_empty() || self.used.victims > self.victims_max() {
             self.make_room_now();
         }
     }
@@ -510,10 +518,10 @@ impl Table {
             if self.counters.pinned + bytes <= self.counters.budget {
                 self.line.pop_front();
                 self.begin(at, bytes);
-            } else if self.counters.pinned - self.leaving + bytes <= self.counters.budget {
+            } else if self.counters.pinned - self.used.leaving + bytes <= self.counters.budget {
                 break;
             } else if !self.evict_one() {
-                if self.leaving > 0 {
+                if self.used.leaving > 0 {
                     break;
                 }
                 // The system has allowed less than what was promised, or takes registrations not back; but
@@ -529,12 +537,12 @@ impl Table {
                 }
             }
         }
-        while self.victims > self.victims_max() && self.evict_one() {}
+        while self.used.victims > self.victims_max() && self.evict_one() {}
     }
 
     fn begin(&mut self, at: u32, bytes: u64) {
         self.counters.pinned += bytes;
-        self.begun += bytes;
+        self.used.begun += bytes;
         self.entries.0[at as usize].state = State::Registering;
         self.actions.push_back(Action::Register(self.id_of(at), self.run_of(at)));
     }
@@ -543,15 +551,15 @@ impl Table {
         let picked = self.queue.pick(&mut self.entries);
         if let Some(at) = picked {
             self.counters.evictions += 1;
-            self.victims -= self.bytes(at);
+            self.used.victims -= self.bytes(at);
             self.evict(at);
         }
         picked.is_some()
     }
 
     fn victims_max(&self) -> u64 {
-        let lent = if self.settings.victims_borrow { self.settings.peers_bytes - self.peers_used } else { 0 };
-        (self.settings.victims_bytes - self.local_used).saturating_add(lent)
+        let lent = if self.settings.victims_borrow { self.settings.peers_bytes - self.used.peers } else { 0 };
+        (self.settings.victims_bytes - self.used.local).saturating_add(lent)
     }
 
     fn is_victim(&self, at: u32) -> bool {

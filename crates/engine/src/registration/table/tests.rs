@@ -459,7 +459,7 @@ proptest! {
             model.listen(&mut table);
         }
         table.audit().map_err(TestCaseError::fail)?;
-        prop_assert_eq!((table.peers_used, table.local_used, table.line.len()), (0, 0, 0));
-        prop_assert_eq!(table.victims, table.counters.pinned);
+        prop_assert_eq!((table.used.peers, table.used.local, table.line.len()), (0, 0, 0));
+        prop_assert_eq!(table.used.victims, table.counters.pinned);
     }
 }
