@@ -9,6 +9,7 @@ pub(crate) mod connect;
 pub(crate) mod directory;
 pub(crate) mod exposure;
 pub(crate) mod heap;
+pub(crate) mod near;
 pub(crate) mod node;
 pub(crate) mod open;
 pub(crate) mod ops;

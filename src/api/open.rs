@@ -263,6 +263,9 @@ fn assemble(
     };
     let core = Arc::new(NodeCore::new(parts));
     core.handlers.give_all(&mut core.engine());
+    let near = || (0..core.peers.own().size).filter(|rank| !core.peers.is_far(*rank)).collect();
+    let near: Option<Vec<u32>> = core.peers.has_far().then(near);
+    core.engine().make_near_team(near);
     if core.peers.own().identity.ranges_only {
         let (mut engine, heap) = (core.engine(), core.peers.itself().heap());
         engine.expose_ranges_only();

@@ -110,6 +110,9 @@ fn all_is_refused(node: &Node, peer: u32, mine: GlobalPtr<u64>, is_refused: fn(&
     check(node.try_request_long(h, [0; 4], there, b"a"), is_refused);
     check(node.request_long_nb(h, [0; 4], there, vec![0_u8; 3]).wait().0, is_refused);
     assert!(matches!(node.pin(&[0_u8]), Err(PinError::Node(error)) if is_refused(&error)));
+    check(node.near_team().map(drop), is_refused);
+    check(node.local_ptr(mine, 1), is_refused);
+    assert!(matches!(node.heap().free(mine), Err(HeapError::Forked | HeapError::Closed)));
     check(node.prepare_medium(peer, 0, 1).map(drop), is_refused);
     check(node.completions::<()>(1).map(drop), is_refused);
     check(node.connect(peer), is_refused);

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use bytemuck::Pod;
 
 use crate::base::lock::lock;
-use crate::transport::shm::heap_pages::{Block, HeapState};
+use crate::transport::shm::heap_pages::{ALIGN, Block, HeapState};
 use crate::transport::shm::own;
 
 /// Bytes of one, at most; and how many times the heap is as long as all of them together, at least.
@@ -60,7 +60,7 @@ impl FreeBlocks {
             let (_too_short, freed) = self.kept.pop()?;
             self.bytes -= freed;
         }
-        let block = heap.alloc(len).ok()?;
+        let block = heap.alloc(len, ALIGN).ok()?;
         self.bytes += len;
         Some((block, len))
     }

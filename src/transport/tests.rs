@@ -43,7 +43,7 @@ impl Memory {
 
     /// Memory of the heap.
     pub(crate) fn heap(&mut self, len: usize) -> Place {
-        let block = self.heap.alloc(len as u64).expect("the heap is larger than a case");
+        let block = self.heap.alloc(len as u64, 64).expect("the heap is larger than a case");
         let place = Place::new(MemId::Heap, block.offset);
         self.blocks.push(block);
         place

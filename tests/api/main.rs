@@ -14,6 +14,7 @@ mod heap;
 mod latencies;
 mod losses;
 mod model;
+mod near;
 mod network;
 mod pins;
 mod rma;

@@ -139,6 +139,7 @@ declare! { $
     teams:
         teams_split_and_nest
         named_teams_are_made_by_whoever_comes_first
+        near_ranks_have_a_team_of_their_own
         whoever_is_ahead_waits_for_the_others
         members_that_call_differently_are_told
         a_collective_that_is_given_up_ends_its_team

@@ -65,6 +65,7 @@ pub mod membarrier;
 #[cfg(not(any(loom, miri)))]
 pub mod monitor;
 #[cfg(not(loom))]
+pub mod pages;
 pub mod proc_mem;
 pub mod ring;
 #[cfg(not(any(loom, miri)))]

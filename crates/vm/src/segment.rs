@@ -5,14 +5,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 
+use crate::pages::HUGE_PAGE_BYTES;
+pub use crate::pages::PAGE_BYTES;
 use crate::shared::SharedMemory;
 
 /// What `fstatfs` calls the file system behind an ordinary memfd. One of huge pages has another number and
 /// raises SIGBUS when the pool of huge pages is empty, so it is refused from a peer.
 const TMPFS_MAGIC: i64 = 0x0102_1994;
-
-/// The size of a page: what [`Segment::punch`] gives back is whole pages.
-pub const PAGE_BYTES: u64 = 4096;
 
 /// A sealed memfd of fixed size and its mapping in this process.
 ///
@@ -198,6 +197,24 @@ impl Segment {
         }
         let reserve = || rustix::fs::fallocate(&self.fd, FallocateFlags::KEEP_SIZE, offset, len);
         rustix::io::retry_on_intr(reserve).map_err(os("fallocate"))
+    }
+
+    /// The most that offsets can be aligned to so that addresses are, in every process that maps it.
+    pub fn align(&self) -> u64 {
+        if self.len() < HUGE_PAGE_BYTES { PAGE_BYTES } else { HUGE_PAGE_BYTES }
+    }
+
+    /// Takes memory for a range of bytes now, in huge pages.
+    ///
+    /// # Errors
+    /// [`SegmentError::NotPages`] if the range is not made of whole huge pages of the segment,
+    /// [`SegmentError::Os`] where the system has none, or no memory.
+    pub fn take_huge_pages(&self, offset: u64, len: u64) -> Result<(), SegmentError> {
+        let huge = HUGE_PAGE_BYTES;
+        if !offset.is_multiple_of(huge) || !len.is_multiple_of(huge) {
+            return Err(SegmentError::NotPages { offset, len });
+        }
+        self.memory.collapse(offset, len).map_err(os("madvise(MADV_COLLAPSE)"))
     }
 
     /// How many bytes of memory the segment occupies now, on behalf of all who map it.

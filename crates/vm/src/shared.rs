@@ -8,7 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use bytemuck::Pod;
+use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+use crate::pages::{HUGE_PAGE_BYTES, PAGE_BYTES};
 
 /// A share of a mapping of a whole file, which is unmapped once the last share is dropped.
 ///
@@ -73,6 +76,30 @@ impl Blocks {
             _ => Err(Outside { offset, len: u64::MAX, size: len as u64 }),
         }
     }
+}
+
+/// Linux 6.1's; the `libc` crate does not have it for all systems.
+const MADV_COLLAPSE: i32 = 25;
+
+/// Room, mapped for nothing, where a mapping of so many bytes can have huge pages; `None`: it is shorter than
+/// one, or there is no such room.
+fn room_for_huge_pages(len: usize) -> Option<*mut std::ffi::c_void> {
+    let huge = HUGE_PAGE_BYTES as usize;
+    let all = len.checked_add(huge).filter(|_| len >= huge)?;
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    // SAFETY: without MAP_FIXED the kernel chooses an unused range, so no memory of ours changes.
+    let start =
+        unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), all, ProtFlags::empty(), flags) }.ok()?;
+    let before = start.addr().next_multiple_of(huge) - start.addr();
+    let len = len.next_multiple_of(PAGE_BYTES as usize);
+    let room = start.wrapping_byte_add(before);
+    for (part, len) in [(start, before), (room.wrapping_byte_add(len), all - before - len)] {
+        if len > 0 {
+            // SAFETY: it is an end of the range that was mapped just now, which nobody uses or knows.
+            let _ = unsafe { rustix::mm::munmap(part, len) };
+        }
+    }
+    Some(room)
 }
 
 /// Bytes that one call of memmove copies at most, where copies are cut. For longer ones C libraries go other
@@ -142,10 +169,46 @@ impl SharedMemory {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::NORESERVE;
         // SAFETY: without MAP_FIXED the kernel chooses an unused range, so no memory of ours changes.
-        let base = unsafe { rustix::mm::mmap(ptr::null_mut(), len, protection, flags, fd, 0) }?;
+        let anywhere = unsafe { rustix::mm::mmap(ptr::null_mut(), len, protection, flags, fd, 0) }?;
+        let base = room_for_huge_pages(len).map_or(anywhere, |room| {
+            // SAFETY: the range is room that was mapped just now for nothing else, and that nobody uses. It
+            // is left alone where this fails, as the kernel may have given it up by then.
+            let aligned = unsafe { rustix::mm::mmap(room, len, protection, flags | MapFlags::FIXED, fd, 0) };
+            let (kept, other) = aligned.map_or((anywhere, None), |aligned| (aligned, Some(anywhere)));
+            if let Some(other) = other {
+                // SAFETY: it is the first mapping, made just above, and nobody has had its address.
+                let _ = unsafe { rustix::mm::munmap(other, len) };
+            }
+            kept
+        });
         let base =
             NonNull::new(base.cast()).expect("the kernel maps nothing at address zero unless asked to");
         Ok(SharedMemory { base, len, mapping: Arc::new(Mapping { base, len }) })
+    }
+
+    /// Gives a range of whole huge pages memory now, in huge pages all of it.
+    ///
+    /// # Errors
+    /// The kernel's, where it has none, or no memory; or knows no such call.
+    pub(crate) fn collapse(&self, offset: u64, len: u64) -> rustix::io::Result<()> {
+        const TRIES: usize = 4;
+        let start = self.at(offset, len).map_err(|_| Errno::INVAL)?;
+        let len = len as usize;
+        // SAFETY: the range is this mapping's, which lives; the call fills it with pages and changes no byte.
+        unsafe { rustix::mm::madvise(start.cast(), len, Advice::LinuxPopulateWrite) }?;
+        let mut result = Ok(());
+        for _ in 0..TRIES {
+            // SAFETY: the range is this mapping's, which lives; the kernel puts the same bytes into larger
+            // pages.
+            let failed = unsafe { libc::madvise(start.cast(), len, MADV_COLLAPSE) } != 0;
+            let error = || std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
+            result = if failed { Err(Errno::from_raw_os_error(error())) } else { Ok(()) };
+            // Somebody else had a page for a moment.
+            if !matches!(result, Err(Errno::AGAIN | Errno::BUSY)) {
+                break;
+            }
+        }
+        result
     }
 
     /// Asks for huge pages, which the system gives where it is set to `advise`.

@@ -98,7 +98,7 @@ impl Node {
 
 impl Team {
     /// The team of that name, which the engine has, with so many members, of whom this is the given one.
-    fn new(node: &Node, id: TeamId, size: u32, me: u32) -> Team {
+    pub(in crate::api) fn new(node: &Node, id: TeamId, size: u32, me: u32) -> Team {
         let membership = Membership { node: node.clone(), id, size, me, recent: Mutex::default() };
         Team { node: node.clone(), membership: Arc::new(membership) }
     }

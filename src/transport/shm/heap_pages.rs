@@ -1,6 +1,6 @@
 //! Who has which part of a node's heap.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -19,6 +19,8 @@ pub(crate) const ALIGN: u64 = 64;
 pub(crate) struct Block {
     heap: Arc<HeapState>,
     pub(crate) offset: u64,
+    /// Whether it is freed by its place, and not when this is dropped.
+    is_by_place: bool,
 }
 
 impl Block {
@@ -27,12 +29,21 @@ impl Block {
     pub(crate) fn memory(&self) -> &SharedMemory {
         self.heap.segment.memory()
     }
+
+    /// From now on the block is [freed](HeapState::free_at) by its place, which this gives.
+    pub(crate) fn into_place(mut self) -> u64 {
+        if !self.heap.is_forked() {
+            lock(&self.heap.pages).by_place.insert(self.offset);
+        }
+        self.is_by_place = true;
+        self.offset
+    }
 }
 
 impl Drop for Block {
     fn drop(&mut self) {
         // In a child made by `fork` it is a copy of what is still the parent's, who may have held the lock.
-        if !self.heap.is_forked() {
+        if !self.is_by_place && !self.heap.is_forked() {
             self.heap.free(self.offset);
         }
     }
@@ -67,6 +78,8 @@ struct Pages {
     /// By how many registrations each page is held, by its number: who has its key must find the page that is
     /// mapped, so that such pages stay until they are let go of, whoever frees the blocks on them.
     held: BTreeMap<u64, u32>,
+    /// The blocks that are freed by their places.
+    by_place: HashSet<u64>,
 }
 
 impl HeapState {
@@ -89,7 +102,7 @@ impl HeapState {
             allocated,
             generation: vm::forks::generation(),
             reserves,
-            pages: Mutex::new(Pages { allocator, held: BTreeMap::new() }),
+            pages: Mutex::new(Pages { allocator, held: BTreeMap::new(), by_place: HashSet::new() }),
         }
     }
 
@@ -103,15 +116,16 @@ impl HeapState {
         self.segment.len() - self.allocated
     }
 
-    /// Takes a block of `len` bytes, and makes sure that peers may access it.
-    pub(crate) fn alloc(self: &Arc<Self>, len: u64) -> Result<Block, NoRoom> {
+    /// Takes a block of `len` bytes at a multiple of `align`, a power of two, and makes sure that peers may
+    /// access it.
+    pub(crate) fn alloc(self: &Arc<Self>, len: u64, align: u64) -> Result<Block, NoRoom> {
         let mut pages = lock(&self.pages);
         let len = len.max(1);
         let offset =
-            pages.allocator.alloc(len, ALIGN).map_err(|full| NoRoom { free: full.free, refused: false })?;
+            pages.allocator.alloc(len, align).map_err(|full| NoRoom { free: full.free, refused: false })?;
         self.control.live().store(pages.allocator.high_water(), Ordering::Release);
         drop(pages);
-        let block = Block { heap: Arc::clone(self), offset };
+        let block = Block { heap: Arc::clone(self), offset, is_by_place: false };
         if self.reserves
             && let Err(error) = self.segment.reserve(offset, len)
         {
@@ -120,6 +134,20 @@ impl HeapState {
             return Err(NoRoom { free: lock(&self.pages).allocator.free_bytes(), refused: true });
         }
         Ok(block)
+    }
+
+    /// Frees a block by its [place](Block::into_place). `false`: there is none of those that are freed so.
+    pub(crate) fn free_at(&self, offset: u64) -> bool {
+        let is_known = lock(&self.pages).by_place.remove(&offset);
+        if is_known {
+            self.free(offset);
+        }
+        is_known
+    }
+
+    /// The most that blocks can be aligned to, by their addresses, here and at peers.
+    pub(crate) fn align_max(&self) -> u64 {
+        self.segment.align().min(1 << self.segment.memory().base_addr().trailing_zeros())
     }
 
     /// Gives a block back, and the pages that nothing else uses to the system.
@@ -222,7 +250,7 @@ mod tests {
             let heap = heap(reserves);
             let resident = || heap.segment().resident_bytes().expect("it tells");
             let before = resident();
-            let block = heap.alloc(8 << 20).expect("room");
+            let block = heap.alloc(8 << 20, ALIGN).expect("room");
             assert_eq!(resident() - before >= 8 << 20, reserves);
             drop(block);
             assert_eq!(resident(), before, "it is given back");

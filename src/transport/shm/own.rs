@@ -44,7 +44,7 @@ impl OwnMemory {
         if self.bounce_buffers.len() as u64 >= most {
             return None;
         }
-        let block = heap.alloc(BOUNCE_BYTES).ok()?;
+        let block = heap.alloc(BOUNCE_BYTES, ALIGN).ok()?;
         let offset = block.offset;
         self.bounce_buffers.push(block);
         Some(offset)

@@ -102,6 +102,38 @@ pub(crate) fn named_teams_are_made_by_whoever_comes_first<C: Cluster>(make: Make
     assert_eq!(bench.outcome(rank, id), Err(OpError::PeerLost { peer: 2 }));
 }
 
+pub(crate) fn near_ranks_have_a_team_of_their_own<C: Cluster>(make: Make<'_, C>) {
+    let mut bench = Bench::new(make, 4);
+    for rank in 0..4 {
+        let near = if rank % 2 == 0 { vec![0, 2] } else { vec![1, 3] };
+        bench.node(rank).make_near_team(Some(near));
+    }
+    let what = Collective::AllGather { block: 8 };
+    let begin = |bench: &mut Bench<C>, rank: u32| {
+        start(bench, rank, TeamId::NEAR, &what, &u64::from(rank).to_ne_bytes(), None)
+    };
+    // Those of one host wait for none of the other's.
+    let both = [begin(&mut bench, 2), begin(&mut bench, 0)];
+    for started in both {
+        let all: Vec<u8> = [0_u64, 2].into_iter().flat_map(u64::to_ne_bytes).collect();
+        assert_eq!(result(&mut bench, started), all);
+    }
+    assert_eq!(
+        (bench.node(3).team(TeamId::NEAR), bench.node(3).member_rank(TeamId::NEAR, 0)),
+        (Some((2, 1)), Some(1))
+    );
+    bench.node(0).drop_team(TeamId::NEAR);
+    assert_eq!(bench.node(0).team(TeamId::NEAR), Some((2, 0)), "it is there as long as the node");
+    // A loss on the other host ends nothing here.
+    bench.kill(3);
+    let both = [begin(&mut bench, 0), begin(&mut bench, 2)];
+    for started in both {
+        result(&mut bench, started);
+    }
+    let Started { rank, id, .. } = begin(&mut bench, 1);
+    assert_eq!(bench.outcome(rank, id), Err(OpError::PeerLost { peer: 3 }));
+}
+
 pub(crate) fn whoever_is_ahead_waits_for_the_others<C: Cluster>(make: Make<'_, C>) {
     for len in [8, 5000, 20_000] {
         let mut bench = Bench::new(make, 3);

@@ -130,6 +130,10 @@ impl TeamId {
         TeamId(key.number as u64 | (key.check as u64) << 32 | TeamId::NAMED)
     }
 
+    /// The team of those ranks that shared memory reaches, as each of them finds it. A name would have its
+    /// number as rarely as 64 bits tell.
+    pub const NEAR: TeamId = TeamId(TeamId::NAMED);
+
     /// Whether it is the team of all ranks, under some name.
     pub(crate) const fn is_named(self) -> bool {
         self.0 & TeamId::NAMED != 0

@@ -136,7 +136,7 @@ fn the_other_process() {
     let (address, mut line) = (hex(endpoint.address()), String::new());
     std::io::stdin().read_line(&mut line).expect("the other side's address");
     let mut side = Side::new(1, endpoint, &unhex(line.trim()));
-    let word = side.seat.heap.alloc(8).expect("it is larger");
+    let word = side.seat.heap.alloc(8, 64).expect("it is larger");
     println!("role: {address} {} {}", side.place().offset, word.offset);
     let (to, from) = channel::<()>();
     std::thread::spawn(move || {

@@ -54,6 +54,13 @@ impl<T: Transport> Node<T> {
         }
     }
 
+    /// Makes the team of near ranks, which these are, this one among them; all where none are named. For a
+    /// node that has not been polled.
+    pub fn make_near_team(&mut self, ranks: Option<Vec<Rank>>) {
+        let members = ranks.map_or(Members::All(self.size), Members::These);
+        self.teams.all.insert(TeamId::NEAR, Team { members: Some(members), ..Team::default() });
+    }
+
     /// Makes a [named](TeamId::named) team, if it is not there: another member may have made it by a message.
     /// It is there as long as the node. Returns whether there is room for it.
     pub fn make_named_team(&mut self, team: TeamId) -> bool {
