@@ -103,6 +103,8 @@ mod documents {
     struct Completion;
     #[doc = include_str!("../docs/ASYNC.md")]
     struct Async;
+    #[doc = include_str!("../docs/MEMORY.md")]
+    struct MemoryPage;
     #[doc = include_str!("../docs/SHARING.md")]
     struct Sharing;
     #[doc = include_str!("../docs/MESSAGES.md")]
