@@ -35,6 +35,8 @@ pub(crate) enum Op {
     TryRequest,
     /// A request whose handler keeps the payload, and its reply; medians over 9 jobs
     TakePayload,
+    /// A pin of memory that is registered still, and its end, beside mlock and munlock; only over ofi
+    Pin,
     /// A barrier of all processes
     Barrier,
     /// An all-reduce: the greatest of each word
@@ -71,6 +73,7 @@ impl Op {
             Op::Pending => "pending",
             Op::TryRequest => "try-request",
             Op::TakePayload => "take-payload",
+            Op::Pin => "pin",
             Op::Barrier => "barrier",
             Op::Allreduce => "allreduce",
             Op::Alltoall => "alltoall",
@@ -90,8 +93,10 @@ impl Op {
     /// Whether it moves bytes of the caller's, of which there may be more or fewer.
     #[must_use]
     pub(crate) const fn has_size(self) -> bool {
-        use Op::{Allreduce, Alltoall, Am, Broadcast, Get, Put, PutSignal, Scatter, Strided, TakePayload};
-        matches!(self, Put | Get | Scatter | Strided | Am | PutSignal | TakePayload)
+        use Op::{
+            Allreduce, Alltoall, Am, Broadcast, Get, Pin, Put, PutSignal, Scatter, Strided, TakePayload,
+        };
+        matches!(self, Put | Get | Scatter | Strided | Am | PutSignal | TakePayload | Pin)
             || matches!(self, Allreduce | Alltoall | Broadcast)
     }
 

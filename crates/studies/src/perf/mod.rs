@@ -6,6 +6,7 @@ mod completions;
 mod memory;
 mod messages;
 mod misses;
+mod pins;
 mod timing;
 mod words;
 mod worker;
@@ -83,9 +84,9 @@ pub fn run(args: &PerfArgs) -> Result<ExitCode> {
     let transport = transport::chosen(args.transport.as_ref()).map_err(UsageError::new)?;
     if transport != Transport::Shm {
         cases = far_cases(&cases, args.op.is_some()).map_err(UsageError::new)?;
-    } else if args.op == Some(Op::Miss) {
+    } else if matches!(args.op, Some(Op::Miss | Op::Pin)) {
         return Err(UsageError::new(
-            "nothing is registered within a host, and nothing missed: --transport ofi",
+            "nothing is registered within a host, pinned or missed: --transport ofi",
         )
         .into());
     }
@@ -168,6 +169,7 @@ fn cases(args: &PerfArgs) -> Result<Vec<Case>> {
     let (size, n, memory) = match op {
         Op::Put | Op::Get => (8, 1, Memory::Heap),
         Op::Miss => (8, 1, Memory::Private),
+        Op::Pin => (64 << 10, 1, Memory::Private),
         Op::Scatter => (8192, 1024, Memory::Private),
         Op::Strided => (64, 1024, Memory::Heap),
         Op::Am | Op::Overhead => (0, 1, Memory::Heap),
@@ -200,7 +202,8 @@ fn cases(args: &PerfArgs) -> Result<Vec<Case>> {
 /// What can be measured over a network, without bounds: those are shared memory's.
 fn far_cases(cases: &[Case], named: bool) -> Result<Vec<Case>> {
     let moves = |case: &&Case| {
-        matches!(case.op, Op::Put | Op::Get | Op::Miss | Op::PutSignal) && case.cores == Cores::Apart
+        matches!(case.op, Op::Put | Op::Get | Op::Miss | Op::Pin | Op::PutSignal)
+            && case.cores == Cores::Apart
     };
     let far: Vec<Case> = cases.iter().filter(moves).map(|case| Case { bound: None, ..*case }).collect();
     if named && cases.iter().any(|case| case.cores == Cores::Shared) {
@@ -208,7 +211,7 @@ fn far_cases(cases: &[Case], named: bool) -> Result<Vec<Case>> {
     }
     if named && far.is_empty() {
         bail!(
-            "over a network only put, get, miss and put-signal are measured, between two cores; for all else say --transport shm, or unset \
+            "over a network only put, get, miss, pin and put-signal are measured, between two cores; for all else say --transport shm, or unset \
              {}",
             transport::TRANSPORT
         );
@@ -270,6 +273,7 @@ fn measure_over(case: &Case, network: &Transport) -> Result<Row> {
 fn measure_once(case: &Case, network: &Transport) -> Result<Row> {
     let settings: &[(&str, &str)] = match case.op {
         Op::Miss => &misses::SETTINGS,
+        Op::Pin => &pins::SETTINGS,
         Op::Pending => &completions::SETTINGS,
         _ => &[],
     };
@@ -309,7 +313,9 @@ pub(crate) fn measure_by(case: &Case, network: &Transport, settings: &[(&str, &s
 pub(crate) fn describe(case: &Case) -> String {
     let mut words = vec![case.op.name().to_owned()];
     match case.op {
-        Op::Put | Op::Get | Op::Miss => words.push(format!("{} {}", bytes(case.size), name(&case.memory))),
+        Op::Put | Op::Get | Op::Miss | Op::Pin => {
+            words.push(format!("{} {}", bytes(case.size), name(&case.memory)))
+        }
         Op::Scatter | Op::Strided => {
             words.push(format!("{} x {} {}", case.n, bytes(case.size), name(&case.memory)))
         }

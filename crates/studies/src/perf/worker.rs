@@ -13,7 +13,7 @@ use super::case::{Case, Cores, Memory, Op, Samples, Target};
 use super::collectives;
 use super::memory::{PATIENCE, REFUSED, Shared, Theirs};
 use super::timing::{ROUNDS, SLOW_TURNS, TURNS, each, interleave, timed};
-use super::{completions, messages, misses, words};
+use super::{completions, messages, misses, pins, words};
 use crate::job_config;
 
 /// Runs this process's part of `case`; rank 0 returns the samples.
@@ -48,6 +48,7 @@ pub(super) fn run(case: &Case) -> Result<Option<Samples>> {
     let samples = match case.op {
         Op::Put | Op::Get | Op::Scatter | Op::Strided => one_sided(&node, case),
         Op::Miss => misses::measure(&node, case, &served),
+        Op::Pin => pins::measure(&node, case),
         Op::Am => active_messages(&node, case, &served),
         Op::PutSignal => words::put_signal(&node, case),
         Op::Atomic => words::atomic(&node, case),

@@ -1,0 +1,37 @@
+//! Memory that is pinned, again and again: its registration is kept in between, as room is not needed.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use standpipe::{Node, baseline};
+
+use super::case::{Case, Samples};
+use super::timing::{interleave, timed};
+
+/// What the ranks register by.
+pub(super) const SETTINGS: [(&str, &str); 1] = [("STANDPIPE_STRATEGY", "firehose")];
+
+/// A pin of private memory, and its end, beside the same by the kernel.
+///
+/// # Errors
+/// Whatever the library says, or the kernel; and where nothing is registered.
+pub(super) fn measure(node: &Node, case: &Case) -> Result<Option<Samples>> {
+    ensure!(
+        node.provider().is_some(),
+        "pins are measured over a network: nothing is registered within a host"
+    );
+    if node.rank() != 0 {
+        node.barrier()?;
+        return Ok(None);
+    }
+    let buffer = vec![1_u8; case.size];
+    let pages = baseline::LockablePages::new(case.size.div_ceil(4096))?;
+    let ours = |times| timed(times, |_| node.pin(&buffer[..]).map(drop));
+    let limit = |times| {
+        let locked = (0..times).map(|_| pages.lock_and_unlock().map(|(locked, unlocked)| locked + unlocked));
+        locked.sum::<Result<Duration, _>>().context("the kernel locks no memory; see `ulimit -l`")
+    };
+    let samples = interleave("mlock and munlock of as much", ours, limit)?;
+    node.barrier()?;
+    Ok(Some(samples))
+}
