@@ -4,6 +4,7 @@
 
 mod guests;
 mod memory;
+mod passers;
 mod peer;
 mod process;
 mod supervisor;

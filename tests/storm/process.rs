@@ -41,6 +41,8 @@ pub(crate) enum Mode {
 pub(crate) struct Known {
     pub(crate) id: usize,
     pub(crate) number: Rank,
+    /// By which it is called; a rank of a job by its number.
+    pub(crate) address: String,
     pub(crate) places: Places,
 }
 
@@ -294,7 +296,7 @@ fn meet(shared: &Shared, others: &Receiver<(usize, String, Places)>) {
         };
         match number {
             Ok(number) => {
-                shared.peers.lock().expect("no panic").push(Known { id, number, places });
+                shared.peers.lock().expect("no panic").push(Known { id, number, address, places });
                 shared.say(&format!("met {id} {}", begun.elapsed().as_micros()));
             }
             Err(error) => shared.say(&format!("unmet {id} {} {error}", begun.elapsed().as_micros())),
@@ -352,15 +354,19 @@ fn threads() -> Vec<String> {
 fn obey(shared: Arc<Shared>, orders: impl BufRead, threads: Vec<Thread>) {
     let (to_meet, others) = channel();
     let (meeter, watcher, watched) = (Arc::clone(&shared), Arc::clone(&shared), Arc::clone(&shared));
-    let host = Arc::clone(&shared);
+    let (host, passed) = (Arc::clone(&shared), Arc::clone(&shared));
     let mut reader = Reader::new(Arc::clone(&shared));
-    let helpers = vec![
+    let mut helpers = vec![
         spawn("meeter", move || meet(&meeter, &others)),
         spawn("guest", move || crate::guests::come_and_go(&host)),
         spawn("watcher", move || watch(&watcher)),
         spawn("witness", move || witness(&watched)),
         spawn("reader", move || reader.run()),
     ];
+    // A process of a job has one node.
+    if shared.node.size() == 1 {
+        helpers.push(spawn("passer", move || crate::passers::come_and_go(&passed)));
+    }
     let (mut threads, mut rest) = (Some(threads), Some((helpers, to_meet, Arc::clone(&shared))));
     let shared_by_others = Arc::downgrade(&shared);
     drop(shared);
