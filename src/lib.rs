@@ -112,6 +112,8 @@ mod documents {
     struct Transfer;
     #[doc = include_str!("../docs/PIECES.md")]
     struct Pieces;
+    #[doc = include_str!("../docs/REDUCTIONS.md")]
+    struct Reductions;
     #[doc = include_str!("../docs/PROCESS.md")]
     struct Process;
 }
