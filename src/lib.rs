@@ -30,7 +30,8 @@
 //!   handlers may do.
 //! - [`Node::fetch_add`], other atomics ([`Node::fetch`]), [`Node::barrier`] and [`Node::directory`]
 //!   coordinate.
-//! - [`Node::world`] is the team of all ranks: [`Team`]s have collectives, and split.
+//! - [`Node::world`] is the team of all ranks: [`Team`]s have collectives, and split. Their
+//!   [`Reduction`]s are of numbers, also of types that are known at run time only ([`ElementType`]).
 //! - [`Node::stats`] tells what happened, and why it took the path that it took; [`watch`] tells it of a
 //!   running job, from outside.
 
@@ -46,7 +47,7 @@ mod transport;
 #[doc(hidden)]
 pub use api::baseline;
 pub use api::close::CloseError;
-pub use api::collective::reduction::{Element, Reduction};
+pub use api::collective::reduction::{Element, Located};
 pub use api::collective::team::{Team, TeamEvent};
 pub use api::config;
 pub use api::config::{Config, ConfigError, Exposure, Listen, ProgressThread, Transport};
@@ -78,6 +79,7 @@ pub use base::limits;
 pub use base::pointers::{GlobalPtr, Remote};
 pub use counters::latency::{Latencies, Latency, Timed};
 pub use counters::stats::Stats;
+pub use engine::collective::{ElementType, NumberType, Reduction};
 pub use engine::path;
 pub use engine::registration::Strategy;
 pub use engine::{AtomicOp, Mechanism, Operation, PathReason, Rank, Rights, Tally};
@@ -113,6 +115,8 @@ mod documents {
     struct Transfer;
     #[doc = include_str!("../docs/PIECES.md")]
     struct Pieces;
+    #[doc = include_str!("../docs/REDUCTIONS.md")]
+    struct Reductions;
     #[doc = include_str!("../docs/PROCESS.md")]
     struct Process;
 }

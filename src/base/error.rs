@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use engine::collective::{ElementType, Reduction};
 use engine::{Direction, MemId, OpError, Rank, Rights};
 
 use crate::base::code::{Code, into_io_error};
@@ -223,6 +224,25 @@ pub enum Error {
         /// The rank whose memory it should be.
         expected: Rank,
     },
+    /// The elements of a reduction have no such one: no floating-point number has bits to be combined, and
+    /// nothing but the least and the greatest is known of numbers with an index. Nothing was sent.
+    #[error("{of} has no reduction {reduction}")]
+    NoReduction {
+        /// The elements' type.
+        of: ElementType,
+        /// What was to be done with them.
+        reduction: Reduction,
+    },
+    /// Bytes are no whole number of elements, or elements were said to be of no bytes.
+    #[error("{what}: {given} are no whole elements of {each} bytes")]
+    PartOfElement {
+        /// What is counted, in words.
+        what: &'static str,
+        /// How many there are.
+        given: u64,
+        /// Bytes of an element.
+        each: u64,
+    },
     /// A handler replied twice, or to a reply.
     #[error("a message can be replied to once, and only if it is a request")]
     NoReplyDue,
@@ -280,7 +300,8 @@ pub enum Error {
         what: String,
     },
     /// The team's collectives are over: two members called different ones at the same place in their order,
-    /// or with different roots, lengths or functions. Which of the two is wrong only the program can know.
+    /// or with different roots, lengths, types or functions. Which of the two is wrong only the program can
+    /// know.
     #[error("the team's collectives are over: {what}")]
     Differ {
         /// The two ranks.
@@ -325,7 +346,8 @@ impl Error {
             Error::NotExposed { .. } => Code::NotExposed,
             Error::LocalFault { .. } => Code::LocalFault,
             Error::NoSuchPeer { .. } | Error::NoSuchRoot { .. } => Code::NoSuchPeer,
-            Error::Length { .. } | Error::PayloadTooLong { .. } => Code::Length,
+            Error::Length { .. } | Error::PayloadTooLong { .. } | Error::PartOfElement { .. } => Code::Length,
+            Error::NoReduction { .. } => Code::NoSuchOperation,
             Error::Unaligned { .. } => Code::Unaligned,
             Error::Overlap { .. } => Code::Overlap,
             Error::Elsewhere { .. } => Code::Elsewhere,

@@ -93,7 +93,8 @@ fn who_gives_up_or_calls_something_else_is_named() {
             let Err(Error::Differ { ranks, what }) = differs else { panic!("{differs:?}") };
             assert!(ranks.contains(&2), "the other two called the same");
             let call = |rank| {
-                format!("rank {rank} began an all-reduce of {} bytes", if rank == 2 { 16 } else { 20 })
+                let bytes = if rank == 2 { 16 } else { 20 };
+                format!("rank {rank} began an all-reduce of {bytes} bytes by sum of u32")
             };
             assert_eq!(what, ranks.map(call).join(", "));
             node.barrier().expect("another matter");

@@ -1,45 +1,24 @@
 //! Reductions that need no function of the caller's.
 
+mod element;
+#[cfg(feature = "half")]
+mod halves;
+mod located;
+mod numbers;
+
 use bytemuck::Pod;
+use engine::collective::{ElementType, Elements, Function, NumberType, Reduction};
+use vm::SharedMemory;
 use vm::simd::{each, fold};
-use vm::{Outside, SharedMemory};
 
-/// How elements are combined by [`Team::reduce`](crate::Team::reduce) and
-/// [`Team::all_reduce`](crate::Team::all_reduce).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Reduction {
-    /// Their sum; of integers, wrapping.
-    Sum,
-    /// Their product; of integers, wrapping.
-    Product,
-    /// The least; of floating-point numbers, one that is a number if there is one.
-    Min,
-    /// The greatest, likewise.
-    Max,
-}
+use crate::base::error::Error;
 
-/// A number that [`Reduction`]s combine: the integers of 8 to 64 bits, `f32` and `f64`. Nothing else can
-/// implement it; other types are combined by functions
-/// ([`Team::all_reduce_with`](crate::Team::all_reduce_with)).
-pub trait Element: Pod + Number {}
+#[cfg(feature = "half")]
+use element::Half;
+use element::{Act, Combined, refused};
 
-/// What makes a number an [`Element`]. It cannot be named outside, so that nobody else implements it.
-pub trait Number: Copy {
-    /// Tells types of one size apart.
-    const KIND: u16;
-
-    /// Combines each of the first with that at the same place of the second.
-    fn combine(reduction: Reduction, into: &mut [Self], from: &[Self]);
-
-    /// As [`Combine::fold`] says.
-    fn fold(
-        reduction: Reduction,
-        own: Option<&[Self]>,
-        into: &mut [Self],
-        given: &[(&SharedMemory, u64)],
-    ) -> Result<(), Outside>;
-}
+pub use element::Element;
+pub use located::Located;
 
 /// What combines the values of a collective: a [`Reduction`], or a function of the caller's.
 pub(crate) trait Combine<T> {
@@ -47,27 +26,96 @@ pub(crate) trait Combine<T> {
     fn combine(&mut self, into: &mut [T], from: &[T]);
 
     /// Combines each of `own`, or of `into` where there is none, with those at the same place in all of these
-    /// memories of others, into `into`: everything or, if that is an error, nothing.
-    fn fold(
-        &mut self,
-        own: Option<&[T]>,
-        into: &mut [T],
-        given: &[(&SharedMemory, u64)],
-    ) -> Result<(), Outside>;
+    /// memories of others, into `into`. `false`: it cannot be done, and nothing was.
+    fn fold(&mut self, own: Option<&[T]>, into: &mut [T], given: &[(&SharedMemory, u64)]) -> bool;
+
+    /// Makes of the only operands, in a team of one, what combining makes of several.
+    fn settle(&mut self, values: &mut [T]);
 }
 
-impl<T: Element> Combine<T> for Reduction {
-    fn combine(&mut self, into: &mut [T], from: &[T]) {
-        T::combine(*self, into, from);
+/// A reduction of a type that the compiler knows.
+pub(crate) struct BuiltIn(Reduction);
+
+/// A reduction of bytes, of a type that is known at run time.
+#[derive(Clone, Copy)]
+pub(crate) struct BuiltInOf(ElementType, Reduction);
+
+impl BuiltIn {
+    /// What combines so many elements, and what members must agree on.
+    ///
+    /// # Errors
+    /// [`Error::NoReduction`].
+    pub(crate) fn of<T: Element>(reduction: Reduction, count: u64) -> Result<(BuiltIn, Elements), Error> {
+        let (_, elements) = BuiltInOf::new(T::TYPE, reduction, count)?;
+        Ok((BuiltIn(reduction), elements))
+    }
+}
+
+impl BuiltInOf {
+    /// As [`BuiltIn::of`].
+    pub(crate) fn new(
+        of: ElementType,
+        reduction: Reduction,
+        count: u64,
+    ) -> Result<(BuiltInOf, Elements), Error> {
+        if !of.has(reduction) {
+            return Err(Error::NoReduction { of, reduction });
+        }
+        let function = Function::BuiltIn(of, reduction);
+        let elements = Elements { count, bytes: of.bytes() as u64, function, commutative: true };
+        Ok((BuiltInOf(of, reduction), elements))
     }
 
-    fn fold(
-        &mut self,
-        own: Option<&[T]>,
-        into: &mut [T],
-        given: &[(&SharedMemory, u64)],
-    ) -> Result<(), Outside> {
-        T::fold(*self, own, into, given)
+    fn by<A: Act>(self, act: A) -> A::Done {
+        use {ElementType as E, NumberType as N};
+        let BuiltInOf(of, reduction) = self;
+        macro_rules! dispatch {
+            ($($(#[$cfg:meta])? $name:ident $number:ty;)*) => {
+                match of {
+                    $($(#[$cfg])? E::Number(N::$name) => <$number>::by(reduction, act),
+                    $(#[$cfg])? E::Located(N::$name) => <Located<$number>>::by(reduction, act),)*
+                    _ => refused(of, reduction),
+                }
+            };
+        }
+        dispatch! {
+            U8 u8; U16 u16; U32 u32; U64 u64; I8 i8; I16 i16; I32 i32; I64 i64; F32 f32; F64 f64;
+            #[cfg(feature = "half")] F16 ::half::f16;
+            #[cfg(feature = "half")] Bf16 ::half::bf16;
+        }
+    }
+}
+
+impl<T: Element> Combine<T> for BuiltIn {
+    fn combine(&mut self, into: &mut [T], from: &[T]) {
+        T::by(self.0, Each { into: bytemuck::cast_slice_mut(into), from: bytemuck::cast_slice(from) });
+    }
+
+    fn fold(&mut self, own: Option<&[T]>, into: &mut [T], given: &[(&SharedMemory, u64)]) -> bool {
+        let (own, into) = (own.map(bytemuck::cast_slice), bytemuck::cast_slice_mut(into));
+        T::by(self.0, Fold { own, into, given })
+    }
+
+    fn settle(&mut self, values: &mut [T]) {
+        BuiltInOf(T::TYPE, self.0).settle(bytemuck::cast_slice_mut(values));
+    }
+}
+
+impl Combine<u8> for BuiltInOf {
+    fn combine(&mut self, into: &mut [u8], from: &[u8]) {
+        self.by(Each { into, from });
+    }
+
+    fn fold(&mut self, own: Option<&[u8]>, into: &mut [u8], given: &[(&SharedMemory, u64)]) -> bool {
+        self.by(Fold { own, into, given })
+    }
+
+    fn settle(&mut self, values: &mut [u8]) {
+        let BuiltInOf(of, reduction) = *self;
+        if matches!(reduction, Reduction::LogicalAnd | Reduction::LogicalOr | Reduction::LogicalXor) {
+            let all_false = vec![0; values.len()];
+            BuiltInOf(of, Reduction::LogicalOr).combine(values, &all_false);
+        }
     }
 }
 
@@ -76,53 +124,57 @@ impl<T, F: FnMut(&mut [T], &[T])> Combine<T> for F {
         self(into, from);
     }
 
-    fn fold(&mut self, _: Option<&[T]>, _: &mut [T], _: &[(&SharedMemory, u64)]) -> Result<(), Outside> {
+    fn fold(&mut self, _: Option<&[T]>, _: &mut [T], _: &[(&SharedMemory, u64)]) -> bool {
         unreachable!("what a caller's function combines has an order, and is never folded")
+    }
+
+    fn settle(&mut self, _: &mut [T]) {}
+}
+
+/// Combines each element of the first with that at the same place of the second.
+struct Each<'a> {
+    into: &'a mut [u8],
+    from: &'a [u8],
+}
+
+impl Act for Each<'_> {
+    type Done = ();
+
+    #[inline]
+    fn by<P: Pod>(self, combine: impl Fn(P, P) -> P + Copy) {
+        const { assert!(align_of::<P>() == 1, "bytes lie anywhere") };
+        each(bytemuck::cast_slice_mut(self.into), bytemuck::cast_slice(self.from), combine);
+    }
+
+    #[cfg(feature = "half")]
+    fn by_halves<H: Half>(self, combine: impl Fn(f32, f32) -> f32 + Copy) {
+        halves::each::<H>(self.into, self.from, combine);
     }
 }
 
-macro_rules! numbers {
-    ($($number:ty, $kind:literal, $add:expr, $multiply:expr;)*) => {$(
-        impl Element for $number {}
-
-        impl Number for $number {
-            const KIND: u16 = $kind;
-
-            fn combine(reduction: Reduction, into: &mut [$number], from: &[$number]) {
-                match reduction {
-                    Reduction::Sum => each(into, from, $add),
-                    Reduction::Product => each(into, from, $multiply),
-                    Reduction::Min => each(into, from, <$number>::min),
-                    Reduction::Max => each(into, from, <$number>::max),
-                }
-            }
-
-            fn fold(
-                reduction: Reduction,
-                own: Option<&[$number]>,
-                into: &mut [$number],
-                given: &[(&SharedMemory, u64)],
-            ) -> Result<(), Outside> {
-                match reduction {
-                    Reduction::Sum => fold(own, into, given, $add),
-                    Reduction::Product => fold(own, into, given, $multiply),
-                    Reduction::Min => fold(own, into, given, <$number>::min),
-                    Reduction::Max => fold(own, into, given, <$number>::max),
-                }
-            }
-        }
-    )*};
+/// As [`Combine::fold`].
+struct Fold<'a> {
+    own: Option<&'a [u8]>,
+    into: &'a mut [u8],
+    given: &'a [(&'a SharedMemory, u64)],
 }
 
-numbers! {
-    u8, 1, u8::wrapping_add, u8::wrapping_mul;
-    u16, 2, u16::wrapping_add, u16::wrapping_mul;
-    u32, 3, u32::wrapping_add, u32::wrapping_mul;
-    u64, 4, u64::wrapping_add, u64::wrapping_mul;
-    i8, 5, i8::wrapping_add, i8::wrapping_mul;
-    i16, 6, i16::wrapping_add, i16::wrapping_mul;
-    i32, 7, i32::wrapping_add, i32::wrapping_mul;
-    i64, 8, i64::wrapping_add, i64::wrapping_mul;
-    f32, 9, |a, b| a + b, |a, b| a * b;
-    f64, 10, |a, b| a + b, |a, b| a * b;
+impl Act for Fold<'_> {
+    type Done = bool;
+
+    #[inline]
+    fn by<P: Pod>(self, combine: impl Fn(P, P) -> P + Copy) -> bool {
+        const { assert!(align_of::<P>() == 1, "bytes lie anywhere") };
+        let (own, into) = (self.own.map(bytemuck::cast_slice), bytemuck::cast_slice_mut(self.into));
+        fold(own, into, self.given, combine).is_ok()
+    }
+
+    /// Half floats are made wide in memory of this process's own, and so combined by strips.
+    #[cfg(feature = "half")]
+    fn by_halves<H: Half>(self, _: impl Fn(f32, f32) -> f32 + Copy) -> bool {
+        false
+    }
 }
+
+#[cfg(test)]
+mod tests;

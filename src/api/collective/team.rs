@@ -2,6 +2,7 @@
 
 mod blocking;
 mod buffers;
+mod bytes;
 mod fold;
 mod nonblocking;
 mod run;
@@ -22,11 +23,11 @@ pub use nonblocking::TeamEvent;
 
 /// Some processes of a job, in an order: they have collectives, which all of them call.
 ///
-/// All members must call the same collectives of a team in the same order, with the same root and lengths,
-/// from one thread at a time. Members that call differently get [`Error::Differ`], and then everyone does: at
-/// the latest from the next collective. A collective that ends by [`Error::Timeout`], a dropped team or a
-/// lost member ends the team's collectives for all of its members; other teams go on. Within a team members
-/// have numbers from 0, their ranks in it.
+/// All members must call the same collectives of a team in the same order, with the same root, lengths,
+/// types and functions, from one thread at a time. Members that call differently get [`Error::Differ`], and
+/// then everyone does: at the latest from the next collective. A collective that ends by [`Error::Timeout`],
+/// a dropped team or a lost member ends the team's collectives for all of its members; other teams go on.
+/// Within a team members have numbers from 0, their ranks in it.
 ///
 /// The forms that end in `_nb` return at once, and an event gives the memory back. Several may be under way,
 /// also of different teams. Blocking forms give [`Error::InHandler`] in a handler.

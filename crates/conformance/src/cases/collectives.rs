@@ -1,6 +1,6 @@
 //! Collectives against plain models.
 
-use engine::collective::{Collective, Elements};
+use engine::collective::{Collective, Elements, Function};
 use engine::node::{Kept, Memories, Start, TeamId};
 use engine::{MemId, Nanos, OpId, Place, Rank};
 
@@ -199,7 +199,7 @@ fn all_to_all_v<C: Cluster>(bench: &mut Bench<C>, unit: u64) {
 
 /// So many functions to be composed.
 pub(crate) fn elements(count: u64) -> Elements {
-    Elements { count, bytes: 8, function: 1, commutative: false }
+    Elements { count, bytes: 8, function: Function::Own, commutative: false }
 }
 
 pub(crate) fn composed(given: &[Vec<u8>]) -> Vec<u8> {

@@ -1,6 +1,6 @@
 //! Teams: how they are made, how far members get ahead, and how teams end.
 
-use engine::collective::{Collective, split_entry, split_members};
+use engine::collective::{Collective, Elements, Function, NumberType, Reduction, split_entry, split_members};
 use engine::node::{Memories, Start, TeamId};
 use engine::{HandlerKey, OpError, Rank};
 
@@ -163,15 +163,20 @@ pub(crate) fn whoever_is_ahead_waits_for_the_others<C: Cluster>(make: Make<'_, C
 
 pub(crate) fn members_that_call_differently_are_told<C: Cluster>(make: Make<'_, C>) {
     let broadcast = |root, len| Collective::Broadcast { root, len };
-    let reduce = |function| Collective::AllReduce {
-        elements: engine::collective::Elements { function, ..elements(2) },
+    let built_in = |of: NumberType, by| Collective::AllReduce {
+        elements: Elements { function: Function::BuiltIn(of.into(), by), ..elements(3) },
     };
+    let own = |count, bytes| Collective::AllReduce { elements: Elements { count, bytes, ..elements(3) } };
     for (one, other) in [
         (broadcast(0, 8), broadcast(0, 16)),
         (broadcast(0, 8), broadcast(1, 8)),
         (broadcast(0, 60_000), broadcast(0, 50_000)),
         (Collective::AllGather { block: 16 }, Collective::AllToAll { block: 16 }),
-        (reduce(1), reduce(2)),
+        (built_in(NumberType::I64, Reduction::Sum), built_in(NumberType::F64, Reduction::Sum)),
+        (built_in(NumberType::U64, Reduction::BitOr), built_in(NumberType::U64, Reduction::LogicalOr)),
+        (built_in(NumberType::U64, Reduction::Sum), own(3, 8)),
+        (own(3, 8), own(1, 24)),
+        (own(5000, 8), own(2500, 16)),
     ] {
         let mut bench = Bench::new(make, 3);
         let input = vec![1; 60_000];
@@ -188,6 +193,14 @@ pub(crate) fn members_that_call_differently_are_told<C: Cluster>(make: Make<'_, 
         assert!(told.ranks.contains(&2) && told.ranks[0] != told.ranks[1], "{told}");
         let text = told.to_string();
         assert!(text.contains(one.name()) && text.contains(other.name()), "{text}");
+        let combined = |what: &Collective| match what {
+            Collective::AllReduce { elements: Elements { function, bytes, .. } } => match function {
+                Function::BuiltIn(of, by) => format!("by {by} of {of}"),
+                Function::Own => format!("on elements of {bytes} bytes"),
+            },
+            _ => String::new(),
+        };
+        assert!(text.contains(&combined(&one)) && text.contains(&combined(&other)), "{text}");
         // Those who were through before it showed have what they wanted; nobody goes on.
         bench.settle();
         for rank in 0..3 {

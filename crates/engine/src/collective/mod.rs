@@ -6,6 +6,7 @@
 //! [`Collective::algorithm`].
 
 mod data;
+mod function;
 mod plan;
 mod reduce;
 mod staging;
@@ -15,6 +16,7 @@ use std::fmt;
 use crate::Rank;
 use crate::handlers::HandlerKey;
 use crate::limits::EARLY_MESSAGES;
+pub use function::{ElementType, Function, NumberType, Reduction};
 pub use plan::{Algorithm, Elements, Memory, Plan, Span, Step};
 
 /// Bytes up to which a step's data is taken to ride in its message, where algorithms are chosen.
@@ -156,8 +158,8 @@ impl TeamId {
 /// What all members of a collective must agree on, as it stands in each of its messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Signature {
-    /// Which collective: the kind's number in the low byte, the root above it, and the function's number
-    /// above that.
+    /// Which collective: the kind's number in the low byte, the root above it, and what combines elements
+    /// above that, with their size where the function is the caller's.
     pub what: u64,
     /// Bytes, as the collective counts them.
     pub bytes: u64,
@@ -167,6 +169,9 @@ impl Signature {
     /// Of one that has ended so long ago that nobody knows what it was.
     pub(crate) const PAST: Signature = Signature { what: 0xff, bytes: 0 };
 }
+
+/// The lowest bit of what combines elements in a signature's word.
+const FUNCTION_AT: u32 = u64::BITS - Function::BITS;
 
 /// By the number of the kind in a [`Signature`]: what a collective is called, and whether it has a root.
 const KINDS: [(&str, bool); 10] = [
@@ -190,6 +195,8 @@ pub struct Difference {
     pub ranks: [Rank; 2],
     /// Of each, what it called: the kind's number in the low byte, the root above it.
     pub(crate) words: [u32; 2],
+    /// Of each, what combines the elements of a reduction, in [`Function::BITS`].
+    pub(crate) functions: [u32; 2],
     /// Of each, the bytes: of a block where it is cut into such; of an all-to-all-v, those between the two.
     pub(crate) bytes: [u64; 2],
 }
@@ -197,13 +204,19 @@ pub struct Difference {
 impl Difference {
     /// None: only one rank to be named.
     pub(crate) fn none(rank: Rank) -> Difference {
-        Difference { ranks: [rank, 0], words: [0; 2], bytes: [0; 2] }
+        Difference { ranks: [rank, 0], words: [0; 2], functions: [0; 2], bytes: [0; 2] }
     }
 
     pub(crate) fn of(ranks: [Rank; 2], signatures: [Signature; 2]) -> Difference {
         let [one, other] = signatures;
         let word = |of: Signature| of.what as u32;
-        Difference { ranks, words: [word(one), word(other)], bytes: [one.bytes, other.bytes] }
+        let function = |of: Signature| (of.what >> FUNCTION_AT) as u32;
+        Difference {
+            ranks,
+            words: [word(one), word(other)],
+            functions: [function(one), function(other)],
+            bytes: [one.bytes, other.bytes],
+        }
     }
 }
 
@@ -211,6 +224,7 @@ impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for at in 0..2 {
             let (rank, word, bytes) = (self.ranks[at], self.words[at], self.bytes[at]);
+            let function = self.functions[at];
             let (name, rooted) =
                 KINDS.get((word & 0xff) as usize).copied().unwrap_or(("unknown collective", false));
             let article = if name.starts_with(['a', 'u']) { "an" } else { "a" };
@@ -226,9 +240,14 @@ impl fmt::Display for Difference {
             if rooted {
                 write!(f, " with root {}", word >> 8)?;
             }
+            if function != Function::NONE {
+                f.write_str(" ")?;
+                Function::describe(function, f)?;
+            }
         }
-        let alike = self.words[0] == self.words[1] && self.bytes[0] == self.bytes[1];
-        f.write_str(if alike { ", by another function or of other values" } else { "" })
+        let alike = |both: [u32; 2]| both[0] == both[1];
+        let are_alike = alike(self.words) && alike(self.functions) && self.bytes[0] == self.bytes[1];
+        f.write_str(if are_alike { ", of other values" } else { "" })
     }
 }
 
@@ -348,18 +367,18 @@ impl Collective {
 
     pub(crate) fn signature(&self) -> Signature {
         let (bytes, function) = match self {
-            Collective::Barrier => (0, 0),
-            Collective::Broadcast { len, .. } => (*len, 0),
-            Collective::Gather { block, .. } | Collective::Scatter { block, .. } => (*block, 0),
-            Collective::AllGather { block } | Collective::AllToAll { block } => (*block, 0),
+            Collective::Barrier => (0, Function::NONE),
+            Collective::Broadcast { len, .. } => (*len, Function::NONE),
+            Collective::Gather { block, .. } | Collective::Scatter { block, .. } => (*block, Function::NONE),
+            Collective::AllGather { block } | Collective::AllToAll { block } => (*block, Function::NONE),
             // Each pair has its own length, which is compared with each message's.
-            Collective::AllToAllV { .. } => (0, 0),
+            Collective::AllToAllV { .. } => (0, Function::NONE),
             Collective::Reduce { elements, .. } | Collective::AllReduce { elements } => {
-                (elements.len(), elements.function)
+                (elements.len(), elements.function.word(elements.bytes))
             }
-            Collective::Split => (SPLIT_BYTES, 0),
+            Collective::Split => (SPLIT_BYTES, Function::NONE),
         };
-        let what = self.kind() | u64::from(self.root()) << 8 | u64::from(function) << 40;
+        let what = self.kind() | u64::from(self.root()) << 8 | u64::from(function) << FUNCTION_AT;
         Signature { what, bytes }
     }
 }

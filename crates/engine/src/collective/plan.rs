@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::function::Function;
+
 /// How a collective is done, and whose idea that is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Algorithm {
@@ -48,8 +50,8 @@ pub struct Elements {
     pub count: u64,
     /// Bytes of each.
     pub bytes: u64,
-    /// A number of the function, which all members must give alike.
-    pub function: u16,
+    /// What combines them, which all members must give alike, with the size.
+    pub function: Function,
     /// Whether the order of operands does not matter.
     pub commutative: bool,
 }

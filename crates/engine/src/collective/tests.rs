@@ -230,7 +230,7 @@ fn everyone_sends_everyone_as_much_as_it_says() {
 fn reductions_combine_in_the_order_of_members() {
     for (size, count) in SIZES.flat_map(|size| COUNTS.iter().map(move |count| (size, *count))) {
         let (n, len) = (size as usize, count * 8);
-        let elements = Elements { count, bytes: 8, function: 1, commutative: false };
+        let elements = Elements { count, bytes: 8, function: Function::Own, commutative: false };
         let given = inputs(size, len);
         let expected = given[1..].iter().fold(given[0].clone(), |left, right| compose(&left, right));
         let got = carry_out(|_| Collective::AllReduce { elements }, &given, &vec![len; n], 6);
@@ -247,7 +247,7 @@ fn commutative_reductions_lose_nothing() {
     for size in SIZES {
         for root in 0..size {
             // Composed shifts add up, in any order.
-            let elements = Elements { count: 3, bytes: 8, function: 1, commutative: true };
+            let elements = Elements { count: 3, bytes: 8, function: Function::Own, commutative: true };
             let shift = |by: u32| [[1u32, by].map(u32::to_le_bytes).concat(); 1].concat();
             let given: Vec<Vec<u8>> = (0..size).map(|me| shift(1 << me).repeat(3)).collect();
             let got =
@@ -263,7 +263,7 @@ fn commutative_reductions_lose_nothing() {
 fn much_is_reduced_in_segments() {
     for (size, commutative) in [(2u32, true), (3, false), (3, true)] {
         let count = u64::from(size) * 263_001;
-        let elements = Elements { count, bytes: 8, function: 1, commutative };
+        let elements = Elements { count, bytes: 8, function: Function::Own, commutative };
         let shift = |by: u32| [1u32, by].map(u32::to_le_bytes).concat();
         let given: Vec<Vec<u8>> =
             (0..size).map(|me| (0..count as u32).flat_map(|at| shift(at << me)).collect()).collect();
@@ -282,7 +282,7 @@ fn much_is_reduced_in_segments() {
 #[test]
 #[cfg_attr(miri, ignore = "only plans")]
 fn what_pays_is_staged() {
-    let elements = |commutative| Elements { count: 1 << 17, bytes: 8, function: 1, commutative };
+    let elements = |commutative| Elements { count: 1 << 17, bytes: 8, function: Function::Own, commutative };
     let (block, len) = (1 << 20, 1 << 20);
     for (what, hidden, copied) in [
         // Three of four parts, and the result.
@@ -354,7 +354,7 @@ fn stages_hold_what_is_sent_then() {
 #[test]
 #[cfg_attr(miri, ignore = "only plans")]
 fn stages_are_as_long_as_a_segment() {
-    let elements = Elements { count: 100 << 20, bytes: 1, function: 1, commutative: true };
+    let elements = Elements { count: 100 << 20, bytes: 1, function: Function::Own, commutative: true };
     let what = Collective::AllReduce { elements };
     let staged = what.staged_plan(2, 1, |memory| memory != Memory::Scratch).expect("it pays");
     assert_eq!(staged.scratch - what.plan_by(2, 1, 1).scratch, 2 * (512 << 10));
@@ -364,7 +364,7 @@ fn stages_are_as_long_as_a_segment() {
 #[test]
 #[cfg_attr(miri, ignore = "only plans")]
 fn who_stages_results_alone_waits_as_seldom_as_who_stages_nothing() {
-    let elements = |commutative| Elements { count: 3 << 20, bytes: 8, function: 1, commutative };
+    let elements = |commutative| Elements { count: 3 << 20, bytes: 8, function: Function::Own, commutative };
     let waits = |plan: &Plan| plan.steps.iter().filter(|step| **step == Step::Wait).count();
     let (combined, ordered) = (elements(true), elements(false));
     for (what, hidden, segments) in [
@@ -384,7 +384,7 @@ fn who_stages_results_alone_waits_as_seldom_as_who_stages_nothing() {
 #[test]
 #[cfg_attr(miri, ignore = "only plans")]
 fn nothing_that_is_sent_is_written_before_a_wait() {
-    let elements = |commutative| Elements { count: 900_001, bytes: 8, function: 1, commutative };
+    let elements = |commutative| Elements { count: 900_001, bytes: 8, function: Function::Own, commutative };
     let (block, len) = (100_000, 3 << 20);
     for (size, me) in [2, 3, 4, 9].into_iter().flat_map(|size| (0..size).map(move |me| (size, me))) {
         for what in [
@@ -425,7 +425,7 @@ fn nothing_that_is_sent_is_written_before_a_wait() {
 #[test]
 #[cfg_attr(miri, ignore = "only plans")]
 fn staged_plans_have_the_same_messages() {
-    let elements = Elements { count: 1_700_001, bytes: 8, function: 1, commutative: true };
+    let elements = Elements { count: 1_700_001, bytes: 8, function: Function::Own, commutative: true };
     for (size, me) in [2, 3, 4].into_iter().flat_map(|size| (0..size).map(move |me| (size, me))) {
         for what in [
             Collective::AllReduce { elements },
@@ -460,7 +460,7 @@ fn staged_plans_have_the_same_messages() {
 #[cfg_attr(miri, ignore = "only plans")]
 fn few_messages_go_to_a_member_before_it_must_have_come() {
     for (size, commutative) in [(2, true), (3, false), (4, true)] {
-        let elements = Elements { count: 5_000_000, bytes: 8, function: 1, commutative };
+        let elements = Elements { count: 5_000_000, bytes: 8, function: Function::Own, commutative };
         for what in [Collective::AllReduce { elements }, Collective::Reduce { root: 1, elements }] {
             let plan = what.plan(size, 0);
             for other in 1..size {
@@ -478,7 +478,7 @@ fn few_messages_go_to_a_member_before_it_must_have_come() {
 #[test]
 #[cfg_attr(miri, ignore = "only plans")]
 fn few_messages_go_between_two_members() {
-    let elements = |commutative| Elements { count: 5000, bytes: 8, function: 1, commutative };
+    let elements = |commutative| Elements { count: 5000, bytes: 8, function: Function::Own, commutative };
     for size in [2, 3, 8, 9, 13, 16, 33] {
         for what in [
             Collective::Barrier,
@@ -515,7 +515,7 @@ fn a_split_sorts_by_key_and_then_by_member() {
 #[cfg_attr(miri, ignore = "only plans")]
 fn rounds_are_those_of_the_plans() {
     let of = |bytes, commutative| Collective::AllReduce {
-        elements: Elements { count: 1, bytes, function: 1, commutative },
+        elements: Elements { count: 1, bytes, function: Function::Own, commutative },
     };
     for (what, size) in [Collective::Barrier, of(8, true), of(1, true)]
         .iter()

@@ -112,7 +112,8 @@ fn team_sample(kind: u8, w: [u64; 8], nonsense: bool) -> TeamMessage {
                 BreakReason::Failed,
             ];
             let why = Some(why[(c % 5) as usize]).filter(|_| !nonsense);
-            let of = Difference { ranks: [d as u32, e as u32], words: [f as u32, g as u32], bytes: [h, a] };
+            let (words, functions) = ([f as u32, g as u32], [f >> 32, g >> 32].map(|of| of as u32 >> 8));
+            let of = Difference { ranks: [d as u32, e as u32], words, functions, bytes: [h, a] };
             TeamMessage::Broken(TeamBroken { from: number, why, of })
         }
     }
@@ -235,7 +236,7 @@ const GOLDEN: [[u64; Header::WORDS]; KINDS as usize] = [
         0x5152_5354_5556_5759,
     ],
     [
-        0x1b,
+        0x6162_6351_5253_001b,
         0x102_0304_0506_0708,
         0x1112_1314_1516_0003,
         0x4546_4748_3536_3739,

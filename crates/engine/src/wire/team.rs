@@ -1,7 +1,7 @@
 //! What members of a team tell each other.
 
 use super::header::{HEAD_WORDS, Header, Kind};
-use crate::collective::{Difference, Signature, TeamId};
+use crate::collective::{Difference, Function, Signature, TeamId};
 use crate::{MemId, Place, Rank};
 
 /// Bits of the word that names a step which say its tag; above them is the collective's number.
@@ -129,6 +129,9 @@ const REASONS: [BreakReason; 5] = [
     BreakReason::Failed,
 ];
 
+/// The bits of what combines elements, of which a message has two.
+const FUNCTION: u32 = (1 << Function::BITS) - 1;
+
 /// The number of no [`BreakReason`].
 const NO_REASON: u64 = (1 << TAG_BITS) - 1;
 
@@ -227,20 +230,27 @@ impl TeamBroken {
     fn header(&self) -> Header {
         let pair = |[low, high]: [u32; 2]| u64::from(low) | u64::from(high) << 32;
         let why = self.why.map_or(NO_REASON, |why| why as u64);
-        let Difference { ranks, words, bytes: [one, other] } = self.of;
+        let Difference { ranks, words, functions, bytes: [one, other] } = self.of;
         let args = [why | self.from << TAG_BITS, pair(ranks), one, other];
-        Header { args, place: pair(words), ..Header::new(Kind::TeamBroken) }
+        // The two fill what is left.
+        let [low, high] = functions.map(|function| u64::from(function & FUNCTION));
+        let functions = low | high << Function::BITS;
+        let (small, len) = (functions as u16, (functions >> u16::BITS) as u32);
+        Header { small, len, args, place: pair(words), ..Header::new(Kind::TeamBroken) }
     }
 
     fn of(header: &Header) -> TeamBroken {
         let pair = |word: u64| [word as u32, (word >> 32) as Rank];
         let [word, ranks, one, other] = header.args;
         let (from, number) = step_from_wire(word);
-        TeamBroken {
-            from,
-            why: REASONS.get(usize::from(number)).copied(),
-            of: Difference { ranks: pair(ranks), words: pair(header.place), bytes: [one, other] },
-        }
+        let functions = u64::from(header.small) | u64::from(header.len) << u16::BITS;
+        let of = Difference {
+            ranks: pair(ranks),
+            words: pair(header.place),
+            functions: [functions as u32 & FUNCTION, (functions >> Function::BITS) as u32],
+            bytes: [one, other],
+        };
+        TeamBroken { from, why: REASONS.get(usize::from(number)).copied(), of }
     }
 }
 

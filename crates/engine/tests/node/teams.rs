@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::common::{Script, poll, told};
-use engine::collective::{Collective, Elements, Step};
+use engine::collective::{Collective, Elements, Function, Step};
 use engine::node::{Kept, Memories, Polled, SmallPolled, Start, TeamId};
 use engine::wire::Kind;
 use engine::{Event, Header, Inbox, Lane, MemId, Node, OpError, OpId, Place, Submit};
@@ -67,7 +67,7 @@ enum Act {
 }
 
 fn collective(pick: usize) -> Collective {
-    let elements = |count| Elements { count, bytes: 8, function: 1, commutative: false };
+    let elements = |count| Elements { count, bytes: 8, function: Function::Own, commutative: false };
     match pick % 6 {
         0 => Collective::Barrier,
         1 => Collective::Broadcast { root: 0, len: 8 },
@@ -482,8 +482,9 @@ fn what_was_not_given_up_is_seen_or_asked_for() {
 fn results_are_sent_once_what_they_are_made_of_is_confirmed() {
     const LENGTHS: [u64; 2] = [512 << 10, 9000];
     const ALL: u64 = 3 * (LENGTHS[0] + LENGTHS[1]);
-    let what =
-        Collective::AllReduce { elements: Elements { count: ALL, bytes: 1, function: 1, commutative: true } };
+    let what = Collective::AllReduce {
+        elements: Elements { count: ALL, bytes: 1, function: Function::Own, commutative: true },
+    };
     for (seen, asked) in [(None, true), (Some(5), false), (Some(6), true)] {
         let mut node = Node::new(ME, SIZE, 1, Script::new(4 * ALL as usize));
         node.transport().given_up = seen.map_or(BTreeMap::new(), |seen| [(0, seen), (2, seen)].into());

@@ -1,15 +1,12 @@
 //! The collectives that wait for their end.
 
 use bytemuck::Pod;
-use engine::collective::{Collective, Elements};
+use engine::collective::{Collective, Elements, Function, Reduction};
 
 use super::Team;
 use super::buffers::Buffers;
-use crate::api::collective::reduction::{Combine, Element, Reduction};
+use crate::api::collective::reduction::{BuiltIn, Combine, Element};
 use crate::base::error::Error;
-
-/// The number of the functions that callers give.
-const OWN_FUNCTION: u16 = 1 << 15;
 
 /// Bytes of a slice of plain data, of which there is any.
 pub(super) fn bytes_of<T: Pod>(values: &[T]) -> u64 {
@@ -31,12 +28,7 @@ const INTO: &str = "values in `into`";
 /// What a reduction of these combines, by a function of the caller's.
 pub(super) fn own_elements<T: Pod>(values: &[T]) -> Elements {
     let bytes = size_of::<T>() as u64;
-    Elements { count: bytes_of(values) / bytes, bytes, function: OWN_FUNCTION, commutative: false }
-}
-
-/// What a reduction of these combines.
-pub(super) fn elements<T: Element>(values: &[T], reduction: Reduction) -> Elements {
-    Elements { function: T::KIND << 8 | reduction as u16, commutative: true, ..own_elements(values) }
+    Elements { count: bytes_of(values) / bytes, bytes, function: Function::Own, commutative: false }
 }
 
 /// Where nothing is combined.
@@ -158,7 +150,8 @@ impl Team {
     /// must be as long as `from` there, and is not used elsewhere.
     ///
     /// # Errors
-    /// As for [`Team::gather`].
+    /// As for [`Team::gather`]; [`Error::NoReduction`] where the type has no such reduction, and then nothing
+    /// is sent.
     pub fn reduce<T: Element>(
         &self,
         from: &[T],
@@ -166,7 +159,8 @@ impl Team {
         root: u32,
         reduction: Reduction,
     ) -> Result<(), Error> {
-        self.reduce_by(from, into, root, elements(from, reduction), &mut { reduction })
+        let (mut built_in, elements) = BuiltIn::of::<T>(reduction, from.len() as u64)?;
+        self.reduce_by(from, into, root, elements, &mut built_in)
     }
 
     /// As [`Team::reduce`], by a function of the caller's, which combines each value of its first argument
@@ -187,7 +181,7 @@ impl Team {
         self.reduce_by(from, into, root, own_elements(from), &mut combine)
     }
 
-    fn reduce_by<T: Pod>(
+    pub(super) fn reduce_by<T: Pod>(
         &self,
         from: &[T],
         into: &mut [T],
@@ -200,16 +194,23 @@ impl Team {
             expect_len(INTO, into.len(), from.len())?;
         }
         let what = Collective::Reduce { root, elements };
-        self.run(&what, Buffers { input: Some(from), output: into, scratch: &mut [] }, combine)
+        let buffers = Buffers { input: Some(from), output: &mut *into, scratch: &mut [] };
+        self.run(&what, buffers, combine)?;
+        if self.size() == 1 {
+            combine.settle(into);
+        }
+        Ok(())
     }
 
-    /// Combines all members' values, each with those at the same place, and leaves the result in everyone's.
+    /// Combines all members' values, each with those at the same place, and leaves the result in everyone's:
+    /// the same at all of them, but for which NaN or zero it is where their processors differ.
     ///
     /// # Errors
-    /// As for [`Team::barrier`].
+    /// As for [`Team::barrier`]; [`Error::NoReduction`] where the type has no such reduction, and then
+    /// nothing is sent.
     pub fn all_reduce<T: Element>(&self, values: &mut [T], reduction: Reduction) -> Result<(), Error> {
-        let what = Collective::AllReduce { elements: elements(values, reduction) };
-        self.run(&what, Buffers { input: None, output: values, scratch: &mut [] }, &mut { reduction })
+        let (mut built_in, elements) = BuiltIn::of::<T>(reduction, values.len() as u64)?;
+        self.all_reduce_by(values, elements, &mut built_in)
     }
 
     /// As [`Team::all_reduce`], by a function of the caller's as in [`Team::reduce_with`].
@@ -221,7 +222,19 @@ impl Team {
         values: &mut [T],
         mut combine: impl FnMut(&mut [T], &[T]),
     ) -> Result<(), Error> {
-        let what = Collective::AllReduce { elements: own_elements(values) };
-        self.run(&what, Buffers { input: None, output: values, scratch: &mut [] }, &mut combine)
+        self.all_reduce_by(values, own_elements(values), &mut combine)
+    }
+
+    pub(super) fn all_reduce_by<T: Pod>(
+        &self,
+        values: &mut [T],
+        elements: Elements,
+        combine: &mut dyn Combine<T>,
+    ) -> Result<(), Error> {
+        let what = Collective::AllReduce { elements };
+        if self.size() == 1 {
+            combine.settle(values);
+        }
+        self.run(&what, Buffers { input: None, output: values, scratch: &mut [] }, combine)
     }
 }

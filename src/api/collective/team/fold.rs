@@ -27,7 +27,7 @@ pub(super) fn do_step<T: Pod>(
     // A slice of the caller's may lie in a peer's heap, if it was made of a bare pointer: then nothing is
     // combined.
     let folded =
-        reached(&core.peers, &given, into.len).is_some_and(|given| combine.fold(own, result, &given).is_ok());
+        reached(&core.peers, &given, into.len).is_some_and(|given| combine.fold(own, result, &given));
     match folded {
         true => core.engine().local_done(op),
         false => core.engine().local_refused(op),

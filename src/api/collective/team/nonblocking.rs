@@ -9,15 +9,15 @@ use std::time::Duration;
 
 use bytemuck::Pod;
 use engine::OpId;
-use engine::collective::Collective;
+use engine::collective::{Collective, Elements, Reduction};
 use engine::node::{Start, TeamId};
 
 use super::Team;
-use super::blocking::{FROM, bytes_of, elements, expect_len, own_elements};
+use super::blocking::{FROM, bytes_of, expect_len, own_elements};
 use super::buffers::Buffers;
 use super::fold::do_step;
 use super::run::said;
-use crate::api::collective::reduction::{Combine, Element, Reduction};
+use crate::api::collective::reduction::{BuiltIn, Combine, Element};
 use crate::api::ops::event::Event;
 use crate::base::error::Error;
 use crate::base::handler_scope::HandlerScope;
@@ -28,7 +28,7 @@ use crate::runtime::collective_scratch::Scratch;
 use crate::runtime::core::NodeCore;
 
 /// How values are combined, by whoever makes progress.
-type Combining<T> = Box<dyn Combine<T> + Send>;
+pub(super) type Combining<T> = Box<dyn Combine<T> + Send>;
 
 /// A collective under way, and the memory that it uses.
 ///
@@ -187,6 +187,13 @@ impl<T: Pod> Given<T> {
     }
 }
 
+/// What combines elements, kept for whoever makes progress.
+pub(super) fn boxed<T, C: Combine<T> + Send + 'static>(
+    by: Result<(C, Elements), Error>,
+) -> Result<(Combining<T>, Elements), Error> {
+    by.map(|(combine, elements)| (Box::new(combine) as Combining<T>, elements))
+}
+
 /// Collectives that return at once. Errors show in the event; they are those of the blocking forms.
 impl Team {
     /// [`Team::barrier`].
@@ -261,8 +268,8 @@ impl Team {
         root: u32,
         reduction: Reduction,
     ) -> TeamEvent<T> {
-        let what = Collective::Reduce { root, elements: elements(&from, reduction) };
-        self.reduce_by_nb(from, root, what, Box::new(reduction))
+        let built_in = BuiltIn::of::<T>(reduction, from.len() as u64);
+        self.reduce_by_nb(from, root, boxed(built_in))
     }
 
     /// [`Team::reduce_with`]: the result is the root's. The function runs as a handler does, on any thread.
@@ -272,25 +279,26 @@ impl Team {
         root: u32,
         combine: impl FnMut(&mut [T], &[T]) + Send + 'static,
     ) -> TeamEvent<T> {
-        let what = Collective::Reduce { root, elements: own_elements(&from) };
-        self.reduce_by_nb(from, root, what, Box::new(combine))
+        let elements = own_elements(&from);
+        self.reduce_by_nb(from, root, boxed(Ok((combine, elements))))
     }
 
-    fn reduce_by_nb<T: Pod + Send>(
+    pub(super) fn reduce_by_nb<T: Pod + Send>(
         &self,
         from: Vec<T>,
         root: u32,
-        what: Collective,
-        combine: Combining<T>,
+        by: Result<(Combining<T>, Elements), Error>,
     ) -> TeamEvent<T> {
         let room = if root == self.rank() { vec![T::zeroed(); from.len()] } else { Vec::new() };
-        self.start(Given { what: self.check(root).map(|()| what), input: Some(from), output: room, combine })
+        let what = |elements| Collective::Reduce { root, elements };
+        let by = self.check(root).and(by);
+        self.start(self.given_by(by, what, Some(from), room))
     }
 
     /// [`Team::all_reduce`].
     pub fn all_reduce_nb<T: Element + Send>(&self, values: Vec<T>, reduction: Reduction) -> TeamEvent<T> {
-        let what = Collective::AllReduce { elements: elements(&values, reduction) };
-        self.start(Given { what: Ok(what), input: None, output: values, combine: Box::new(reduction) })
+        let built_in = BuiltIn::of::<T>(reduction, values.len() as u64);
+        self.all_reduce_by_nb(values, boxed(built_in))
     }
 
     /// [`Team::all_reduce_with`]. The function runs as a handler does, on any thread.
@@ -299,8 +307,36 @@ impl Team {
         values: Vec<T>,
         combine: impl FnMut(&mut [T], &[T]) + Send + 'static,
     ) -> TeamEvent<T> {
-        let what = Collective::AllReduce { elements: own_elements(&values) };
-        self.start(Given { what: Ok(what), input: None, output: values, combine: Box::new(combine) })
+        let elements = own_elements(&values);
+        self.all_reduce_by_nb(values, boxed(Ok((combine, elements))))
+    }
+
+    pub(super) fn all_reduce_by_nb<T: Pod + Send>(
+        &self,
+        values: Vec<T>,
+        by: Result<(Combining<T>, Elements), Error>,
+    ) -> TeamEvent<T> {
+        let what = |elements| Collective::AllReduce { elements };
+        self.start(self.given_by(by, what, None, values))
+    }
+
+    /// What is given to a reduction.
+    fn given_by<T: Pod>(
+        &self,
+        by: Result<(Combining<T>, Elements), Error>,
+        what: impl FnOnce(Elements) -> Collective,
+        mut input: Option<Vec<T>>,
+        mut output: Vec<T>,
+    ) -> Given<T> {
+        match by {
+            Ok((mut combine, elements)) => {
+                if self.size() == 1 {
+                    combine.settle(input.as_mut().unwrap_or(&mut output));
+                }
+                Given { what: Ok(what(elements)), input, output, combine }
+            }
+            Err(error) => Given { what: Err(error), ..Given::new(Collective::Barrier, input, output) },
+        }
     }
 
     fn room<T: Pod>(&self, each: usize) -> Vec<T> {
