@@ -79,7 +79,7 @@ pub use counters::latency::{Latencies, Latency, Timed};
 pub use counters::stats::Stats;
 pub use engine::path;
 pub use engine::registration::Strategy;
-pub use engine::{AtomicOp, Mechanism, Operation, PathReason, Rank, Rights, Tally};
+pub use engine::{AtomicOp, Mechanism, Operation, PathReason, Rank, Rights, Tally, WordType};
 #[doc(hidden)]
 pub use job::bootstrap;
 pub use job::bootstrap::{Address, AddressError, Decline};
@@ -98,6 +98,8 @@ mod documents {
     struct Examples;
     #[doc = include_str!("../docs/API.md")]
     struct Guide;
+    #[doc = include_str!("../docs/ATOMICS.md")]
+    struct Atomics;
     #[doc = include_str!("../docs/COMPLETION.md")]
     struct Completion;
     #[doc = include_str!("../docs/ASYNC.md")]

@@ -87,6 +87,8 @@ fn all_is_refused(node: &Node, peer: u32, mine: GlobalPtr<u64>, is_refused: fn(&
         check(node.compare_swap(at, 0, 1), is_refused);
         check(node.update_nbi(at, AtomicOp::Add, 1), is_refused);
         check(node.update_nb(at, AtomicOp::Add, 1).wait().0, is_refused);
+        check(node.fetch_nb(at, AtomicOp::Add, 1).wait().0, is_refused);
+        check(node.compare_swap_nb(at, 0, 1).wait().0, is_refused);
         check(node.put_signal(at, &[1_u64], Signal::add(at, 1)), is_refused);
         check(node.put_signal_nb(at, vec![1_u64], Signal::add(at, 1)).wait().0, is_refused);
         check(node.put_nb(at, vec![0_u8; 3]).wait().0, is_refused);

@@ -77,6 +77,7 @@ codes! {
     Cancelled = 34, "cancelled", Other, "The program gave the operation up.";
     NotConnected = 35, "not-connected", NotConnected, "There has been no contact with the peer, which a call that never waits needs.";
     NoSuchHandler = 36, "no-such-handler", NotFound, "The peer has no such handler.";
+    NoSuchAtomic = 37, "no-such-atomic", InvalidInput, "Words of that type have no such atomic operation.";
 }
 
 impl Code {
@@ -131,7 +132,7 @@ mod tests {
         9 no-such-peer 10 length 11 unaligned 12 overlap 13 elsewhere 14 no-reply-due 15 handlers-differ 16 protocol \
         17 team-over 18 unreachable 19 no-room 20 no-memory 21 setting 22 name 23 taken 24 address 25 not-listening \
         26 in-job 27 no-network 28 refused 29 join 30 not-found 31 denied 32 system 33 failed 34 cancelled \
-        35 not-connected 36 no-such-handler";
+        35 not-connected 36 no-such-handler 37 no-such-atomic";
 
     #[test]
     fn numbers_and_names_are_as_they_ever_were() {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use engine::{Direction, MemId, OpError, Rank, Rights};
+use engine::{AtomicOp, Direction, MemId, OpError, Rank, Rights, WordType};
 
 use crate::base::code::{Code, into_io_error};
 use crate::base::debug_is_display::debug_is_display;
@@ -223,6 +223,15 @@ pub enum Error {
         /// The rank whose memory it should be.
         expected: Rank,
     },
+    /// Words of that type have no such atomic operation: floating-point numbers have none on bits. Nothing
+    /// was changed or sent.
+    #[error("a word of type {word} has no operation {op:?}")]
+    NoSuchAtomic {
+        /// The operation.
+        op: AtomicOp,
+        /// The word's type.
+        word: WordType,
+    },
     /// A handler replied twice, or to a reply.
     #[error("a message can be replied to once, and only if it is a request")]
     NoReplyDue,
@@ -329,6 +338,7 @@ impl Error {
             Error::Unaligned { .. } => Code::Unaligned,
             Error::Overlap { .. } => Code::Overlap,
             Error::Elsewhere { .. } => Code::Elsewhere,
+            Error::NoSuchAtomic { .. } => Code::NoSuchAtomic,
             Error::NoReplyDue => Code::NoReplyDue,
             Error::HandlersDiffer { .. } => Code::HandlersDiffer,
             Error::NoSuchHandler { .. } => Code::NoSuchHandler,
@@ -361,6 +371,7 @@ impl Error {
                 let rights = if direction == Direction::Put { Rights::Write } else { Rights::Read };
                 Error::NotExposed { peer, addr, len, rights }
             }
+            OpError::NoSuchAtomic { op, word, .. } => Error::NoSuchAtomic { op, word },
             OpError::LocalFault { addr, len, .. } => Error::LocalFault { addr, len },
             OpError::Timeout { peer } => Error::Timeout { peer },
             OpError::Protocol { peer, what } => Error::Protocol { peer, what: what.to_owned() },

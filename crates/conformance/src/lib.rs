@@ -102,7 +102,9 @@ declare! { $
         one_swap_wins
         atomics_answer_the_old_word
         every_atomic_on_every_type_of_word
-        atomics_of_several_ranks_are_each_applied_once;
+        atomics_of_several_ranks_are_each_applied_once
+        floats_of_several_ranks_add_up
+        an_operation_that_a_type_lacks_is_refused_here;
     signals:
         a_counter_changes_after_the_bytes
         signals_of_several_ranks_add_up
