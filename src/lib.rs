@@ -69,12 +69,14 @@ pub use api::ops::raw::RawPiece;
 pub use api::ops::rma::{GetPiece, PutPiece, STAGED_MIN};
 pub use api::ops::strided::Strided;
 pub use api::ops::vector_indexed::{Indexed, RemoteRun};
+pub use api::ops::wait_signal::{SignalWait, SignalWord};
 pub use base::code::Code;
 pub use base::error::{Error, Memory};
 pub use base::handler_id::HandlerId;
 #[doc(hidden)]
 pub use base::limits;
 pub use base::pointers::{GlobalPtr, Remote};
+pub use base::until::{UnmetSignal, Until};
 pub use counters::latency::{Latencies, Latency, Timed};
 pub use counters::stats::Stats;
 pub use engine::path;

@@ -71,6 +71,14 @@ impl Node {
         handler_scope::may_wait(call, self.core.peers.clients.generation(self.client))
     }
 
+    /// Refuses a number that is no rank's, and of nobody who came.
+    pub(crate) fn check_peer(&self, peer: Rank) -> Result<(), Error> {
+        if peer >= self.size() && self.core.peers.known(peer).is_none() {
+            return Err(Error::NoSuchPeer { peer, size: self.size() });
+        }
+        Ok(())
+    }
+
     /// This process's rank: its number in the job, from 0.
     pub fn rank(&self) -> Rank {
         self.core.peers.own().rank

@@ -8,7 +8,7 @@ use super::node::Node;
 use crate::base::lock::lock;
 use crate::{
     AtomicOp, CloseError, ConnectError, DirectoryError, Error, GetPiece, GlobalPtr, HeapError, PutPiece,
-    Remote, RemoteRun, Rights, Signal,
+    Remote, RemoteRun, Rights, Signal, SignalWait,
 };
 
 /// Longer than anything takes here, and a time that some calls are to take.
@@ -121,6 +121,13 @@ fn all_is_refused(node: &Node, peer: u32, mine: GlobalPtr<u64>, is_refused: fn(&
     check(node.wait_until(|| false), is_refused);
     check(node.wait_signal(mine, 0), is_refused);
     check(node.wait_signal_from(0, mine, 0), is_refused);
+    check(node.test_signal(mine, 0), is_refused);
+    for waits in [&[SignalWait::new(mine, 0)][..], &[]] {
+        check(node.wait_any_signal(waits), is_refused);
+        check(node.wait_some_signals(waits), is_refused);
+        check(node.wait_all_signals(waits), is_refused);
+        check(node.test_signals(waits), is_refused);
+    }
     let team = node.world();
     check(team.barrier(), is_refused);
     check(team.all_reduce(&mut [1_u32], crate::Reduction::Sum), is_refused);
@@ -247,6 +254,7 @@ fn closing_ends_what_other_threads_wait_for() {
         // Waits that would end too late, and otherwise, if closing ended none.
         scope.spawn(|| closed(a.within(LONG).wait_until(|| false)));
         scope.spawn(|| closed(a.within(LONG).wait_signal(counter.ptr(0), 1)));
+        scope.spawn(|| closed(a.within(LONG).wait_all_signals(&[SignalWait::new(counter.ptr(0), 1)])));
         scope.spawn(|| closed(event.wait().0));
         scope.spawn(|| {
             let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");

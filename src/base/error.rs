@@ -6,6 +6,7 @@ use engine::{AtomicOp, Direction, MemId, OpError, Rank, Rights, WordType};
 
 use crate::base::code::{Code, into_io_error};
 use crate::base::debug_is_display::debug_is_display;
+use crate::base::until::{UnmetSignal, in_words};
 
 /// What to do where a heap cannot be made or mapped.
 pub(crate) const HEAP_REMEDY: &str =
@@ -118,17 +119,12 @@ pub enum Error {
         /// The team's members.
         size: u32,
     },
-    /// The deadline passed before a counter was signalled as often as was waited for.
-    #[error(
-        "the deadline passed while the counter at heap offset {offset:#x} was {seen}, and {at_least} or more was waited for"
-    )]
+    /// The deadline passed in a wait for signals.
+    #[error("the deadline passed while {}", in_words(unmet))]
     SignalTimeout {
-        /// Where the counter lies in this process's heap.
-        offset: u64,
-        /// The least value that would have ended the wait.
-        at_least: u64,
-        /// What it was in the end.
-        seen: u64,
+        /// The counters that had not come to what was waited for: of a wait for any or some, all; of one for
+        /// all, the rest.
+        unmet: Vec<UnmetSignal>,
     },
     /// The call may wait, and a handler must not.
     #[error("{call} may wait, and cannot be called in a handler")]

@@ -3,6 +3,7 @@
 //! changes. No network's own atomics are used: a card does not order its changes with those of the processor.
 
 use std::convert::identity;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use bytemuck::Pod;
 use engine::{Atomic, AtomicOp, Change, MemId, Place, Rank, WordType};
@@ -32,6 +33,10 @@ mod sealed {
     /// where it lies in mapped memory.
     pub trait Word: Sized {
         const TYPE: WordType;
+        /// The word where it lies in memory.
+        type Atomic;
+        fn at(heap: &SharedMemory, offset: u64) -> Option<&Self::Atomic>;
+        fn load(word: &Self::Atomic) -> Self;
         fn bits(self) -> u64;
         fn of(bits: u64) -> Self;
         fn fetch(heap: &SharedMemory, offset: u64, op: AtomicOp, value: Self) -> Option<Self>;
@@ -41,9 +46,20 @@ mod sealed {
 
 /// A row a type: how it becomes bits, which atomics of its size change, and a value again.
 macro_rules! words {
-    ($($word:ty, $type:expr, $bits:path, $of:path, $unsigned:ty, $at:ident, $fetch:ident, $swap:ident;)*) => {$(
+    ($($word:ty, $type:expr, $bits:path, $of:path, $unsigned:ty, $atomic:ty, $at:ident, $fetch:ident, $swap:ident;)*) => {$(
         impl sealed::Word for $word {
             const TYPE: WordType = $type;
+            type Atomic = $atomic;
+
+            #[inline(always)]
+            fn at(heap: &SharedMemory, offset: u64) -> Option<&$atomic> {
+                heap.$at(offset).ok()
+            }
+
+            #[inline(always)]
+            fn load(word: &$atomic) -> $word {
+                $of(word.load(Ordering::Acquire))
+            }
 
             #[inline(always)]
             fn bits(self) -> u64 {
@@ -74,12 +90,12 @@ macro_rules! words {
 }
 
 words! {
-    u32, WordType::U32, identity, identity, u32, atomic_u32, fetch_u32, swap_u32;
-    i32, WordType::I32, i32::cast_unsigned, u32::cast_signed, u32, atomic_u32, fetch_u32, swap_u32;
-    u64, WordType::U64, identity, identity, u64, atomic_u64, fetch_u64, swap_u64;
-    i64, WordType::I64, i64::cast_unsigned, u64::cast_signed, u64, atomic_u64, fetch_u64, swap_u64;
-    f32, WordType::F32, f32::to_bits, f32::from_bits, u32, atomic_u32, fetch_u32, swap_u32;
-    f64, WordType::F64, f64::to_bits, f64::from_bits, u64, atomic_u64, fetch_u64, swap_u64;
+    u32, WordType::U32, identity, identity, u32, AtomicU32, atomic_u32, fetch_u32, swap_u32;
+    i32, WordType::I32, i32::cast_unsigned, u32::cast_signed, u32, AtomicU32, atomic_u32, fetch_u32, swap_u32;
+    u64, WordType::U64, identity, identity, u64, AtomicU64, atomic_u64, fetch_u64, swap_u64;
+    i64, WordType::I64, i64::cast_unsigned, u64::cast_signed, u64, AtomicU64, atomic_u64, fetch_u64, swap_u64;
+    f32, WordType::F32, f32::to_bits, f32::from_bits, u32, AtomicU32, atomic_u32, fetch_u32, swap_u32;
+    f64, WordType::F64, f64::to_bits, f64::from_bits, u64, AtomicU64, atomic_u64, fetch_u64, swap_u64;
 }
 
 /// Atomics. Any thread may call them; in handlers, only on heaps that are mapped here. What was written
