@@ -411,6 +411,9 @@ mod tests {
     fn numbers_are_places_in_the_lists() {
         assert!(AtomicOp::ALL.iter().enumerate().all(|(i, op)| *op as usize == i));
         assert!(WordType::ALL.iter().enumerate().all(|(i, word)| *word as usize == i));
+        // As peers know them.
+        let said = WordType::ALL.map(|word| Atomic::new(word, Change::Apply(AtomicOp::Swap, 9)).to_wire());
+        assert_eq!(said, [6, 0x106, 0x206, 0x306, 0x406, 0x506].map(|what| [what, 9, 0]));
     }
 
     proptest! {

@@ -74,7 +74,7 @@ fn sample(kind: u8, w: [u64; 8], nonsense: bool) -> (Message, usize) {
         32 => Message::AmRefused { handler: a as u32, client: b as u8 },
         _ => {
             let op = AtomicOp::ALL[(e % 7) as usize];
-            let word = WordType::ALL[(f % 6) as usize];
+            let word = WordType::ALL[(f % 4 + 2 * (f >> 63)) as usize];
             let op = if op.is_for(word) { op } else { AtomicOp::Swap };
             let value = if word.size() == 4 { g & 0xffff_ffff } else { g };
             let atomic = Atomic::new(word, Change::Apply(op, value)).signalling();
