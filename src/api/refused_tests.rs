@@ -117,6 +117,8 @@ fn all_is_refused(node: &Node, peer: u32, mine: GlobalPtr<u64>, is_refused: fn(&
     check(node.barrier(), is_refused);
     check(node.quiet(), is_refused);
     check(node.fence(), is_refused);
+    check(node.quiet_with(peer), is_refused);
+    check(node.fence_with(peer), is_refused);
     check(node.memory_sync(), is_refused);
     check(node.wait_until(|| false), is_refused);
     check(node.wait_signal(mine, 0), is_refused);

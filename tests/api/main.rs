@@ -15,6 +15,7 @@ mod latencies;
 mod losses;
 mod model;
 mod network;
+mod quiet;
 mod rma;
 mod runs;
 mod sending;

@@ -151,7 +151,8 @@ declare! { $
         a_deadline_that_was_met_ends_nothing
         detached_operations_report_their_failure
         watched_operations_are_told_of_once
-        outcomes_are_taken_once;
+        outcomes_are_taken_once
+        peers_are_told_apart;
     losses:
         a_loss_amid_transfers_ends_those_with_the_lost
         nothing_starts_with_the_lost

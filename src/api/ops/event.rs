@@ -372,7 +372,7 @@ impl<B: Send + 'static> Drop for Event<B> {
             }
             // Whoever has cancelled it knows.
             State::Done(Ok(_) | Err(Error::Cancelled { .. })) | State::Taken => {}
-            State::Done(Err(error)) => self.node.core.failures.note(self.node.client, error),
+            State::Done(Err(error)) => self.node.core.failures.note(self.node.client, self.peer, error),
         }
     }
 }

@@ -38,23 +38,31 @@ pub(super) enum Interest {
 pub(super) struct Ended {
     /// The watched ones, in the order of their ends.
     pub(super) watched: Vec<OpId>,
-    /// Of each client, the first failure of an operation that nobody waits for.
-    pub(super) failures: Vec<(u8, OpError)>,
+    /// Of each client and peer, the first failure of an operation that nobody waits for, in the order of
+    /// their ends.
+    pub(super) failures: Vec<(u8, Rank, OpError)>,
 }
 
 impl Ended {
-    /// Takes note of a failure that nobody waits for.
+    /// Takes note of a failure with a peer that nobody waits for.
     #[cold]
-    pub(super) fn note(&mut self, client: u8, error: OpError) {
-        if self.failures.iter().all(|(of, _)| *of != client) {
-            self.failures.push((client, error));
+    pub(super) fn note(&mut self, client: u8, peer: Rank, error: OpError) {
+        if self.failures.iter().all(|(of, with, _)| (*of, *with) != (client, peer)) {
+            self.failures.push((client, peer, error));
         }
     }
 
-    /// A client's first failure since the last call.
+    /// A client's first failure since the last call, and with it all later ones.
     pub(super) fn take_failure(&mut self, client: u8) -> Option<OpError> {
-        let at = self.failures.iter().position(|(of, _)| *of == client)?;
-        Some(self.failures.swap_remove(at).1)
+        let first = self.failures.iter().find(|(of, ..)| *of == client)?.2;
+        self.failures.retain(|(of, ..)| *of != client);
+        Some(first)
+    }
+
+    /// A client's first failure with a peer since the last call.
+    pub(super) fn take_failure_with(&mut self, client: u8, peer: Rank) -> Option<OpError> {
+        let at = self.failures.iter().position(|(of, with, _)| (*of, *with) == (client, peer))?;
+        Some(self.failures.remove(at).2)
     }
 }
 
