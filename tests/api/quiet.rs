@@ -91,7 +91,7 @@ fn failures_with_others_stay_for_later_calls() {
             assert_eq!(node.quiet_with(node.rank()), Ok(()), "nothing failed with itself");
             assert_eq!(node.quiet_with(two), Err(fault(two)));
             assert_eq!(node.quiet_with(two), Ok(()), "told once");
-            assert!(node.has_failed());
+            node.wait_until(|| node.has_failed()).expect("that with the other one is kept");
             assert_eq!(node.fence_with(two), Ok(()));
             assert_eq!(node.quiet(), Err(fault(one)));
             assert_eq!((node.quiet(), node.has_failed()), (Ok(()), false));
