@@ -216,8 +216,9 @@ impl Node {
 
     /// As [`Node::quiet`], of what this client has started with one peer before this call, and of the
     /// failures of that: what it has started with others goes on, and failures with them stay for later
-    /// calls. A peer that is lost is no failure by itself: only where something with it has failed. Once for
-    /// each call looks through all that is under way.
+    /// calls. A peer that is lost is no failure by itself: only where something with it has failed. Failures
+    /// with 4,096 peers are kept until somebody asks: those with more are not told here. Looks once through
+    /// all that is under way.
     ///
     /// # Errors
     /// [`Error::NoSuchPeer`]; the first failure with that peer since the last call of this or

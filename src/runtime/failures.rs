@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use engine::Rank;
+use engine::{PEERS_WITH_FAILURES_MAX, Rank};
 
 use crate::base::error::Error;
 use crate::base::lock::lock;
@@ -17,10 +17,12 @@ pub(crate) struct FirstFailures {
 }
 
 impl FirstFailures {
-    /// Keeps a failure of an operation with a peer, unless the client has one with that peer.
+    /// Keeps a failure of an operation with a peer, unless the client has one with that peer, or with as many
+    /// peers as it may.
     pub(crate) fn note(&self, client: u8, peer: Rank, error: Error) {
         let mut errors = lock(&self.errors);
-        if errors.iter().all(|(of, with, _)| (*of, *with) != (client, peer)) {
+        let of_client = || errors.iter().filter(|(of, ..)| *of == client);
+        if of_client().all(|(_, with, _)| *with != peer) && of_client().count() < PEERS_WITH_FAILURES_MAX {
             errors.push((client, peer, error));
         }
         self.are_there.store(true, Ordering::Release);
@@ -74,5 +76,18 @@ mod tests {
         assert_eq!((failures.take_with(0, 3), failures.has(0)), (None, false));
         assert_eq!((failures.take_with(1, 7), failures.take(1)), (Some(fault(6)), Some(fault(3))));
         assert!(!failures.has(1) && !failures.are_there.load(Ordering::Relaxed));
+    }
+
+    #[test]
+    fn a_client_has_failures_with_so_many_peers_and_no_more() {
+        let (failures, most) = (FirstFailures::default(), PEERS_WITH_FAILURES_MAX as Rank);
+        let lost = |peer| Error::PeerLost { peer };
+        (0..most + 2).for_each(|peer| failures.note(0, peer, lost(peer)));
+        failures.note(1, most, lost(most));
+        assert_eq!(failures.take_with(0, most - 1), Some(lost(most - 1)));
+        assert_eq!((failures.take_with(0, most), failures.take_with(1, most)), (None, Some(lost(most))));
+        failures.note(0, most, lost(most));
+        assert_eq!(failures.take_with(0, most), Some(lost(most)), "there is room again");
+        assert_eq!((failures.take(0), failures.has(0)), (Some(lost(0)), false));
     }
 }
