@@ -11,3 +11,4 @@ pub(crate) mod handler_scope;
 pub mod limits;
 pub(crate) mod lock;
 pub(crate) mod pointers;
+pub(crate) mod until;

@@ -70,6 +70,7 @@ pub use api::ops::raw::RawPiece;
 pub use api::ops::rma::{GetPiece, PutPiece, STAGED_MIN};
 pub use api::ops::strided::Strided;
 pub use api::ops::vector_indexed::{Indexed, RemoteRun};
+pub use api::ops::wait_signal::{SignalWait, SignalWord};
 pub use api::pin::{PinError, Pinned};
 pub use base::code::Code;
 pub use base::error::{Error, Memory};
@@ -77,12 +78,13 @@ pub use base::handler_id::HandlerId;
 #[doc(hidden)]
 pub use base::limits;
 pub use base::pointers::{GlobalPtr, Remote};
+pub use base::until::{UnmetSignal, Until};
 pub use counters::latency::{Latencies, Latency, Timed};
 pub use counters::stats::Stats;
 pub use engine::collective::{ElementType, NumberType, Reduction};
 pub use engine::path;
 pub use engine::registration::Strategy;
-pub use engine::{AtomicOp, Mechanism, Operation, PathReason, Rank, Rights, Tally};
+pub use engine::{AtomicOp, Mechanism, Operation, PathReason, Rank, Rights, Tally, WordType};
 #[doc(hidden)]
 pub use job::bootstrap;
 pub use job::bootstrap::{Address, AddressError, Decline};
@@ -101,6 +103,8 @@ mod documents {
     struct Examples;
     #[doc = include_str!("../docs/API.md")]
     struct Guide;
+    #[doc = include_str!("../docs/ATOMICS.md")]
+    struct Atomics;
     #[doc = include_str!("../docs/COMPLETION.md")]
     struct Completion;
     #[doc = include_str!("../docs/ASYNC.md")]

@@ -71,6 +71,14 @@ impl Node {
         handler_scope::may_wait(call, self.core.peers.clients.generation(self.client))
     }
 
+    /// Refuses a number that is no rank's, and of nobody who came.
+    pub(crate) fn check_peer(&self, peer: Rank) -> Result<(), Error> {
+        if peer >= self.size() && self.core.peers.known(peer).is_none() {
+            return Err(Error::NoSuchPeer { peer, size: self.size() });
+        }
+        Ok(())
+    }
+
     /// This process's rank: its number in the job, from 0.
     pub fn rank(&self) -> Rank {
         self.core.peers.own().rank
@@ -194,37 +202,60 @@ impl Node {
     /// peers refused ([`Error::NoSuchHandler`]); [`Error::Timeout`] naming a peer that is awaited;
     /// [`Error::InHandler`].
     pub fn quiet(&self) -> Result<(), Error> {
-        self.may_call("quiet")?;
-        // Whoever reads the heap after learning of this, by whatever way, sees the stores before.
-        fence(Ordering::SeqCst);
-        let client = self.client;
-        let settled = |core: &NodeCore| {
-            let mut engine = core.engine();
-            engine.act_for(client);
+        let settled = || {
+            let mut engine = self.engine();
             (engine.in_flight() == 0).then(|| engine.take_detached_error())
         };
-        let failed = match settled(&self.core) {
+        let late = || {
+            let nobody = Error::WaitTimeout { waited_for: "what this node has started to end" };
+            self.engine().awaited().map_or(nobody, |peer| Error::Timeout { peer })
+        };
+        self.may_call("quiet")?;
+        self.quieten(settled, late, || self.core.failures.take(self.client))
+    }
+
+    /// As [`Node::quiet`], of what this client has started with one peer before this call, and of the
+    /// failures of that: what it has started with others goes on, and failures with them stay for later
+    /// calls. A peer that is lost is no failure by itself: only where something with it has failed. Failures
+    /// with 4,096 peers are kept until somebody asks: those with more are not told here. Looks once through
+    /// all that is under way.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchPeer`]; the first failure with that peer since the last call of this or
+    /// [`Node::quiet`], [`Error::PeerLost`] among them; [`Error::Timeout`] naming the peer;
+    /// [`Error::InHandler`] where something is under way with it.
+    pub fn quiet_with(&self, peer: Rank) -> Result<(), Error> {
+        self.may_call("quiet_with")?;
+        self.check_peer(peer)?;
+        let mut left = self.engine().under_way_with(peer);
+        let settled = || {
+            let mut engine = self.engine();
+            // Those that have ended before another are not looked at before that has.
+            while left.pop_if(|op| engine.is_over(*op)).is_some() {}
+            left.is_empty().then(|| engine.take_detached_error_with(peer))
+        };
+        self.quieten(settled, || Error::Timeout { peer }, || self.core.failures.take_with(self.client, peer))
+    }
+
+    /// Waits until all has `settled`, which gives a failure as the engine sees it, or another was noted.
+    fn quieten(
+        &self,
+        mut settled: impl FnMut() -> Option<Option<OpError>>,
+        late: impl FnOnce() -> Error,
+        noted: impl FnOnce() -> Option<Error>,
+    ) -> Result<(), Error> {
+        // Whoever reads the heap after learning of this, by whatever way, sees the stores before.
+        fence(Ordering::SeqCst);
+        let failed = match settled() {
             Some(failed) => failed,
             None => {
                 self.may_wait("quiet")?;
-                let core = &self.core;
-                match self.wait(self.timeout, || settled(core)) {
-                    Some(failed) => failed,
-                    None => {
-                        let waited_for = "what this node has started to end";
-                        let nobody = Error::WaitTimeout { waited_for };
-                        let late = self.engine().awaited().map_or(nobody, |peer| Error::Timeout { peer });
-                        return Err(self.gave_up("quiet", late));
-                    }
-                }
+                self.wait(self.timeout, settled).ok_or_else(|| self.gave_up("quiet", late()))?
             }
         };
         // Not with the engine held: names have a lock of their own.
         let failed = failed.map(|error| self.core.error_of(error));
-        match failed.or_else(|| self.core.failures.take(client)) {
-            Some(error) => Err(error),
-            None => Ok(()),
-        }
+        failed.or_else(noted).map_or(Ok(()), Err)
     }
 
     /// Says that `len` bytes of a peer's memory are going to be used: where a network wants that registered,
@@ -292,6 +323,15 @@ impl Node {
     /// As for [`Node::quiet`].
     pub fn fence(&self) -> Result<(), Error> {
         self.quiet()
+    }
+
+    /// Orders as [`Node::fence`] does, of puts to one peer: those to others are neither waited for nor told
+    /// of.
+    ///
+    /// # Errors
+    /// As for [`Node::quiet_with`].
+    pub fn fence_with(&self, peer: Rank) -> Result<(), Error> {
+        self.quiet_with(peer)
     }
 
     /// Makes progress once: runs at most one handler. Returns whether anything moved. Never waits.

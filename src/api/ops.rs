@@ -14,3 +14,4 @@ pub(crate) mod requests;
 pub(crate) mod rma;
 pub(crate) mod strided;
 pub(crate) mod vector_indexed;
+pub(crate) mod wait_signal;

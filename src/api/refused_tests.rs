@@ -8,7 +8,7 @@ use super::node::Node;
 use crate::base::lock::lock;
 use crate::{
     AtomicOp, CloseError, ConnectError, DirectoryError, Error, GetPiece, GlobalPtr, HeapError, PinError,
-    PutPiece, Remote, RemoteRun, Rights, Signal,
+    PutPiece, Remote, RemoteRun, Rights, Signal, SignalWait,
 };
 
 /// Longer than anything takes here, and a time that some calls are to take.
@@ -87,6 +87,8 @@ fn all_is_refused(node: &Node, peer: u32, mine: GlobalPtr<u64>, is_refused: fn(&
         check(node.compare_swap(at, 0, 1), is_refused);
         check(node.update_nbi(at, AtomicOp::Add, 1), is_refused);
         check(node.update_nb(at, AtomicOp::Add, 1).wait().0, is_refused);
+        check(node.fetch_nb(at, AtomicOp::Add, 1).wait().0, is_refused);
+        check(node.compare_swap_nb(at, 0, 1).wait().0, is_refused);
         check(node.put_signal(at, &[1_u64], Signal::add(at, 1)), is_refused);
         check(node.put_signal_nb(at, vec![1_u64], Signal::add(at, 1)).wait().0, is_refused);
         check(node.put_nb(at, vec![0_u8; 3]).wait().0, is_refused);
@@ -119,10 +121,19 @@ fn all_is_refused(node: &Node, peer: u32, mine: GlobalPtr<u64>, is_refused: fn(&
     check(node.barrier(), is_refused);
     check(node.quiet(), is_refused);
     check(node.fence(), is_refused);
+    check(node.quiet_with(peer), is_refused);
+    check(node.fence_with(peer), is_refused);
     check(node.memory_sync(), is_refused);
     check(node.wait_until(|| false), is_refused);
     check(node.wait_signal(mine, 0), is_refused);
     check(node.wait_signal_from(0, mine, 0), is_refused);
+    check(node.test_signal(mine, 0), is_refused);
+    for waits in [&[SignalWait::new(mine, 0)][..], &[]] {
+        check(node.wait_any_signal(waits), is_refused);
+        check(node.wait_some_signals(waits), is_refused);
+        check(node.wait_all_signals(waits), is_refused);
+        check(node.test_signals(waits), is_refused);
+    }
     let team = node.world();
     check(team.barrier(), is_refused);
     check(team.all_reduce(&mut [1_u32], crate::Reduction::Sum), is_refused);
@@ -249,6 +260,7 @@ fn closing_ends_what_other_threads_wait_for() {
         // Waits that would end too late, and otherwise, if closing ended none.
         scope.spawn(|| closed(a.within(LONG).wait_until(|| false)));
         scope.spawn(|| closed(a.within(LONG).wait_signal(counter.ptr(0), 1)));
+        scope.spawn(|| closed(a.within(LONG).wait_all_signals(&[SignalWait::new(counter.ptr(0), 1)])));
         scope.spawn(|| closed(event.wait().0));
         scope.spawn(|| {
             let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");

@@ -3,10 +3,11 @@
 use std::fmt;
 
 use engine::collective::{ElementType, Reduction};
-use engine::{Direction, MemId, OpError, Rank, Rights};
+use engine::{AtomicOp, Direction, MemId, OpError, Rank, Rights, WordType};
 
 use crate::base::code::{Code, into_io_error};
 use crate::base::debug_is_display::debug_is_display;
+use crate::base::until::{UnmetSignal, in_words};
 
 /// What to do where a heap cannot be made or mapped.
 pub(crate) const HEAP_REMEDY: &str =
@@ -119,17 +120,12 @@ pub enum Error {
         /// The team's members.
         size: u32,
     },
-    /// The deadline passed before a counter was signalled as often as was waited for.
-    #[error(
-        "the deadline passed while the counter at heap offset {offset:#x} was {seen}, and {at_least} or more was waited for"
-    )]
+    /// The deadline passed in a wait for signals.
+    #[error("the deadline passed while {}", in_words(unmet))]
     SignalTimeout {
-        /// Where the counter lies in this process's heap.
-        offset: u64,
-        /// The least value that would have ended the wait.
-        at_least: u64,
-        /// What it was in the end.
-        seen: u64,
+        /// The counters that had not come to what was waited for: of a wait for any or some, all; of one for
+        /// all, the rest.
+        unmet: Vec<UnmetSignal>,
     },
     /// The call may wait, and a handler must not.
     #[error("{call} may wait, and cannot be called in a handler")]
@@ -243,6 +239,15 @@ pub enum Error {
         /// Bytes of an element.
         each: u64,
     },
+    /// Words of that type have no such atomic operation: floating-point numbers have none on bits. Nothing
+    /// was changed or sent.
+    #[error("a word of type {word} has no operation {op:?}")]
+    NoSuchAtomic {
+        /// The operation.
+        op: AtomicOp,
+        /// The word's type.
+        word: WordType,
+    },
     /// A handler replied twice, or to a reply.
     #[error("a message can be replied to once, and only if it is a request")]
     NoReplyDue,
@@ -351,6 +356,7 @@ impl Error {
             Error::Unaligned { .. } => Code::Unaligned,
             Error::Overlap { .. } => Code::Overlap,
             Error::Elsewhere { .. } => Code::Elsewhere,
+            Error::NoSuchAtomic { .. } => Code::NoSuchOperation,
             Error::NoReplyDue => Code::NoReplyDue,
             Error::HandlersDiffer { .. } => Code::HandlersDiffer,
             Error::NoSuchHandler { .. } => Code::NoSuchHandler,
@@ -383,6 +389,7 @@ impl Error {
                 let rights = if direction == Direction::Put { Rights::Write } else { Rights::Read };
                 Error::NotExposed { peer, addr, len, rights }
             }
+            OpError::NoSuchAtomic { op, word, .. } => Error::NoSuchAtomic { op, word },
             OpError::LocalFault { addr, len, .. } => Error::LocalFault { addr, len },
             OpError::Timeout { peer } => Error::Timeout { peer },
             OpError::Protocol { peer, what } => Error::Protocol { peer, what: what.to_owned() },

@@ -17,6 +17,7 @@ mod model;
 mod near;
 mod network;
 mod pins;
+mod quiet;
 mod reductions;
 mod rma;
 mod runs;

@@ -12,6 +12,30 @@ fn config_that_registers() -> Config {
     by_network().strategy(Strategy::Firehose).pin_bytes(BUDGET)
 }
 
+/// Pages of their own, which are unmapped at the end.
+struct Pages(*mut u8, usize);
+
+impl Pages {
+    fn new(len: usize) -> Pages {
+        let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a fresh mapping wherever the kernel likes, which replaces nothing.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, -1, 0) };
+        assert_ne!(start, libc::MAP_FAILED);
+        Pages(start.cast(), len)
+    }
+
+    fn as_slice(&self) -> *const [u8] {
+        std::ptr::slice_from_raw_parts(self.0, self.1)
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this one's, and nothing refers to it any more.
+        assert_eq!(unsafe { libc::munmap(self.0.cast(), self.1) }, 0);
+    }
+}
+
 #[test]
 fn where_nothing_is_registered_pins_are_not_offered() {
     let node = alone(Config::new());
@@ -45,11 +69,14 @@ fn pinned_memory_is_registered_once_and_for_all() {
             assert!(buffer.iter().all(|byte| u32::from(*byte) == 2 - node.rank()));
             assert_eq!(node.registrations().table.registrations, before, "it is registered already");
             node.barrier().expect("barrier");
-            // Memory that goes is pinned no more, whoever holds the guard; the other pin is none of its.
-            drop(buffer);
-            node.wait_until(|| !again.is_held()).expect("it is told");
-            assert!(pinned.is_held());
-            drop((pinned, again));
+            // Memory that goes is pinned no more, whoever holds the guard; the other pins are none of its.
+            let goes = Pages::new(1 << 18);
+            let gone = node.pin(goes.as_slice()).expect("room");
+            assert!(gone.is_held());
+            drop(goes);
+            node.wait_until(|| !gone.is_held()).expect("it is told");
+            assert!(pinned.is_held() && again.is_held());
+            drop((pinned, again, gone));
             node.barrier().expect("barrier");
         },
     );

@@ -1,6 +1,8 @@
 //! Puts that signal, and waiting for them.
 
-use standpipe::{Error, GlobalPtr, HeapArray, Signal};
+use standpipe::{
+    AtomicOp, Error, GlobalPtr, HeapArray, ProgressThread, Signal, SignalWait, SignalWord, UnmetSignal, Until,
+};
 
 use super::*;
 
@@ -124,9 +126,11 @@ fn counters_that_cannot_be_are_refused_and_waits_end() {
             let odd = GlobalPtr::new(other, count.offset() + 4);
             let unaligned = Err(Error::Unaligned { peer: odd.peer(), offset: odd.offset(), size: 8 });
             assert_eq!(node.put_signal(there, &[1_u8], Signal::set(odd, 1)), unaligned);
-            let beyond = node.wait_signal(GlobalPtr::new(own, 1 << 40), 1);
+            let beyond = node.wait_signal(GlobalPtr::<u64>::new(own, 1 << 40), 1);
             assert!(matches!(beyond, Err(Error::Fault { len: 8, .. })), "{beyond:?}");
-            let late = Error::SignalTimeout { offset: counter.ptr(0).offset(), at_least: 1, seen: 0 };
+            let late = Error::SignalTimeout {
+                unmet: vec![UnmetSignal { offset: counter.ptr(0).offset(), until: Until::Ge(1), seen: 0 }],
+            };
             let hurried = node.within(Duration::from_millis(20));
             assert_eq!(hurried.wait_signal(counter.ptr(0), 1), Err(late));
             assert_eq!(node.wait_signal(counter.ptr(0), 0), Ok(0), "that is so already");
@@ -135,4 +139,244 @@ fn counters_that_cannot_be_are_refused_and_waits_end() {
             node.barrier().expect("barrier");
         },
     );
+}
+
+#[test]
+fn every_comparison_of_every_type_of_counter() {
+    fn turn<T: SignalWord + std::fmt::Debug>(node: &Node, [less, here, more]: [T; 3]) {
+        let array = node.heap().alloc_from(&[here]).expect("room");
+        let word = array.ptr(0);
+        let others = [less, more];
+        let met = [
+            Until::Eq(here),
+            Until::Ne(less),
+            Until::Ne(more),
+            Until::Lt(more),
+            Until::Le(here),
+            Until::Le(more),
+            Until::Gt(less),
+            Until::Ge(less),
+            Until::Ge(here),
+            Until::from(here),
+        ];
+        for until in met {
+            assert_eq!(node.wait_signal(word, until), Ok(here));
+            assert_eq!(node.test_signal(word, until), Ok(Some(here)));
+            assert_eq!(node.wait_any_signal(&[SignalWait::new(word, until)]), Ok(Some(0)));
+        }
+        let unmet = [
+            Until::Eq(less),
+            Until::Eq(more),
+            Until::Ne(here),
+            Until::Lt(here),
+            Until::Lt(less),
+            Until::Le(less),
+            Until::Gt(here),
+            Until::Gt(more),
+            Until::Ge(more),
+        ];
+        let hurried = node.within(Duration::from_millis(1));
+        for until in unmet {
+            assert_eq!(node.test_signal(word, until), Ok(None));
+            assert_eq!(node.test_signals(&[SignalWait::new(word, until)]), Ok(vec![]));
+            let Err(Error::SignalTimeout { unmet }) = hurried.wait_signal(word, until) else {
+                panic!("{until:?} of {here:?} is not so");
+            };
+            assert_eq!((unmet.len(), unmet[0].offset, unmet[0].seen), (1, word.offset(), here.into()));
+            let wanted = format!("{:?}", unmet[0].until);
+            assert!(
+                others
+                    .map(Into::into)
+                    .iter()
+                    .chain([&here.into()])
+                    .any(|n: &i128| wanted.contains(&n.to_string()))
+            );
+        }
+    }
+    let node = alone(config());
+    turn(&node, [1_u64, 1 << 63, u64::MAX]);
+    turn(&node, [i64::MIN, -1, i64::MAX]);
+    turn(&node, [0_u32, 1 << 31, u32::MAX]);
+    turn(&node, [i32::MIN, -7, 0]);
+}
+
+#[test]
+fn one_waits_for_any_some_and_all_of_many() {
+    const EACH: u64 = 20;
+    job(
+        3,
+        |_| config().spin(Duration::ZERO),
+        |node| {
+            let bytes = node.heap().alloc_zeroed::<u8>(64).expect("room");
+            let counters = node.heap().alloc_zeroed::<u64>(3).expect("room");
+            tell(node, "bytes", bytes.ptr(0).to_words());
+            tell(node, "counters", counters.ptr(0).to_words());
+            let (rank, size) = (node.rank(), node.size());
+            let targets: Vec<(GlobalPtr<u8>, GlobalPtr<u64>)> = (0..size)
+                .map(|to| {
+                    let counters: GlobalPtr<u64> = GlobalPtr::from_words(ask(node, "counters", to));
+                    (GlobalPtr::from_words(ask(node, "bytes", to)), counters.add(rank as usize))
+                })
+                .collect();
+            let signal_all = || {
+                for (at, counter) in &targets {
+                    node.put_signal(*at, &[1_u8], Signal::add(*counter, 1)).expect("a signal");
+                }
+            };
+            let waits = |value: u64| -> Vec<SignalWait> {
+                (0..size).map(|from| SignalWait::new(counters.ptr(from as usize), value).by(from)).collect()
+            };
+            for round in 1..=EACH {
+                signal_all();
+                match round % 3 {
+                    0 => node.wait_all_signals(&waits(round)).expect("all come"),
+                    // Each is heard of once, whatever the order.
+                    1 => {
+                        let (mut waits, mut heard) = (waits(round), Vec::new());
+                        while let Some(at) = node.wait_any_signal(&waits).expect("all come") {
+                            heard.push(at);
+                            waits[at].skip(true);
+                        }
+                        heard.sort_unstable();
+                        assert_eq!(heard, [0, 1, 2]);
+                    }
+                    _ => {
+                        let (mut waits, mut heard) = (waits(round), Vec::new());
+                        loop {
+                            let some = node.wait_some_signals(&waits).expect("all come");
+                            if some.is_empty() {
+                                break;
+                            }
+                            assert!(some.is_sorted());
+                            some.iter().for_each(|at| waits[*at].skip(true));
+                            heard.extend(some);
+                        }
+                        heard.sort_unstable();
+                        assert_eq!(heard, [0, 1, 2]);
+                    }
+                }
+                assert_eq!(counters.to_vec(), [round; 3], "nobody is ahead");
+                node.barrier().expect("barrier");
+            }
+            assert_eq!(node.test_signals(&waits(EACH)), Ok(vec![0, 1, 2]));
+            assert_eq!(node.test_signals(&waits(EACH + 1)), Ok(vec![]));
+            node.barrier().expect("barrier");
+        },
+    );
+}
+
+#[test]
+fn lists_that_hold_nothing_are_waited_for_no_longer_and_bad_ones_refused() {
+    let node = alone(config());
+    let counters = node.heap().alloc_from(&[3_u64, 4]).expect("room");
+    let mut never = SignalWait::new(counters.ptr(0), 100);
+    never.skip(true);
+    for waits in [&[][..], &[never], &[never, never]] {
+        assert_eq!(node.wait_any_signal(waits), Ok(None));
+        assert_eq!(node.wait_some_signals(waits), Ok(vec![]));
+        assert_eq!(node.wait_all_signals(waits), Ok(()));
+        assert_eq!(node.test_signals(waits), Ok(vec![]));
+    }
+    let four = SignalWait::new(counters.ptr(1), Until::Eq(4));
+    assert_eq!(node.wait_any_signal(&[never, four]), Ok(Some(1)), "places are as in the list");
+    assert_eq!(node.wait_some_signals(&[four, never, four]), Ok(vec![0, 2]));
+    assert_eq!(node.wait_all_signals(&[never, four]), Ok(()));
+    never.skip(false);
+    let hurried = node.within(Duration::from_millis(5));
+    let unmet =
+        |n: usize, seen| UnmetSignal { offset: counters.ptr(n).offset(), until: Until::Ge(100), seen };
+    let late = |unmet| Error::SignalTimeout { unmet };
+    assert_eq!(
+        hurried.wait_all_signals(&[never, four]),
+        Err(late(vec![unmet(0, 3)])),
+        "only what is missing"
+    );
+    let both = [never, SignalWait::new(counters.ptr(1), 100)];
+    assert_eq!(hurried.wait_any_signal(&both), Err(late(vec![unmet(0, 3), unmet(1, 4)])));
+    assert_eq!(hurried.wait_some_signals(&both), Err(late(vec![unmet(0, 3), unmet(1, 4)])));
+    assert!(late(vec![unmet(0, 3)]).is_timeout());
+
+    let nobody = Error::NoSuchPeer { peer: 7, size: 1 };
+    let odd = GlobalPtr::<u32>::new(0, 6);
+    for (bad, error) in [
+        (SignalWait::new(GlobalPtr::new(1, 8), 0), Error::Elsewhere { peer: 1, expected: 0 }),
+        (SignalWait::new(GlobalPtr::new(0, 4), 0), Error::Unaligned { peer: 0, offset: 4, size: 8 }),
+        (four.by(7), nobody.clone()),
+    ] {
+        assert_eq!(node.wait_any_signal(&[four, bad]), Err(error.clone()));
+        assert_eq!(node.wait_some_signals(&[four, bad]), Err(error.clone()));
+        assert_eq!(node.wait_all_signals(&[four, bad]), Err(error.clone()));
+        assert_eq!(node.test_signals(&[four, bad]), Err(error));
+    }
+    assert_eq!(node.test_signal(odd, 0), Err(Error::Unaligned { peer: 0, offset: 6, size: 4 }));
+    assert_eq!(node.wait_signal_from(7, counters.ptr(0), 0), Err(nobody));
+    for offset in [1 << 40, u64::MAX - 7] {
+        let beyond = node.test_signal(GlobalPtr::<u64>::new(0, offset), 0);
+        assert!(matches!(beyond, Err(Error::Fault { len: 8, .. })), "{beyond:?}");
+    }
+}
+
+#[test]
+fn waits_for_several_end_once_their_senders_cannot_signal_any_more() {
+    let broker = Broker::start(3).expect("a broker");
+    let open = |rank| Node::open_in(config(), Some(&broker.env(rank))).expect("a node");
+    let (zero, one, two) = (open(0), open(1), open(2));
+    let counters = zero.heap().alloc_zeroed::<u64>(2).expect("room");
+    let [a, b] = [0, 1].map(|n| SignalWait::new(counters.ptr(n), 1));
+    two.fetch_add(counters.ptr(1), 0).expect("they meet");
+    one.fetch_add(counters.ptr(0), 0).expect("they meet");
+    drop(one);
+    zero.wait_until(|| zero.is_lost(1)).expect("it has left");
+    let hurried = zero.within(Duration::from_millis(20));
+    let lost = |peer| Error::PeerLost { peer };
+    // The other one may still signal; or anybody may.
+    for waits in [[a.by(1), b.by(2)], [a.by(1), b]] {
+        let late = hurried.wait_any_signal(&waits);
+        assert!(matches!(late, Err(Error::SignalTimeout { .. })), "{late:?}");
+        assert_eq!(zero.wait_all_signals(&waits), Err(lost(1)), "not all can come");
+    }
+    assert_eq!(zero.wait_any_signal(&[a.by(1)]), Err(lost(1)));
+    two.fetch_add(counters.ptr(1), 1).expect("an atomic");
+    assert_eq!(zero.wait_any_signal(&[a.by(1), b.by(2)]), Ok(Some(1)));
+    let more = [a.by(1), SignalWait::new(counters.ptr(1), 2).by(2)];
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| (zero.wait_some_signals(&more), zero.wait_any_signal(&more)));
+        std::thread::sleep(Duration::from_millis(30));
+        drop(two);
+        assert_eq!(waits.join().expect("no panic"), (Err(lost(1)), Err(lost(1))));
+    });
+    // What has come counts, whoever has gone.
+    assert_eq!(zero.wait_all_signals(&[b.by(2)]), Ok(()));
+    assert_eq!(zero.wait_some_signals(&[a.by(1), b.by(2)]), Ok(vec![1]));
+}
+
+#[test]
+fn handlers_look_for_signals_and_do_not_wait() {
+    let seen = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let configure = |_| {
+        let seen = Arc::clone(&seen);
+        config().progress(ProgressThread::Off).handler("look", move |call| {
+            let (node, counter) =
+                (call.node(), GlobalPtr::<i32>::from_words([call.args()[0], call.args()[1]]));
+            let [met, unmet] = [Until::Lt(0), Until::Gt(0)].map(|until| SignalWait::new(counter, until));
+            assert_eq!(node.test_signal(counter, Until::Lt(0)), Ok(Some(-5)));
+            assert_eq!(node.test_signal(counter, Until::Gt(0)), Ok(None));
+            assert_eq!(node.test_signals(&[unmet, met]), Ok(vec![1]));
+            assert_eq!(node.wait_any_signal(&[unmet, met]), Ok(Some(1)));
+            assert_eq!(node.wait_signal(counter, Until::Lt(0)), Ok(-5));
+            let refused =
+                |error: Option<Error>| assert!(matches!(error, Some(Error::InHandler { .. })), "{error:?}");
+            refused(node.wait_signal(counter, Until::Gt(0)).err());
+            refused(node.wait_any_signal(&[unmet]).err());
+            refused(node.wait_some_signals(&[unmet]).err());
+            refused(node.wait_all_signals(&[unmet, met]).err());
+            seen.store(true, std::sync::atomic::Ordering::SeqCst);
+        })
+    };
+    let node = alone(configure(0));
+    let counter = node.heap().alloc_zeroed::<i32>(1).expect("room");
+    node.update_nbi(counter.ptr(0), AtomicOp::Add, -5).expect("its own");
+    let [rank, at] = counter.ptr(0).to_words();
+    node.request(0, node.handler("look").expect("registered"), [rank, at, 0, 0]).expect("sent");
+    node.wait_until(|| seen.load(std::sync::atomic::Ordering::SeqCst)).expect("it runs");
 }

@@ -107,7 +107,9 @@ declare! { $
         one_swap_wins
         atomics_answer_the_old_word
         every_atomic_on_every_type_of_word
-        atomics_of_several_ranks_are_each_applied_once;
+        atomics_of_several_ranks_are_each_applied_once
+        floats_of_several_ranks_add_up
+        an_operation_that_a_type_lacks_is_refused_here;
     signals:
         a_counter_changes_after_the_bytes
         signals_of_several_ranks_add_up
@@ -155,7 +157,8 @@ declare! { $
         a_deadline_that_was_met_ends_nothing
         detached_operations_report_their_failure
         watched_operations_are_told_of_once
-        outcomes_are_taken_once;
+        outcomes_are_taken_once
+        peers_are_told_apart;
     losses:
         a_loss_amid_transfers_ends_those_with_the_lost
         nothing_starts_with_the_lost

@@ -1,7 +1,11 @@
 //! Atomics on words of 4 and 8 bytes: what can be done to one, and how that is told to its owner.
 
-/// The type of a word. Signedness matters to minima and maxima.
+use std::cmp::Ordering;
+use std::fmt;
+
+/// The type of a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum WordType {
     /// 4 bytes, unsigned.
     U32,
@@ -11,18 +15,43 @@ pub enum WordType {
     U64,
     /// 8 bytes, signed.
     I64,
+    /// 4 bytes, a floating-point number.
+    F32,
+    /// 8 bytes, a floating-point number.
+    F64,
 }
 
-const TYPES: [WordType; 4] = [WordType::U32, WordType::I32, WordType::U64, WordType::I64];
-
 impl WordType {
+    /// All of them.
+    pub const ALL: [WordType; 6] =
+        [WordType::U32, WordType::I32, WordType::U64, WordType::I64, WordType::F32, WordType::F64];
+
     /// Bytes of the word, which lies at a multiple of them.
     #[inline(always)]
     pub const fn size(self) -> u64 {
         match self {
-            WordType::U32 | WordType::I32 => 4,
-            WordType::U64 | WordType::I64 => 8,
+            WordType::U32 | WordType::I32 | WordType::F32 => 4,
+            WordType::U64 | WordType::I64 | WordType::F64 => 8,
         }
+    }
+
+    /// Whether the word is a floating-point number.
+    #[inline(always)]
+    pub const fn is_float(self) -> bool {
+        matches!(self, WordType::F32 | WordType::F64)
+    }
+}
+
+impl fmt::Display for WordType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            WordType::U32 => "u32",
+            WordType::I32 => "i32",
+            WordType::U64 => "u64",
+            WordType::I64 => "i64",
+            WordType::F32 => "f32",
+            WordType::F64 => "f64",
+        })
     }
 }
 
@@ -30,17 +59,18 @@ impl WordType {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AtomicOp {
-    /// Their sum, wrapping.
+    /// Their sum, wrapping; of floating-point numbers, rounded to the nearest.
     Add,
-    /// The bits that both have.
+    /// The bits that both have. Of integers only.
     And,
-    /// The bits that either has.
+    /// The bits that either has. Of integers only.
     Or,
-    /// The bits in which they differ.
+    /// The bits in which they differ. Of integers only.
     Xor,
-    /// The smaller one, as the word's type counts.
+    /// The smaller one, as the word's type counts. Of floating-point numbers, -0.0 is less than 0.0, and any
+    /// number is taken before a NaN.
     Min,
-    /// The greater one, as the word's type counts.
+    /// The greater one, as the word's type counts; of floating-point numbers as for [`AtomicOp::Min`].
     Max,
     /// The value.
     Swap,
@@ -57,6 +87,12 @@ impl AtomicOp {
         AtomicOp::Max,
         AtomicOp::Swap,
     ];
+
+    /// Whether words of that type have it: floating-point numbers have no operations on bits.
+    #[inline(always)]
+    pub const fn is_for(self, word: WordType) -> bool {
+        !(word.is_float() && matches!(self, AtomicOp::And | AtomicOp::Or | AtomicOp::Xor))
+    }
 }
 
 /// How a word is changed. Values are the words' bits; of words of 4 bytes the lower half.
@@ -64,7 +100,8 @@ impl AtomicOp {
 pub enum Change {
     /// By an operation with this value.
     Apply(AtomicOp, u64),
-    /// Stores `new` if the word holds `expected`.
+    /// Stores `new` if the word holds `expected`, bit by bit: of floating-point numbers, 0.0 is not -0.0, and
+    /// a NaN is itself.
     CompareSwap {
         /// What the word must hold.
         expected: u64,
@@ -117,7 +154,16 @@ impl Atomic {
         self.word.size()
     }
 
-    /// The word that takes the place of `old`.
+    /// The operation, if words of that type have none such: then nobody does it.
+    #[inline(always)]
+    pub const fn impossible(self) -> Option<AtomicOp> {
+        match self.change {
+            Change::Apply(op, _) if !op.is_for(self.word) => Some(op),
+            _ => None,
+        }
+    }
+
+    /// The word that takes the place of `old`: itself, where words of that type have no such operation.
     #[inline]
     pub fn apply(self, old: u64) -> u64 {
         let (op, value) = match self.change {
@@ -128,6 +174,7 @@ impl Atomic {
             WordType::U32 | WordType::U64 => value < old,
             WordType::I32 => (value as i32) < (old as i32),
             WordType::I64 => (value as i64) < (old as i64),
+            WordType::F32 | WordType::F64 => return self.apply_to_float(op, old, value),
         };
         match op {
             AtomicOp::Add if self.size() == 4 => u64::from((old as u32).wrapping_add(value as u32)),
@@ -139,6 +186,29 @@ impl Atomic {
             AtomicOp::Max if !value_is_less => value,
             AtomicOp::Min | AtomicOp::Max => old,
             AtomicOp::Swap => value,
+        }
+    }
+
+    /// As [`Atomic::apply`], of a floating-point number.
+    fn apply_to_float(self, op: AtomicOp, old: u64, value: u64) -> u64 {
+        /// Their sum's bits, which of the two is a number, and their order.
+        macro_rules! both {
+            ($old:expr, $value:expr) => {{
+                let (old, value) = ($old, $value);
+                (u64::from((old + value).to_bits()), !old.is_nan(), !value.is_nan(), value.total_cmp(&old))
+            }};
+        }
+        let (sum, old_counts, value_counts, order) = match self.word {
+            WordType::F32 => both!(f32::from_bits(old as u32), f32::from_bits(value as u32)),
+            _ => both!(f64::from_bits(old), f64::from_bits(value)),
+        };
+        let is_taken = |wanted| value_counts && (!old_counts || order == wanted);
+        match op {
+            AtomicOp::Add => sum,
+            AtomicOp::Min if is_taken(Ordering::Less) => value,
+            AtomicOp::Max if is_taken(Ordering::Greater) => value,
+            AtomicOp::Swap => value,
+            AtomicOp::Min | AtomicOp::Max | AtomicOp::And | AtomicOp::Or | AtomicOp::Xor => old,
         }
     }
 
@@ -197,13 +267,14 @@ impl Atomic {
             1 => true,
             _ => return None,
         };
-        let word = *TYPES.get(usize::from((what >> TYPE_SHIFT) as u8))?;
+        let word = *WordType::ALL.get(usize::from((what >> TYPE_SHIFT) as u8))?;
         let change = match what & ((1 << TYPE_SHIFT) - 1) {
             COMPARE_SWAP => Change::CompareSwap { expected: first, new: second },
             number => Change::Apply(*AtomicOp::ALL.get(usize::try_from(number).ok()?)?, first),
         };
         let fits = word.size() == 8 || (first | second) >> 32 == 0;
-        fits.then_some(Atomic { word, change, signals })
+        let atomic = Atomic { word, change, signals };
+        (fits && atomic.impossible().is_none()).then_some(atomic)
     }
 }
 
@@ -232,11 +303,58 @@ mod tests {
         }};
     }
 
+    /// The same for floating-point numbers.
+    macro_rules! float_model {
+        ($type:ty, $bits:ty, $change:expr, $old:expr) => {{
+            let of = |bits: u64| <$type>::from_bits(bits as $bits);
+            let old = of($old);
+            // Zeros by their signs; a number before what is none.
+            let first = |a: $type, b: $type| match (a == b, a.is_nan(), b.is_nan()) {
+                (true, ..) => a.is_sign_negative() >= b.is_sign_negative(),
+                (_, false, false) => a < b,
+                (_, a_is_nan, _) => !a_is_nan,
+            };
+            (match $change {
+                Change::Apply(AtomicOp::Add, value) => old + of(value),
+                Change::Apply(AtomicOp::Min, value) if first(old, of(value)) => old,
+                Change::Apply(AtomicOp::Min, value) => of(value),
+                Change::Apply(AtomicOp::Max, value)
+                    if of(value).is_nan() || !old.is_nan() && first(of(value), old) =>
+                {
+                    old
+                }
+                Change::Apply(AtomicOp::Max | AtomicOp::Swap, value) => of(value),
+                Change::CompareSwap { expected, new } if $old == expected => of(new),
+                Change::CompareSwap { .. } | Change::Apply(..) => old,
+            })
+            .to_bits()
+            .to_ne_bytes()
+            .to_vec()
+        }};
+    }
+
+    /// Whether the bytes are no number; which of those it is, is the processor's to say.
+    fn is_nan(word: WordType, bytes: &[u8]) -> bool {
+        match word {
+            WordType::F32 => f32::from_ne_bytes(bytes.try_into().expect("4 bytes")).is_nan(),
+            WordType::F64 => f64::from_ne_bytes(bytes.try_into().expect("8 bytes")).is_nan(),
+            _ => false,
+        }
+    }
+
     fn atomics() -> impl Strategy<Value = (Atomic, u64)> {
-        let edges = prop_oneof![any::<u64>(), 0_u64..3, Just(u64::MAX), Just(1 << 31), Just(1 << 63)];
-        (0_usize..4, 0_usize..8, [edges.clone(), edges.clone(), edges]).prop_map(
-            |(word, op, [old, first, second])| {
-                let word = TYPES[word];
+        let edges = prop_oneof![
+            any::<u64>(),
+            0_u64..3,
+            Just(u64::MAX),
+            Just(1 << 31),
+            Just(1 << 63),
+            any::<f64>().prop_map(f64::to_bits),
+            any::<f32>().prop_map(|value| u64::from(value.to_bits())),
+        ];
+        (0_usize..6, 0_usize..8, [edges.clone(), edges.clone(), edges])
+            .prop_map(|(word, op, [old, first, second])| {
+                let word = WordType::ALL[word];
                 let cut = |value: u64| if word.size() == 4 { value & u64::from(u32::MAX) } else { value };
                 let (old, first, second) = (cut(old), cut(first), cut(second));
                 let change = match AtomicOp::ALL.get(op) {
@@ -244,14 +362,58 @@ mod tests {
                     None => Change::CompareSwap { expected: first, new: second },
                 };
                 (Atomic { word, change, signals: old % 2 == 1 }, old)
-            },
-        )
+            })
+            .prop_filter("an operation of that type", |(atomic, _)| atomic.impossible().is_none())
+    }
+
+    #[test]
+    fn floats_have_no_operations_on_bits() {
+        for (word, op) in WordType::ALL.iter().flat_map(|word| AtomicOp::ALL.map(|op| (*word, op))) {
+            let is_impossible = ["f32", "f64"].contains(&word.to_string().as_str())
+                && matches!(op, AtomicOp::And | AtomicOp::Or | AtomicOp::Xor);
+            let atomic = Atomic::new(word, Change::Apply(op, 1));
+            assert_eq!(atomic.impossible(), Some(op).filter(|_| is_impossible), "{atomic:?}");
+            assert_eq!(Atomic::from_wire(atomic.to_wire()).is_none(), is_impossible, "{atomic:?}");
+            let signal = atomic.to_signal().and_then(|(what, value)| Atomic::from_signal(what, value));
+            assert_eq!(signal.is_none(), is_impossible, "{atomic:?}");
+            if is_impossible {
+                assert_eq!(atomic.apply(6), 6, "{atomic:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn zeros_and_what_is_no_number_have_their_places() {
+        let apply = |op, old: f64, value: f64| {
+            f64::from_bits(
+                Atomic::new(WordType::F64, Change::Apply(op, value.to_bits())).apply(old.to_bits()),
+            )
+        };
+        let (min, max) = (AtomicOp::Min, AtomicOp::Max);
+        assert!(apply(min, 0.0, -0.0).is_sign_negative() && apply(min, -0.0, 0.0).is_sign_negative());
+        assert!(apply(max, 0.0, -0.0).is_sign_positive() && apply(max, -0.0, 0.0).is_sign_positive());
+        for op in [min, max] {
+            for nan in [f64::NAN, -f64::NAN] {
+                assert_eq!((apply(op, nan, 7.0), apply(op, 7.0, nan)), (7.0, 7.0), "{op:?}");
+                assert_eq!(apply(op, nan, f64::NAN).to_bits(), nan.to_bits(), "{op:?}: the word stays");
+            }
+        }
+        assert!(apply(AtomicOp::Add, f64::NAN, 1.0).is_nan() && apply(AtomicOp::Add, 1.0, f64::NAN).is_nan());
+        assert_eq!(apply(AtomicOp::Add, f64::MAX, f64::MAX), f64::INFINITY);
+        let swaps = |expected: f64, old: f64| {
+            let change = Change::CompareSwap { expected: expected.to_bits(), new: 1_f64.to_bits() };
+            Atomic::new(WordType::F64, change).apply(old.to_bits()) == 1_f64.to_bits()
+        };
+        assert!(swaps(f64::NAN, f64::NAN) && swaps(-0.0, -0.0) && !swaps(-0.0, 0.0) && !swaps(0.0, -0.0));
     }
 
     #[test]
     fn numbers_are_places_in_the_lists() {
         assert!(AtomicOp::ALL.iter().enumerate().all(|(i, op)| *op as usize == i));
-        assert!(TYPES.iter().enumerate().all(|(i, word)| *word as usize == i));
+        assert!(WordType::ALL.iter().enumerate().all(|(i, word)| *word as usize == i));
+        // As peers know them.
+        let said = WordType::ALL.map(|word| Atomic::new(word, Change::Apply(AtomicOp::Swap, 9)).to_wire());
+        assert_eq!(said, [6, 0x106, 0x206, 0x306, 0x406, 0x506].map(|what| [what, 9, 0]));
     }
 
     proptest! {
@@ -270,9 +432,11 @@ mod tests {
                 WordType::I32 => model!(i32, atomic.change, old),
                 WordType::U64 => model!(u64, atomic.change, old),
                 WordType::I64 => model!(i64, atomic.change, old),
+                WordType::F32 => float_model!(f32, u32, atomic.change, old),
+                WordType::F64 => float_model!(f64, u64, atomic.change, old),
             };
             prop_assert_eq!(atomic.apply_to(&mut bytes), Some(old));
-            prop_assert_eq!(bytes, wanted);
+            prop_assert!(bytes == wanted || is_nan(atomic.word, &bytes) && is_nan(atomic.word, &wanted));
             prop_assert_eq!(atomic.apply_to(&mut [0; 3]), None);
         }
 

@@ -1,6 +1,6 @@
 //! How an operation fails.
 
-use crate::{Direction, MemId, Rank};
+use crate::{AtomicOp, Direction, MemId, Rank, WordType};
 
 /// Why an operation did not complete. Every variant names the peer, and the memory where memory was at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -76,6 +76,16 @@ pub enum OpError {
         peer: Rank,
         /// The handler's number.
         handler: u32,
+    },
+    /// Words of that type have no such operation. Nothing was sent to the peer.
+    #[error("a word of type {word} at peer {peer} has no operation {op:?}")]
+    NoSuchAtomic {
+        /// The peer.
+        peer: Rank,
+        /// The operation.
+        op: AtomicOp,
+        /// The word's type.
+        word: WordType,
     },
     /// The transport has no way to do this with that peer.
     #[error("no way to do this with peer {peer}: {why}")]

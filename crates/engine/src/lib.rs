@@ -29,7 +29,7 @@ pub use counters::{Counters, Operation, Tally};
 pub use error::OpError;
 pub use exposure::Rights;
 pub use handlers::HandlerKey;
-pub use node::{AmBody, AmSend, Delivery, Node, Outcome};
+pub use node::{AmBody, AmSend, Delivery, Node, Outcome, PEERS_WITH_FAILURES_MAX};
 pub use op_id::OpId;
 pub use path::{Mechanism, PathReason};
 pub use registration::{Key, RegId};

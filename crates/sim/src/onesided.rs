@@ -24,6 +24,7 @@ fn number_of(error: &OpError) -> u64 {
         OpError::Team { .. } => 7,
         OpError::Unsupported { .. } => 8,
         OpError::NoSuchHandler { .. } => 9,
+        OpError::NoSuchAtomic { .. } => 10,
     }
 }
 

@@ -2,12 +2,15 @@
 //! its owner's processor does them there: so all of them, and the owner's own threads, see one order of its
 //! changes. No network's own atomics are used: a card does not order its changes with those of the processor.
 
+use std::convert::identity;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
 use bytemuck::Pod;
 use engine::{Atomic, AtomicOp, Change, MemId, Place, Rank, WordType};
 use vm::SharedMemory;
 
 use crate::api::node::Node;
-use crate::api::ops::event::Event;
+use crate::api::ops::event::{Begun, Event};
 use crate::base::error::Error;
 use crate::base::pointers::GlobalPtr;
 use crate::counters::latency::Timed;
@@ -15,10 +18,11 @@ use crate::counters::thread_counters::FastOp;
 use crate::transport::peers::Peer;
 use crate::transport::shm::atomic::{atomic_in_heap, fetch_u32, fetch_u64, swap_u32, swap_u64};
 
-/// The types of words that atomics work on: `u32`, `i32`, `u64` and `i64`. Nothing else can implement it.
-pub trait AtomicWord: Pod + sealed::Word {}
+/// The types of words that atomics work on: `u32`, `i32`, `u64`, `i64`, `f32` and `f64`. Nothing else can
+/// implement it.
+pub trait AtomicWord: Pod + Send + sealed::Word {}
 
-impl<T: Pod + sealed::Word> AtomicWord for T {}
+impl<T: Pod + Send + sealed::Word> AtomicWord for T {}
 
 mod sealed {
     use vm::SharedMemory;
@@ -29,6 +33,10 @@ mod sealed {
     /// where it lies in mapped memory.
     pub trait Word: Sized {
         const TYPE: WordType;
+        /// The word where it lies in memory.
+        type Atomic;
+        fn at(heap: &SharedMemory, offset: u64) -> Option<&Self::Atomic>;
+        fn load(word: &Self::Atomic) -> Self;
         fn bits(self) -> u64;
         fn of(bits: u64) -> Self;
         fn fetch(heap: &SharedMemory, offset: u64, op: AtomicOp, value: Self) -> Option<Self>;
@@ -36,41 +44,58 @@ mod sealed {
     }
 }
 
+/// A row a type: how it becomes bits, which atomics of its size change, and a value again.
 macro_rules! words {
-    ($($word:ty, $unsigned:ty, $type:expr, $at:ident, $fetch:ident, $swap:ident;)*) => {$(
+    ($($word:ty, $type:expr, $bits:path, $of:path, $unsigned:ty, $atomic:ty, $at:ident, $fetch:ident, $swap:ident;)*) => {$(
         impl sealed::Word for $word {
             const TYPE: WordType = $type;
+            type Atomic = $atomic;
+
+            #[inline(always)]
+            fn at(heap: &SharedMemory, offset: u64) -> Option<&$atomic> {
+                heap.$at(offset).ok()
+            }
+
+            #[inline(always)]
+            fn load(word: &$atomic) -> $word {
+                $of(word.load(Ordering::Acquire))
+            }
 
             #[inline(always)]
             fn bits(self) -> u64 {
-                u64::from(self as $unsigned)
+                u64::from($bits(self))
             }
 
             #[inline(always)]
             fn of(bits: u64) -> $word {
-                bits as $word
+                $of(bits as $unsigned)
             }
 
             #[inline(always)]
             fn fetch(heap: &SharedMemory, offset: u64, op: AtomicOp, value: $word) -> Option<$word> {
+                if !op.is_for($type) {
+                    return None;
+                }
                 let word = heap.$at(offset).ok()?;
-                Some($fetch(word, $type, op, value as $unsigned) as $word)
+                Some($of($fetch(word, $type, op, $bits(value))))
             }
 
             #[inline(always)]
             fn swap(heap: &SharedMemory, offset: u64, expected: $word, new: $word) -> Option<$word> {
                 let word = heap.$at(offset).ok()?;
-                Some($swap(word, expected as $unsigned, new as $unsigned) as $word)
+                Some($of($swap(word, $bits(expected), $bits(new))))
             }
         }
     )*};
 }
 
 words! {
-    u32, u32, WordType::U32, atomic_u32, fetch_u32, swap_u32;
-    i32, u32, WordType::I32, atomic_u32, fetch_u32, swap_u32;
-    u64, u64, WordType::U64, atomic_u64, fetch_u64, swap_u64;
-    i64, u64, WordType::I64, atomic_u64, fetch_u64, swap_u64;
+    u32, WordType::U32, identity, identity, u32, AtomicU32, atomic_u32, fetch_u32, swap_u32;
+    i32, WordType::I32, i32::cast_unsigned, u32::cast_signed, u32, AtomicU32, atomic_u32, fetch_u32, swap_u32;
+    u64, WordType::U64, identity, identity, u64, AtomicU64, atomic_u64, fetch_u64, swap_u64;
+    i64, WordType::I64, i64::cast_unsigned, u64::cast_signed, u64, AtomicU64, atomic_u64, fetch_u64, swap_u64;
+    f32, WordType::F32, f32::to_bits, f32::from_bits, u32, AtomicU32, atomic_u32, fetch_u32, swap_u32;
+    f64, WordType::F64, f64::to_bits, f64::from_bits, u64, AtomicU64, atomic_u64, fetch_u64, swap_u64;
 }
 
 /// Atomics. Any thread may call them; in handlers, only on heaps that are mapped here. What was written
@@ -79,8 +104,8 @@ impl Node {
     /// Changes the word by an operation with `value`, and returns the word from before.
     ///
     /// # Errors
-    /// [`Error::Unaligned`] for a word that does not lie at a multiple of its size; for the rest as for
-    /// [`Node::put`].
+    /// [`Error::NoSuchAtomic`] for an operation on bits of a floating-point number; [`Error::Unaligned`] for
+    /// a word that does not lie at a multiple of its size; for the rest as for [`Node::put`].
     #[inline]
     pub fn fetch<T: AtomicWord>(&self, word: GlobalPtr<T>, op: AtomicOp, value: T) -> Result<T, Error> {
         match self.on_mapped(word, |heap| T::fetch(heap, word.offset(), op, value)) {
@@ -99,7 +124,8 @@ impl Node {
     }
 
     /// Stores `new` if the word holds `expected`, and returns the word from before: the swap was made exactly
-    /// if that is `expected`.
+    /// if that is `expected`, bit by bit. Of floating-point numbers 0.0 is not -0.0 then, and a NaN is
+    /// itself: compare their `to_bits`.
     ///
     /// # Errors
     /// As for [`Node::fetch`].
@@ -134,7 +160,7 @@ impl Node {
     #[cold]
     #[inline(never)]
     fn forget_update<T: AtomicWord>(&self, word: GlobalPtr<T>, op: AtomicOp, value: T) -> Result<(), Error> {
-        if let Some(op) = self.start_update(word, op, value)? {
+        if let Begun::UnderWay(op) = self.start_atomic(word, Change::Apply(op, value.bits()))? {
             self.core.engine().detach(op);
         }
         Ok(())
@@ -143,19 +169,45 @@ impl Node {
     /// Changes the word by an operation with `value`, without its value from before: the event tells when
     /// that is done, and whether it failed. For the rest as [`Node::update_nbi`].
     pub fn update_nb<T: AtomicWord>(&self, word: GlobalPtr<T>, op: AtomicOp, value: T) -> Event {
-        Event::new(self, word.peer(), self.start_update(word, op, value), ())
+        let started = self.start_atomic(word, Change::Apply(op, value.bits()));
+        Event::new(self, word.peer(), started.map(Begun::op), ())
+    }
+
+    /// Changes the word by an operation with `value`; the event gives the word from before in place of a
+    /// buffer, `None` where that failed. Where the word is mapped here, it is complete at once. Applied once,
+    /// or not at all if that fails; after a deadline, a loss or a cancel, perhaps. May be called in handlers,
+    /// whoever the peer is, once it is connected.
+    ///
+    /// # Errors
+    /// The event's are those of [`Node::fetch`].
+    pub fn fetch_nb<T: AtomicWord>(&self, word: GlobalPtr<T>, op: AtomicOp, value: T) -> Event<Option<T>> {
+        self.follow_fetch(word, Change::Apply(op, value.bits()))
+    }
+
+    /// Stores `new` if the word holds `expected`, as [`Node::compare_swap`] does; the event gives the word
+    /// from before. For the rest as [`Node::fetch_nb`].
+    ///
+    /// # Errors
+    /// The event's are those of [`Node::fetch`].
+    pub fn compare_swap_nb<T: AtomicWord>(
+        &self,
+        word: GlobalPtr<T>,
+        expected: T,
+        new: T,
+    ) -> Event<Option<T>> {
+        self.follow_fetch(word, Change::CompareSwap { expected: expected.bits(), new: new.bits() })
+    }
+
+    fn follow_fetch<T: AtomicWord>(&self, word: GlobalPtr<T>, change: Change) -> Event<Option<T>> {
+        let old_into = |into: &mut Option<T>, old: u64| *into = Some(T::of(old));
+        Event::of_fetch(self, word.peer(), self.start_atomic(word, change), old_into)
     }
 
     /// Does it if the word is mapped here, or starts it.
-    fn start_update<T: AtomicWord>(
-        &self,
-        word: GlobalPtr<T>,
-        op: AtomicOp,
-        value: T,
-    ) -> Result<Option<engine::OpId>, Error> {
-        let atomic = Atomic::new(T::TYPE, Change::Apply(op, value.bits()));
-        if self.atomic_here(word, atomic)?.is_some() {
-            return Ok(None);
+    fn start_atomic<T: AtomicWord>(&self, word: GlobalPtr<T>, change: Change) -> Result<Begun, Error> {
+        let atomic = Atomic::new(T::TYPE, change);
+        if let Some(old) = self.atomic_here(word, atomic)? {
+            return Ok(Begun::Done(old));
         }
         let place = Place::new(MemId::Heap, word.offset());
         let begun = self.core.begin(Timed::Atomic);
@@ -163,7 +215,7 @@ impl Node {
         if let Some(begun) = begun {
             self.core.follow(Timed::Atomic, begun, op);
         }
-        Ok(Some(op))
+        Ok(Begun::UnderWay(op))
     }
 
     /// Does it if the peer has been talked to, and the word is one of its mapped heap.
@@ -190,6 +242,9 @@ impl Node {
 
     /// Does it if the word is mapped here; `None` where its owner has to.
     fn atomic_here<T>(&self, word: GlobalPtr<T>, atomic: Atomic) -> Result<Option<u64>, Error> {
+        if let Some(op) = atomic.impossible() {
+            return Err(Error::NoSuchAtomic { op, word: atomic.word });
+        }
         if !word.offset().is_multiple_of(atomic.size()) {
             return Err(Error::Unaligned { peer: word.peer(), offset: word.offset(), size: atomic.size() });
         }

@@ -513,8 +513,8 @@ impl<B: Send + 'static> Drop for Completions<B> {
         }
         // Buffers and what they keep are dropped with no lock held.
         for entry in self.shared.queue.take_all() {
-            if let Entry::Ended(Completion { result: Err(error), .. }) = entry {
-                self.node.core.failures.note(self.node.client, error);
+            if let Entry::Ended(Completion { peer, result: Err(error), .. }) = entry {
+                self.node.core.failures.note(self.node.client, peer, error);
             }
         }
     }

@@ -15,7 +15,8 @@ use crate::api::ops::buffer::{GetBuffer, filled};
 use crate::base::error::Error;
 use crate::runtime::core::{Engine, NodeCore};
 
-/// A started operation, and the buffer that it uses.
+/// A started operation, and the buffer that it uses; of an atomic that [fetches](Node::fetch_nb), the room
+/// for the word from before.
 ///
 /// Awaiting it, [`wait`](Event::wait) or [`wait_local`](Event::wait_local) give the buffer back. Dropping it
 /// lets the operation go on, with the buffer kept as long as it needs it, and [`Node::quiet`] report its
@@ -28,8 +29,8 @@ pub struct Event<B: Send + 'static = ()> {
     peer: Rank,
     state: State,
     buffer: Option<B>,
-    /// What tells the buffer that a get has filled it.
-    filled: fn(&mut B),
+    /// What tells the buffer that a get has filled it, or an atomic's old word.
+    filled: fn(&mut B, u64),
     /// Whether a task or queue has been noted to be told.
     is_awaited: bool,
 }
@@ -40,7 +41,8 @@ impl<B: Send + 'static> Unpin for Event<B> {}
 #[derive(Clone, Debug)]
 enum State {
     Pending(OpId),
-    Done(Result<(), Error>),
+    /// An atomic's old word, and 0 for everything else.
+    Done(Result<u64, Error>),
     /// The result has been given away.
     Taken,
 }
@@ -54,7 +56,42 @@ impl<B: GetBuffer> Event<B> {
         buffer: B,
     ) -> Event<B> {
         let mut event = Event::new(node, peer, started, buffer);
-        event.filled = filled::<B>;
+        event.filled = |buffer, _| filled(buffer);
+        event
+    }
+}
+
+/// An operation that gives a word, once it has started.
+pub(crate) enum Begun {
+    UnderWay(OpId),
+    /// It has completed at once.
+    Done(u64),
+}
+
+impl Begun {
+    /// The operation, where it is under way.
+    pub(crate) fn op(self) -> Option<OpId> {
+        match self {
+            Begun::UnderWay(op) => Some(op),
+            Begun::Done(_) => None,
+        }
+    }
+}
+
+impl<T: Send + 'static> Event<Option<T>> {
+    /// As [`Event::new`], of an atomic, whose old word goes where `old_into` writes it.
+    pub(crate) fn of_fetch(
+        node: &Node,
+        peer: Rank,
+        started: Result<Begun, Error>,
+        old_into: fn(&mut Option<T>, u64),
+    ) -> Event<Option<T>> {
+        let done = if let Ok(Begun::Done(old)) = started { Some(old) } else { None };
+        let mut event = Event::new(node, peer, started.map(Begun::op), None);
+        event.filled = old_into;
+        if let Some(old) = done {
+            event.state = State::Done(Ok(old));
+        }
         event
     }
 }
@@ -64,10 +101,10 @@ impl<B: Send + 'static> Event<B> {
     pub(crate) fn new(node: &Node, peer: Rank, started: Result<Option<OpId>, Error>, buffer: B) -> Event<B> {
         let state = match started {
             Ok(Some(op)) => State::Pending(op),
-            Ok(None) => State::Done(Ok(())),
+            Ok(None) => State::Done(Ok(0)),
             Err(error) => State::Done(Err(error)),
         };
-        Event { node: node.clone(), peer, state, buffer: Some(buffer), filled: |_| {}, is_awaited: false }
+        Event { node: node.clone(), peer, state, buffer: Some(buffer), filled: |_, _| {}, is_awaited: false }
     }
 
     /// Whether the operation has ended, remotely too; makes progress once if it has not. Never waits.
@@ -98,7 +135,7 @@ impl<B: Send + 'static> Event<B> {
         if !self.settle()
             && let State::Pending(op) = self.state
         {
-            self.state = State::Done(self.node.finish(op).map(|_| ()));
+            self.state = State::Done(self.node.finish(op));
         }
         self.take()
     }
@@ -197,7 +234,7 @@ impl<B: Send + 'static> Event<B> {
     /// How an operation has ended that nobody goes on with: the node has closed, or is a parent's, whose
     /// operation goes on in the parent's memory, of which the buffer here is a copy.
     #[cold]
-    fn refused(&self, op: OpId, refused: Error) -> Result<(), Error> {
+    fn refused(&self, op: OpId, refused: Error) -> Result<u64, Error> {
         if self.node.core.is_forked() {
             return Err(refused);
         }
@@ -213,8 +250,8 @@ impl<B: Send + 'static> Event<B> {
     }
 
     /// What an operation's end is to its caller.
-    fn ended(&self, outcome: Result<u64, OpError>) -> Result<(), Error> {
-        outcome.map(|_| ()).map_err(|error| self.node.core.error_of(error))
+    fn ended(&self, outcome: Result<u64, OpError>) -> Result<u64, Error> {
+        outcome.map_err(|error| self.node.core.error_of(error))
     }
 
     /// The operation that is under way, of whose end a queue is told from now on; `None` where it has ended.
@@ -269,11 +306,11 @@ impl<B: Send + 'static> Event<B> {
         self.buffer.is_some()
     }
 
-    /// The buffer, which is told where a get has filled it.
+    /// The buffer, which is told what a get or an atomic has brought.
     fn take_buffer(&mut self) -> B {
         let mut buffer = self.buffer.take().expect("only the consuming methods take the buffer");
-        if matches!(self.state, State::Done(Ok(()))) {
-            (self.filled)(&mut buffer);
+        if let State::Done(Ok(old)) = self.state {
+            (self.filled)(&mut buffer, old);
         }
         buffer
     }
@@ -282,7 +319,7 @@ impl<B: Send + 'static> Event<B> {
     pub(crate) fn take(&mut self) -> (Result<(), Error>, B) {
         let buffer = self.take_buffer();
         match std::mem::replace(&mut self.state, State::Taken) {
-            State::Done(result) => (result, buffer),
+            State::Done(result) => (result.map(drop), buffer),
             State::Pending(_) | State::Taken => unreachable!("the callers have settled the operation"),
         }
     }
@@ -334,8 +371,8 @@ impl<B: Send + 'static> Drop for Event<B> {
                 self.node.core.engine().detach(op);
             }
             // Whoever has cancelled it knows.
-            State::Done(Ok(()) | Err(Error::Cancelled { .. })) | State::Taken => {}
-            State::Done(Err(error)) => self.node.core.failures.note(self.node.client, error),
+            State::Done(Ok(_) | Err(Error::Cancelled { .. })) | State::Taken => {}
+            State::Done(Err(error)) => self.node.core.failures.note(self.node.client, self.peer, error),
         }
     }
 }

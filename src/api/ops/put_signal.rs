@@ -1,8 +1,5 @@
 //! Puts that signal: bytes, and then a change of a counter at their target, by which it knows that they are
-//! there.
-
-use std::hint::spin_loop;
-use std::sync::atomic::Ordering;
+//! there. How that is waited for: [`wait_signal`](super::wait_signal).
 
 use bytemuck::Pod;
 use engine::{Atomic, AtomicOp, Change, Direction, Mechanism, MemId, Place, Rank, WordType};
@@ -17,12 +14,7 @@ use crate::counters::latency::Timed;
 use crate::counters::thread_counters::FastOp;
 use crate::transport::peers::{Near, Peer};
 use crate::transport::shm::atomic::{atomic_in_heap, fetch_u64};
-use crate::transport::shm::copy;
 use crate::transport::shm::{Lent, PieceList};
-
-/// Looks at a counter before a wait does anything else, where waits poll. Other things wait for a microsecond
-/// or so meanwhile.
-const LOOKS: u32 = 32;
 
 /// How a counter in the target's heap changes once the bytes of a put are in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +43,7 @@ impl Signal {
     }
 }
 
-/// Puts that signal, and waiting for them. Whoever sees the counter's new value by [`Node::wait_signal`], or
+/// Puts that signal. Whoever sees the counter's new value by [`Node::wait_signal`], or
 /// by an atomic, sees the bytes. Those of several calls that are not complete yet arrive in any order, unless
 /// [`Node::fence`] is called in between. Any thread may call these.
 impl Node {
@@ -123,77 +115,6 @@ impl Node {
             drop(Event::new(self, to.peer(), Ok(Some(op)), bytes));
         }
         Ok(())
-    }
-
-    /// Waits until a counter in this process's heap is at least `at_least`, and returns what it is then.
-    /// Polls first, as other waits do, then sleeps; [`Node::put_signal`] and its kin wake it. Changes by
-    /// other means are found within 100 ms. Nobody knows who is going to signal: if that peer is lost, only
-    /// the node's timeout ends this, other than [`Node::wait_signal_from`].
-    ///
-    /// # Errors
-    /// [`Error::Elsewhere`] for a counter of another rank's; [`Error::Unaligned`]; [`Error::Fault`] where the
-    /// heap has no such word; [`Error::SignalTimeout`]; [`Error::InHandler`].
-    pub fn wait_signal(&self, counter: GlobalPtr<u64>, at_least: u64) -> Result<u64, Error> {
-        self.await_signal(counter, at_least, None)
-    }
-
-    /// Waits as [`Node::wait_signal`] does, for a signal of `sender`'s: if that peer is lost, and the counter
-    /// is still below what was waited for once all is in place that it had put, this ends.
-    ///
-    /// # Errors
-    /// [`Error::PeerLost`] naming `sender`; [`Error::NoSuchPeer`]; for the rest as for [`Node::wait_signal`].
-    pub fn wait_signal_from(
-        &self,
-        sender: Rank,
-        counter: GlobalPtr<u64>,
-        at_least: u64,
-    ) -> Result<u64, Error> {
-        if sender >= self.size() && self.core.peers.known(sender).is_none() {
-            return Err(Error::NoSuchPeer { peer: sender, size: self.size() });
-        }
-        self.await_signal(counter, at_least, Some(sender))
-    }
-
-    fn await_signal(
-        &self,
-        counter: GlobalPtr<u64>,
-        at_least: u64,
-        sender: Option<Rank>,
-    ) -> Result<u64, Error> {
-        self.may_call("waiting for a signal")?;
-        let (itself, at) = (self.core.peers.itself(), counter.offset());
-        check(counter, itself.rank)?;
-        let fault = || self.core.error_of(copy::heap_fault(itself, at, 8));
-        let heap = at.checked_add(8).and_then(|end| itself.heap_up_to(end)).ok_or_else(fault)?;
-        let word = heap.atomic_u64(at).map_err(|_| fault())?;
-        let look = || Some(word.load(Ordering::Acquire)).filter(|value| *value >= at_least).map(Ok);
-        if let Some(value) = look() {
-            return value;
-        }
-        self.may_wait("waiting for a signal")?;
-        let looks = if self.core.polls() { LOOKS } else { 1 };
-        // What the peer had sent may have come, and not been done yet.
-        let lost = |peer: &Rank| {
-            let is_lost = self.core.engine().is_lost(*peer);
-            is_lost && self.core.drain_messages()
-        };
-        let look_long = || {
-            let found = (0..looks).find_map(|_| {
-                // Looking without a pause takes the line away from whoever is writing it.
-                look().or_else(|| {
-                    spin_loop();
-                    None
-                })
-            });
-            let gone = || sender.filter(lost).map(|peer| look().unwrap_or(Err(Error::PeerLost { peer })));
-            found.or_else(gone)
-        };
-        let timeout = || {
-            let seen = word.load(Ordering::Acquire);
-            let late = Error::SignalTimeout { offset: at, at_least, seen };
-            Err(self.gave_up("waiting for a signal", late))
-        };
-        self.wait(self.timeout, look_long).unwrap_or_else(|| look().unwrap_or_else(timeout))
     }
 
     /// The peer that the bytes go to, once the counter is known to be one of its.
@@ -278,12 +199,13 @@ impl Node {
 
 /// Whether a counter is one of that rank's.
 #[inline]
-fn check(counter: GlobalPtr<u64>, rank: Rank) -> Result<(), Error> {
-    if counter.peer() != rank {
-        return Err(Error::Elsewhere { peer: counter.peer(), expected: rank });
+pub(crate) fn check<T>(counter: GlobalPtr<T>, rank: Rank) -> Result<(), Error> {
+    let (peer, offset, size) = (counter.peer(), counter.offset(), size_of::<T>() as u64);
+    if peer != rank {
+        return Err(Error::Elsewhere { peer, expected: rank });
     }
-    if !counter.offset().is_multiple_of(8) {
-        return Err(Error::Unaligned { peer: counter.peer(), offset: counter.offset(), size: 8 });
+    if !offset.is_multiple_of(size) {
+        return Err(Error::Unaligned { peer, offset, size });
     }
     Ok(())
 }

@@ -44,11 +44,11 @@ macro_rules! apply {
             // Who then looks for sleepers needs no fence in between.
             const ORDER: Ordering = Ordering::SeqCst;
             match op {
-                AtomicOp::Add => word.fetch_add(value, ORDER),
-                AtomicOp::And => word.fetch_and(value, ORDER),
-                AtomicOp::Or => word.fetch_or(value, ORDER),
-                AtomicOp::Xor => word.fetch_xor(value, ORDER),
                 AtomicOp::Swap => word.swap(value, ORDER),
+                AtomicOp::Add if !of.is_float() => word.fetch_add(value, ORDER),
+                AtomicOp::And if !of.is_float() => word.fetch_and(value, ORDER),
+                AtomicOp::Or if !of.is_float() => word.fetch_or(value, ORDER),
+                AtomicOp::Xor if !of.is_float() => word.fetch_xor(value, ORDER),
                 // What the processor has no instruction for.
                 _ => {
                     let atomic = Atomic::new(of, Change::Apply(op, u64::from(value)));

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use engine::{Atomic, AtomicOp, Change, MemId, OpId, Outcome, Place, Rank, WordType};
+use engine::{Atomic, AtomicOp, Change, MemId, OpError, OpId, Outcome, Place, Rank, WordType};
 
-use crate::bench::{Bench, Make, skipped};
+use crate::bench::{Bench, Make, piece, skipped};
 use crate::cluster::Cluster;
 
 fn atomic<C: Cluster>(bench: &mut Bench<C>, rank: Rank, peer: Rank, word: Place, atomic: Atomic) -> Outcome {
@@ -80,15 +80,37 @@ pub(crate) fn atomics_answer_the_old_word<C: Cluster>(make: Make<'_, C>) {
     }
 }
 
-const TYPES: [WordType; 4] = [WordType::U32, WordType::I32, WordType::U64, WordType::I64];
-
-/// Bits of words of either size, of both signs.
-const VALUES: [u64; 6] = [0, 1, 0x7fff_ffff, 0x8000_0000, 0xffff_fff0, 0x8000_0000_7fff_ffff];
+/// Bits of words of either size, of both signs; as floating-point numbers, zeros of both signs, numbers and
+/// what is none.
+const VALUES: [u64; 8] = [
+    0,
+    1,
+    0x7fff_ffff,
+    0x8000_0000,
+    0xffff_fff0,
+    0x8000_0000_7fff_ffff,
+    0x4000_0000_4000_0000,
+    0xc008_0000_c008_0000,
+];
 
 fn every_change(word: WordType, value: u64, other: u64) -> impl Iterator<Item = Atomic> {
     let swap = Change::CompareSwap { expected: other, new: value };
-    let changes = AtomicOp::ALL.into_iter().map(move |op| Change::Apply(op, value)).chain([swap]);
+    let changes = ops_of(word).map(move |op| Change::Apply(op, value)).chain([swap]);
     changes.map(move |change| Atomic::new(word, change))
+}
+
+fn ops_of(word: WordType) -> impl Iterator<Item = AtomicOp> {
+    AtomicOp::ALL.into_iter().filter(move |op| op.is_for(word))
+}
+
+/// Whether both are no numbers: which, of sums, is the processor's to say.
+fn both_nan(word: WordType, bytes: &[u8], other: &[u8]) -> bool {
+    let is_nan = |bytes: &[u8]| match word {
+        WordType::F32 => f32::from_ne_bytes(bytes.try_into().expect("4 bytes")).is_nan(),
+        WordType::F64 => f64::from_ne_bytes(bytes.try_into().expect("8 bytes")).is_nan(),
+        _ => false,
+    };
+    is_nan(bytes) && is_nan(other)
 }
 
 pub(crate) fn every_atomic_on_every_type_of_word<C: Cluster>(make: Make<'_, C>) {
@@ -97,7 +119,7 @@ pub(crate) fn every_atomic_on_every_type_of_word<C: Cluster>(make: Make<'_, C>) 
     if skipped("atomics", atomic(&mut bench, 0, 1, place, Atomic::fetch_add(0))) {
         return;
     }
-    for word in TYPES {
+    for word in WordType::ALL {
         // Words of 4 bytes have a neighbour in the same 8, which stays as it is.
         let (size, place) = (word.size() as usize, place.plus(if word.size() == 4 { 4 } else { 0 }));
         let fit = |value: u64| if size == 4 { value & u64::from(u32::MAX) } else { value };
@@ -108,7 +130,12 @@ pub(crate) fn every_atomic_on_every_type_of_word<C: Cluster>(make: Make<'_, C>) 
                 bench.cluster.poke(1, place, &bytes);
                 assert_eq!(atomic(&mut bench, 0, 1, place, change), Ok(old), "{change:?}");
                 assert_eq!(change.apply_to(&mut bytes), Some(old));
-                assert_eq!(bench.bytes(1, place, size), bytes, "{change:?} of {old:#x}");
+                let found = bench.bytes(1, place, size);
+                let is_sum = matches!(change.change, Change::Apply(AtomicOp::Add, _));
+                assert!(
+                    found == bytes || is_sum && both_nan(word, &found, &bytes),
+                    "{change:?} of {old:#x}: {found:x?} where {bytes:x?} was due"
+                );
             }
         }
         let before = bench.bytes(1, Place { offset: place.offset - 4, ..place }, 4);
@@ -124,7 +151,7 @@ pub(crate) fn atomics_of_several_ranks_are_each_applied_once<C: Cluster>(make: M
     if skipped("atomics", atomic(&mut bench, 0, 2, base, Atomic::fetch_add(0))) {
         return;
     }
-    for word in TYPES {
+    for word in WordType::ALL.into_iter().filter(|word| !word.is_float()) {
         let (size, ones) =
             (word.size() as usize, if word.size() == 4 { u64::from(u32::MAX) } else { u64::MAX });
         let place = |op: AtomicOp| base.plus(8 * op as u64);
@@ -171,4 +198,70 @@ pub(crate) fn atomics_of_several_ranks_are_each_applied_once<C: Cluster>(make: M
         assert_eq!(found[..6], [3 * 32, ones & !bits, bits, bits >> 1, least, 31], "{word:?}");
         assert!((100..132).contains(&found[6]), "{word:?}: {} was never swapped in", found[6]);
     }
+}
+
+pub(crate) fn floats_of_several_ranks_add_up<C: Cluster>(make: Make<'_, C>) {
+    const EACH: u32 = 10;
+    let mut bench = Bench::new(make, 4);
+    let base = bench.memory(2, MemId::Heap, 32);
+    if skipped("atomics", atomic(&mut bench, 0, 2, base, Atomic::fetch_add(0))) {
+        return;
+    }
+    for word in [WordType::F32, WordType::F64] {
+        let bits = |value: f64| {
+            if word == WordType::F32 { u64::from((value as f32).to_bits()) } else { value.to_bits() }
+        };
+        let of = |bits: u64| {
+            if word == WordType::F32 { f32::from_bits(bits as u32).into() } else { f64::from_bits(bits) }
+        };
+        bench.cluster.poke(2, base, &[0; 32]);
+        let apply = |op, value: f64| Atomic::new(word, Change::Apply(op, bits(value)));
+        let mut ops: Vec<(Rank, OpId)> = Vec::new();
+        for (turn, rank) in (0..EACH).flat_map(|turn| (0..4).map(move |rank: Rank| (turn, rank))) {
+            // Sums that no rounding changes, whatever their order.
+            ops.push((rank, bench.node(rank).atomic(2, base, apply(AtomicOp::Add, 0.25), None)));
+            let far = f64::from(4 * turn + rank);
+            for (at, op, value) in [(8, AtomicOp::Min, -far), (16, AtomicOp::Max, far - 0.5)] {
+                let id = bench.node(rank).atomic(2, base.plus(at), apply(op, value), None);
+                bench.node(rank).detach(id);
+            }
+        }
+        let mut old: Vec<f64> =
+            ops.iter().map(|(rank, id)| of(bench.outcome(*rank, *id).expect("an addition"))).collect();
+        old.sort_by(f64::total_cmp);
+        let due: Vec<f64> = (0..4 * EACH).map(|n| f64::from(n) * 0.25).collect();
+        assert_eq!(old, due, "two additions saw the same word");
+        bench.until("nothing is under way", |bench| (0..4).all(|rank| bench.node(rank).in_flight() == 0));
+        let found: Vec<f64> = [0, 8, 16]
+            .map(|at| {
+                let bytes = bench.bytes(2, base.plus(at), word.size() as usize);
+                of(bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)))
+            })
+            .to_vec();
+        assert_eq!(found, [10.0, -39.0, 38.5], "{word:?}");
+    }
+}
+
+pub(crate) fn an_operation_that_a_type_lacks_is_refused_here<C: Cluster>(make: Make<'_, C>) {
+    let mut bench = Bench::new(make, 2);
+    let place = bench.memory(1, MemId::Heap, 8);
+    if skipped("atomics", atomic(&mut bench, 0, 1, place, Atomic::fetch_add(7))) {
+        return;
+    }
+    let bytes = bench.memory(1, MemId::Heap, 8);
+    let local = bench.filled(0, MemId::Space, &[1; 8]);
+    for (word, op) in WordType::ALL.iter().flat_map(|word| AtomicOp::ALL.map(|op| (*word, op))) {
+        if op.is_for(word) {
+            continue;
+        }
+        let none = Err(OpError::NoSuchAtomic { peer: 1, op, word });
+        let change = Atomic::new(word, Change::Apply(op, u64::MAX));
+        assert_eq!(atomic(&mut bench, 0, 1, place, change), none);
+        let id = bench.node(0).transfer_then_signal(1, &[piece(bytes, local, 8)], place, change, None);
+        assert_eq!(bench.outcome(0, id), none);
+        assert_eq!((bench.node(0).in_flight(), bench.node(0).is_lost(1)), (0, false));
+    }
+    assert_eq!((word(&mut bench, 1, place), word(&mut bench, 1, bytes)), (7, 0));
+    // And the peer goes on.
+    assert_eq!(atomic(&mut bench, 0, 1, place, Atomic::fetch_add(1)), Ok(7));
 }

@@ -209,3 +209,73 @@ pub(crate) fn outcomes_are_taken_once<C: Cluster>(make: Make<'_, C>) {
     assert_eq!(bench.node(0).outcome(id), None);
     assert_eq!(bench.outcome(0, next), Ok(0));
 }
+
+/// What one peer is waited for, and what failed with it, is none of the others'.
+pub(crate) fn peers_are_told_apart<C: Cluster>(make: Make<'_, C>) {
+    let mut bench = Bench::new(make, 3);
+    let here = bench.filled(0, MemId::Space, &pattern(1, LEN));
+    let bad = Place::new(MemId::Heap, 1 << 46);
+    let fails = |bench: &mut Bench<C>, peer: Rank, len: usize| {
+        let id = bench.node(0).transfer(peer, Direction::Put, &[piece(bad, here, len)], None);
+        bench.node(0).detach(id);
+        idle(bench, 0);
+    };
+    let with = |told: Option<OpError>| match told {
+        None => None,
+        Some(OpError::Fault { peer, len, .. }) => Some((peer, len)),
+        Some(other) => panic!("{other:?} where a fault was due"),
+    };
+    for (peer, len) in [(2, 8), (1, 8), (2, 16), (1, 16)] {
+        fails(&mut bench, peer, len);
+    }
+    assert_eq!(with(bench.node(0).take_detached_error_with(1)), Some((1, 8)), "the first with it");
+    assert_eq!(with(bench.node(0).take_detached_error_with(1)), None, "one failure was told twice");
+    assert!(bench.node(0).has_detached_error());
+    assert_eq!(with(bench.node(0).take_detached_error()), Some((2, 8)));
+    assert!(!bench.node(0).has_detached_error());
+    // Whoever asks for all is told of the first, and the rest is over.
+    fails(&mut bench, 1, 8);
+    fails(&mut bench, 2, 8);
+    assert_eq!(with(bench.node(0).take_detached_error()), Some((1, 8)));
+    assert_eq!([0, 1, 2].map(|peer| with(bench.node(0).take_detached_error_with(peer))), [None; 3]);
+    // Others who share the node have their own.
+    bench.node(0).act_for(3);
+    fails(&mut bench, 1, 8);
+    bench.node(0).act_for(0);
+    assert_eq!(with(bench.node(0).take_detached_error_with(1)), None);
+    bench.node(0).act_for(3);
+    assert_eq!(with(bench.node(0).take_detached_error_with(1)), Some((1, 8)));
+    bench.node(0).act_for(0);
+
+    bench.sleep(1);
+    let start = |bench: &mut Bench<C>, peer| {
+        let there = bench.memory(peer, MemId::Space, LEN);
+        bench.node(0).transfer(peer, Direction::Put, &[piece(there, here, LEN)], None)
+    };
+    let ids: Vec<OpId> = [2, 1, 2, 1].map(|peer| start(&mut bench, peer)).into();
+    let under_way = |bench: &mut Bench<C>, at: [usize; 2]| -> Vec<OpId> {
+        at.iter().map(|at| ids[*at]).filter(|id| !bench.node(0).is_over(*id)).collect()
+    };
+    let same = |bench: &mut Bench<C>, peer: Rank, expected: Vec<OpId>| {
+        let found = bench.node(0).under_way_with(peer);
+        let is_same = found.len() == expected.len() && expected.iter().all(|id| found.contains(id));
+        assert!(is_same, "{found:?} with peer {peer} where {expected:?} were due");
+    };
+    for peer in [1, 2] {
+        let expected = under_way(&mut bench, if peer == 1 { [1, 3] } else { [0, 2] });
+        same(&mut bench, peer, expected);
+    }
+    bench.until("what is with the one that is awake", |bench| bench.node(0).under_way_with(2).is_empty());
+    assert!(bench.node(0).is_over(ids[0]) && bench.node(0).is_over(ids[2]));
+    let expected = under_way(&mut bench, [1, 3]);
+    same(&mut bench, 1, expected);
+    bench.node(0).act_for(3);
+    same(&mut bench, 1, Vec::new());
+    bench.node(0).act_for(0);
+    bench.node(0).cancel(ids[1]);
+    let expected = under_way(&mut bench, [3, 3]).into_iter().take(1).collect();
+    same(&mut bench, 1, expected);
+    bench.wake(1);
+    bench.until("the rest", |bench| bench.node(0).under_way_with(1).is_empty());
+    assert_eq!(bench.node(0).in_flight(), 0);
+}

@@ -33,28 +33,46 @@ pub(super) enum Interest {
     Nobodys,
 }
 
+/// Peers with which failures are kept for a client that does not ask about them, at most: of an elastic
+/// node's peers there is no end.
+pub const PEERS_WITH_FAILURES_MAX: usize = 4096;
+
 /// News of operations that have ended, where nobody asks about single ones.
 #[derive(Debug, Default)]
 pub(super) struct Ended {
     /// The watched ones, in the order of their ends.
     pub(super) watched: Vec<OpId>,
-    /// Of each client, the first failure of an operation that nobody waits for.
-    pub(super) failures: Vec<(u8, OpError)>,
+    /// Of each client and peer, the first failure of an operation that nobody waits for, in the order of
+    /// their ends.
+    pub(super) failures: Vec<(u8, Rank, OpError)>,
 }
 
 impl Ended {
-    /// Takes note of a failure that nobody waits for.
+    /// Takes note of a failure with a peer that nobody waits for, unless there is one already, or no room.
     #[cold]
-    pub(super) fn note(&mut self, client: u8, error: OpError) {
-        if self.failures.iter().all(|(of, _)| *of != client) {
-            self.failures.push((client, error));
+    pub(super) fn note(&mut self, client: u8, peer: Rank, error: OpError) {
+        let mut with = self.failures.iter().filter(|(of, ..)| *of == client).map(|(_, with, _)| *with);
+        let mut count = 0;
+        let is_noted = with.any(|with| {
+            count += 1;
+            with == peer || count == PEERS_WITH_FAILURES_MAX
+        });
+        if !is_noted {
+            self.failures.push((client, peer, error));
         }
     }
 
-    /// A client's first failure since the last call.
+    /// A client's first failure since the last call, and with it all later ones.
     pub(super) fn take_failure(&mut self, client: u8) -> Option<OpError> {
-        let at = self.failures.iter().position(|(of, _)| *of == client)?;
-        Some(self.failures.swap_remove(at).1)
+        let first = self.failures.iter().find(|(of, ..)| *of == client)?.2;
+        self.failures.retain(|(of, ..)| *of != client);
+        Some(first)
+    }
+
+    /// A client's first failure with a peer since the last call.
+    pub(super) fn take_failure_with(&mut self, client: u8, peer: Rank) -> Option<OpError> {
+        let at = self.failures.iter().position(|(of, with, _)| (*of, *with) == (client, peer))?;
+        Some(self.failures.remove(at).2)
     }
 }
 
@@ -148,5 +166,23 @@ impl OpKind {
 
     pub(super) fn is_transfer(&self) -> bool {
         matches!(self, OpKind::OneSided { .. } | OpKind::ByMessage(_) | OpKind::Keyed(_))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_has_failures_with_so_many_peers_and_no_more() {
+        let (mut ended, most) = (Ended::default(), PEERS_WITH_FAILURES_MAX as Rank);
+        let lost = |peer| OpError::PeerLost { peer };
+        (0..most + 2).for_each(|peer| ended.note(0, peer, lost(peer)));
+        ended.note(1, most, lost(most));
+        assert_eq!(ended.take_failure_with(0, most - 1), Some(lost(most - 1)));
+        assert_eq!((ended.take_failure_with(0, most), ended.take_failure(1)), (None, Some(lost(most))));
+        ended.note(0, most, lost(most));
+        assert_eq!(ended.take_failure_with(0, most), Some(lost(most)), "there is room again");
+        assert_eq!((ended.take_failure(0), ended.failures.len()), (Some(lost(0)), 0));
     }
 }

@@ -82,10 +82,10 @@ impl<T: Transport> Node<T> {
         }
         let Some(op) = self.ops.get_mut(id.key()) else { return };
         op.interest = Interest::Nobodys;
-        let client = op.client;
+        let (client, peer) = (op.client, op.kind.peer());
         if let Some(outcome) = op.outcome {
             self.discard(id.key());
-            self.note_detached(client, outcome);
+            self.note_detached(client, peer, outcome);
         }
     }
 
@@ -148,9 +148,24 @@ impl<T: Transport> Node<T> {
         self.ops.values().find(is_own).map(|op| op.kind.peer()).or_else(fast)
     }
 
+    /// The operations under way with a peer, of those whose [turn](Node::act_for) it is, barriers and
+    /// collectives not counted. Looks through all that is under way.
+    pub fn under_way_with(&self, peer: Rank) -> Vec<OpId> {
+        if self.in_flight() == 0 {
+            return Vec::new();
+        }
+        let client = self.clients.acting;
+        let is_it = |op: &Op| {
+            let is_own = op.client == client && op.parent.is_none() && op.kind.is_transfer();
+            is_own && op.outcome.is_none() && op.kind.peer() == peer
+        };
+        let others = self.ops.iter().filter(|(_, op)| is_it(op)).map(|(key, _)| OpId::of(key));
+        others.chain(self.fast.under_way_with(client, peer).map(OpId::of_fast)).collect()
+    }
+
     /// Whether there is a failure that [`Node::take_detached_error`] would give.
     pub fn has_detached_error(&self) -> bool {
-        self.ended.failures.iter().any(|(client, _)| *client == self.clients.acting)
+        self.ended.failures.iter().any(|(client, ..)| *client == self.clients.acting)
     }
 
     /// Operations under way, whosever they are, barriers and collectives not counted.
@@ -159,10 +174,15 @@ impl<T: Transport> Node<T> {
     }
 
     /// The first failure since the last call among detached operations of those whose [turn](Node::act_for)
-    /// it is.
+    /// it is, whichever the peer.
     #[inline]
     pub fn take_detached_error(&mut self) -> Option<OpError> {
         if self.ended.failures.is_empty() { None } else { self.ended.take_failure(self.clients.acting) }
+    }
+
+    /// The same among those with one peer. [`Node::take_detached_error`] still gives those with others.
+    pub fn take_detached_error_with(&mut self, peer: Rank) -> Option<OpError> {
+        self.ended.take_failure_with(self.clients.acting, peer)
     }
 
     #[inline]
@@ -191,7 +211,8 @@ impl<T: Transport> Node<T> {
             self.clients.end(client);
         }
         if parent.is_some() || interest == Interest::Nobodys {
-            self.pass_on(key, parent, client, outcome);
+            let peer = op.kind.peer();
+            self.pass_on(key, parent, (client, peer), outcome);
         } else if interest == Interest::Watches {
             self.ended.watched.push(OpId::of(key));
         }
@@ -199,12 +220,12 @@ impl<T: Transport> Node<T> {
 
     /// Tells the transfer that an operation was part of how it ended, or notes it, where nobody else asks.
     #[inline(never)]
-    fn pass_on(&mut self, key: OpKey, parent: Option<OpKey>, client: u8, outcome: Outcome) {
+    fn pass_on(&mut self, key: OpKey, parent: Option<OpKey>, (client, peer): (u8, Rank), outcome: Outcome) {
         self.discard(key);
         match parent {
             Some(parent) if self.on_read(parent, key, outcome.map(drop)) => {}
             Some(parent) => self.on_child(parent, outcome),
-            None => self.note_detached(client, outcome),
+            None => self.note_detached(client, peer, outcome),
         }
     }
 
@@ -228,9 +249,9 @@ impl<T: Transport> Node<T> {
     }
 
     #[inline]
-    pub(super) fn note_detached(&mut self, client: u8, outcome: Outcome) {
+    pub(super) fn note_detached(&mut self, client: u8, peer: Rank, outcome: Outcome) {
         if let Err(error) = outcome {
-            self.ended.note(client, error);
+            self.ended.note(client, peer, error);
         }
     }
 }

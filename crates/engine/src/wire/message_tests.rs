@@ -74,7 +74,8 @@ fn sample(kind: u8, w: [u64; 8], nonsense: bool) -> (Message, usize) {
         32 => Message::AmRefused { handler: a as u32, client: b as u8 },
         _ => {
             let op = AtomicOp::ALL[(e % 7) as usize];
-            let word = [WordType::U32, WordType::I32, WordType::U64, WordType::I64][(f % 4) as usize];
+            let word = WordType::ALL[(f % 4 + 2 * (f >> 63)) as usize];
+            let op = if op.is_for(word) { op } else { AtomicOp::Swap };
             let value = if word.size() == 4 { g & 0xffff_ffff } else { g };
             let atomic = Atomic::new(word, Change::Apply(op, value)).signalling();
             Message::PutSignal(chunk, Signal { word: h, atomic: Some(atomic).filter(|_| !nonsense) })

@@ -95,7 +95,9 @@ impl Run {
             OpError::Timeout { peer } => peer == flying.peer && flying.timed,
             OpError::Fault { peer, .. } => peer == flying.peer && (is_gone || self.had_remote_hole(flying)),
             OpError::LocalFault { .. } => !self.is_local_clean(rank, flying),
-            OpError::NotExposed { .. } | OpError::NoSuchHandler { .. } => false,
+            OpError::NotExposed { .. } | OpError::NoSuchHandler { .. } | OpError::NoSuchAtomic { .. } => {
+                false
+            }
             OpError::Protocol { .. } | OpError::Unsupported { .. } | OpError::Team { .. } => false,
         };
         if explained { Ok(()) } else { Err(format!("rank {rank}: {error}: {flying:?}")) }

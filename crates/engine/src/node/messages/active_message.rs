@@ -297,7 +297,7 @@ impl<T: Transport> Node<T> {
     #[cold]
     pub(in crate::node) fn on_refused(&mut self, refused: Refused) -> Polled {
         let Refused { peer, handler, client } = refused;
-        self.ended.note(client, OpError::NoSuchHandler { peer, handler });
+        self.ended.note(client, peer, OpError::NoSuchHandler { peer, handler });
         Polled::Refused(refused)
     }
 }

@@ -35,8 +35,8 @@ impl<T: Transport> Node<T> {
                 Message::HandlerAsk(ask) => failed.push((ask.op, error)),
                 // Whoever is gone wants no answer.
                 Message::AmDone { .. } | Message::AmRefused { .. } => {}
-                Message::Am(am) => ended.note(am.client, error),
-                _ => ended.note(0, error),
+                Message::Am(am) => ended.note(am.client, *peer, error),
+                _ => ended.note(0, *peer, error),
             }
             false
         });

@@ -7,7 +7,8 @@ use crate::op_id::{OpId, OpKey};
 use crate::{Atomic, Mechanism, Nanos, OpError, Operation, Place, Rank, Submit, Transport};
 
 impl<T: Transport> Node<T> {
-    /// Starts an atomic on an aligned word of a peer's heap; the outcome is the old word.
+    /// Starts an atomic on an aligned word of a peer's heap; the outcome is the old word, or
+    /// [`OpError::NoSuchAtomic`] where words of that type have no such operation.
     pub fn atomic(&mut self, peer: Rank, word: Place, atomic: Atomic, deadline: Option<Nanos>) -> OpId {
         let key = self.insert(OpKind::OneSided { peer, on_complete: None }, deadline);
         if self.is_lost(peer) {
@@ -20,6 +21,9 @@ impl<T: Transport> Node<T> {
 
     /// Starts an atomic now, or as soon as nothing is held back any more.
     pub(super) fn start_atomic(&mut self, key: OpKey, peer: Rank, word: Place, atomic: Atomic) {
+        if let Some(op) = atomic.impossible() {
+            return self.finish(key, Err(OpError::NoSuchAtomic { peer, op, word: atomic.word }));
+        }
         if self.holds_back() {
             self.held_starts.push((key, HeldStart::Atomic(word, atomic)));
         } else {

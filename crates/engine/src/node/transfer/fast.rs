@@ -149,12 +149,12 @@ impl<T: Transport> Node<T> {
     /// A fast transfer is over: neither end is touched by it any more.
     pub(in crate::node) fn on_fast(&mut self, id: FastId, result: Outcome) {
         let Some(fast) = self.fast.get(id) else { return };
-        let (hose, local, client) = (fast.hose, fast.local, fast.client);
+        let (hose, local, client, peer) = (fast.hose, fast.local, fast.client, fast.peer);
         match fast.state {
             State::UnderWay if fast.interest == Interest::Nobodys => {
                 self.clients.end(client);
                 self.fast.remove(id.at);
-                self.note_detached(client, result);
+                self.note_detached(client, peer, result);
             }
             State::Plain | State::UnderWay => {
                 (fast.state, fast.outcome) = (State::Over, result);
@@ -184,14 +184,14 @@ impl<T: Transport> Node<T> {
         self.transport.abandon(OpId::of_fast(id));
         let Some(fast) = self.fast.get(id).filter(|fast| fast.state.is_under_way()) else { return };
         (fast.state, fast.outcome) = (State::GivenUp, Err(error));
-        let client = fast.client;
+        let (client, peer) = (fast.client, fast.peer);
         self.clients.end(client);
         match fast.interest {
             Interest::Asks => {}
             Interest::Watches => self.ended.watched.push(OpId::of_fast(id)),
             Interest::Nobodys => {
                 fast.state = State::Forgotten;
-                self.note_detached(client, Err(error));
+                self.note_detached(client, peer, Err(error));
             }
         }
     }
@@ -231,12 +231,12 @@ impl<T: Transport> Node<T> {
     pub(in crate::node) fn detach_fast(&mut self, id: FastId) {
         let Some(fast) = self.fast.get(id) else { return };
         fast.interest = Interest::Nobodys;
-        let client = fast.client;
+        let (client, peer) = (fast.client, fast.peer);
         if fast.state == State::Plain {
             fast.state = State::UnderWay;
         }
         if let Some(outcome) = self.fast.take(id) {
-            self.note_detached(client, outcome);
+            self.note_detached(client, peer, outcome);
         }
     }
 }

@@ -168,6 +168,12 @@ impl FastTable {
         self.all.iter().find(is_its_own).map(|fast| fast.peer)
     }
 
+    /// That client's with a peer that have no outcome yet.
+    pub(in crate::node) fn under_way_with(&self, client: u8, peer: Rank) -> impl Iterator<Item = FastId> {
+        let ids = self.under_way().filter(move |(_, of, _)| *of == peer).map(|(id, ..)| id);
+        ids.filter(move |id| self.all[id.at as usize].client == client)
+    }
+
     /// Those without an outcome, with their peers and deadlines.
     pub(in crate::node) fn under_way(&self) -> impl Iterator<Item = (FastId, Rank, Option<Nanos>)> {
         (0..)

@@ -70,7 +70,8 @@ impl<T: Transport> Node<T> {
 
     /// Puts `pieces` to one peer, and then changes an aligned word of its heap, so that whoever there sees
     /// the change by an atomic sees the bytes. The outcome is the old word; where that is a failure, the
-    /// bytes may have been put, or some of them, and the word only after all of them.
+    /// bytes may have been put, or some of them, and the word only after all of them. Nothing is put where it
+    /// is [`OpError::NoSuchAtomic`].
     pub fn transfer_then_signal(
         &mut self,
         peer: Rank,
@@ -79,6 +80,11 @@ impl<T: Transport> Node<T> {
         atomic: Atomic,
         deadline: Option<Nanos>,
     ) -> OpId {
+        if let Some(op) = atomic.impossible() {
+            let key = self.insert(OpKind::OneSided { peer, on_complete: None }, deadline);
+            self.finish(key, Err(OpError::NoSuchAtomic { peer, op, word: atomic.word }));
+            return OpId::of(key);
+        }
         self.start_transfer(
             peer,
             Direction::Put,
