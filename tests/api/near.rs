@@ -187,7 +187,7 @@ fn huge_blocks_lie_in_huge_pages_or_are_refused() {
         Ok(array) => array,
         Err(error @ HeapError::NoHugePages { .. }) => {
             assert_eq!((error.code(), heap.resident_bytes() < 2 << 20), (Code::NoMemory, true));
-            return testbed::skip(&error.to_string());
+            return testbed::skip(error.to_string());
         }
         Err(error) => panic!("{error}"),
     };
