@@ -106,6 +106,7 @@ impl Node {
             }
             Left::Nobody(closing) => closing,
         };
+        self.core.peers.clients.begin_to_leave();
         let told = self.core.take_leave(left());
         let told = if told { Ok(()) } else { Err(CloseError::Unsent { waited: begun.elapsed() }) };
         // Whoever drops the last handle meanwhile finds it ended.

@@ -81,10 +81,12 @@ pub enum HeapError {
         offset: u64,
     },
     /// The node has closed.
-    #[error("allocating: the node has closed")]
+    #[error("allocating or freeing: the node has closed")]
     Closed,
     /// This process is a child made by `fork`, and the heap its parent's.
-    #[error("allocating: the node is that of the process that this one was forked from; open one of its own")]
+    #[error(
+        "allocating or freeing: the node is that of the process that this one was forked from; open one of its own"
+    )]
     Forked,
 }
 
@@ -118,24 +120,24 @@ impl Heap<'_> {
     /// # Errors
     /// See [`HeapError`].
     pub fn alloc<T: Pod>(&self, len: usize) -> Result<HeapArray<T>, HeapError> {
-        assert!(
-            align_of::<T>() as u64 <= ALIGN,
-            "no plain-old-data type is aligned to more than a cache line"
-        );
+        if align_of::<T>() as u64 > ALIGN {
+            return self.alloc_aligned(len, align_of::<T>());
+        }
         // More bytes than can be counted are more than any heap has.
         let bytes = (len as u64).saturating_mul(size_of::<T>() as u64);
         self.array(len, self.block(bytes, ALIGN)?)
     }
 
     /// As [`Heap::alloc`], where the first value's address is a multiple of `align` bytes: here, and where
-    /// near peers have it mapped. Arrays have 64 in any case. The most is 4,096, and 2 MiB in heaps that are
-    /// no smaller.
+    /// near peers have it mapped, unless they have little address space left. Arrays have 64 in any case.
+    /// The most is 4,096, and 2 MiB in heaps that are no smaller.
     ///
     /// # Errors
     /// [`HeapError::Align`] where `align` is no power of two, or more than that; else as for
     /// [`Heap::alloc`].
     pub fn alloc_aligned<T: Pod>(&self, len: usize, align: usize) -> Result<HeapArray<T>, HeapError> {
         let (align, most) = (align as u64, self.node.core.heap.align_max());
+        let align = if align.is_power_of_two() { align.max(align_of::<T>() as u64) } else { align };
         if !align.is_power_of_two() || align > most {
             return Err(HeapError::Align { align, most });
         }

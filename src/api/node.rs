@@ -254,7 +254,7 @@ impl Node {
             }
         };
         // Not with the engine held: names have a lock of their own.
-        let failed = failed.map(|error| self.core.error_of(error));
+        let failed = failed.map(|error| self.core.named(error));
         failed.or_else(noted).map_or(Ok(()), Err)
     }
 

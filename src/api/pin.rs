@@ -26,16 +26,17 @@ debug_is_display!(PinError);
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PinError {
-    /// Nothing is registered here: all peers are near, or the network reaches memory that is not registered.
-    /// Transfers are as fast as they get.
-    #[error("pinning: nothing is registered here, and need not be")]
+    /// Nothing is registered here: all peers are near, or the network reaches memory that is not registered,
+    /// or the strategy is [`Strategy::Bounce`](crate::Strategy::Bounce), by which all goes by message.
+    #[error("pinning: this node registers no memory")]
     NotOffered,
     /// The budget does not leave so much beside what is pinned already and what transfers use now.
     #[error(
-        "pinning: {wanted} bytes in whole pages do not fit, beside what is pinned already, into the {budget} bytes that this process may use itself; STANDPIPE_PIN or Config::pin_bytes makes it more"
+        "pinning: {wanted} bytes of whole registrations do not fit, beside what is pinned already, into the {budget} bytes that this process may use itself; STANDPIPE_PIN or Config::pin_bytes makes it more"
     )]
     NoRoom {
-        /// Bytes wanted, in whole units of registration.
+        /// Bytes that it would take, of whole registrations: one that is there may cover more than was
+        /// asked for.
         wanted: u64,
         /// Bytes that this process may refer to at a time.
         budget: u64,
@@ -99,7 +100,8 @@ impl Node {
     /// as in the pin-down cache of PM (Tezuka et al.).
     ///
     /// Memory that is unmapped, or mapped anew, is pinned no more, and does not stay in memory for a pin's
-    /// sake: see [`Pinned::is_held`]. Nothing is read, written or copied here.
+    /// sake: see [`Pinned::is_held`]. Memory of a heap is unmapped by nobody: freeing a block ends no pin.
+    /// Nothing is read, written or copied here.
     ///
     /// It waits while what is in the way is given up, for the node's timeout at most. Any thread may call it;
     /// handlers may, and get [`Error::InHandler`] where it would have to wait.

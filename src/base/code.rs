@@ -77,7 +77,7 @@ codes! {
     Cancelled = 34, "cancelled", Other, "The program gave the operation up.";
     NotConnected = 35, "not-connected", NotConnected, "There has been no contact with the peer, which a call that never waits needs.";
     NoSuchHandler = 36, "no-such-handler", NotFound, "The peer has no such handler.";
-    NotOffered = 37, "not-offered", Unsupported, "The node has nothing of the kind, and needs none.";
+    NotOffered = 37, "not-offered", Unsupported, "The node has nothing of the kind.";
     NoSuchOperation = 38, "no-such-operation", Unsupported, "There is no such operation on values of that type.";
 }
 

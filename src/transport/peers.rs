@@ -569,10 +569,10 @@ impl Peers {
         (0..self.own.places).filter(|rank| *rank != self.own.rank).filter(is_there).collect()
     }
 
-    /// From now on a peer's memory is not accessed. Whether that is news: to a closed node it is not.
+    /// From now on a peer's memory is not accessed. Whether that is news: to one that leaves it is not.
     pub(crate) fn lose(&self, rank: Rank) -> bool {
         let Some(lost) = self.lost.get(rank as usize) else { return false };
-        let news = !self.has_closed() && !lost.swap(true, Ordering::SeqCst);
+        let news = !self.clients.are_leaving() && !lost.swap(true, Ordering::SeqCst);
         if let Some(peer) = self.known(rank) {
             peer.lose();
         }

@@ -360,3 +360,45 @@ fn barriers_and_collectives_let_all_go_though_one_computes_after_them() {
         );
     }
 }
+
+/// Far peers hear of a node's end before it has closed, and end their part: callers here hear that it closes.
+#[test]
+fn calls_that_closing_overtakes_say_that_the_node_has_closed() {
+    if !is_there() {
+        return;
+    }
+    for _ in 0..5 {
+        job(
+            2,
+            |_| by_network(),
+            |node| {
+                let array = node.heap().alloc_zeroed::<u64>(1024).expect("room");
+                let theirs = exchange(node, array.ptr(0));
+                node.barrier().expect("barrier");
+                if node.rank() == 1 {
+                    return node.wait_until(|| !node.lost_peers().is_empty()).expect("it is told");
+                }
+                let until_closed = |call: &dyn Fn() -> Result<(), Error>| {
+                    let error = loop {
+                        if let Err(error) = call() {
+                            break error;
+                        }
+                    };
+                    assert!(matches!(error, Error::Closed { .. }), "{error}");
+                };
+                std::thread::scope(|scope| {
+                    scope.spawn(|| until_closed(&|| node.put(theirs, 1)));
+                    scope.spawn(|| until_closed(&|| node.get_slice(theirs, &mut [0; 1024])));
+                    scope.spawn(|| until_closed(&|| node.fetch_add(theirs, 1).map(drop)));
+                    scope.spawn(|| until_closed(&|| node.get_nb(theirs, vec![0_u64; 512]).wait().0));
+                    std::thread::sleep(Duration::from_millis(20));
+                    let closed = node.clone().close(Duration::from_secs(5));
+                    assert!(
+                        closed.as_ref().err().is_none_or(standpipe::CloseError::has_closed),
+                        "{closed:?}"
+                    );
+                });
+            },
+        );
+    }
+}

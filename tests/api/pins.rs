@@ -5,7 +5,7 @@ use standpipe::{Code, Error, HandlerId, PinError, Strategy};
 use super::network::{by_network, is_there};
 use super::*;
 
-/// A budget, of which half is for a process's own use.
+/// A budget, of which a quarter is for a process's own use.
 const BUDGET: u64 = 4 << 20;
 
 fn config_that_registers() -> Config {
@@ -41,7 +41,7 @@ fn where_nothing_is_registered_pins_are_not_offered() {
     let node = alone(Config::new());
     let error = node.pin(&[0_u8; 100]).map(drop).unwrap_err();
     assert_eq!((&error, error.code()), (&PinError::NotOffered, Code::NotOffered));
-    assert!(std::io::Error::from(error).to_string().contains("nothing is registered"));
+    assert!(std::io::Error::from(error).to_string().contains("registers no memory"));
 }
 
 #[test]
@@ -120,6 +120,25 @@ fn a_full_budget_refuses_pins_and_transfers_go_on() {
     );
 }
 
+/// Where all may be registered, what is not there is found before much is asked for.
+#[test]
+fn a_pin_of_much_that_is_not_there_ends_at_its_beginning() {
+    if !is_there() {
+        return;
+    }
+    job(
+        2,
+        |_| by_network().strategy(Strategy::PinEverything),
+        |node| {
+            let len = 1 << 45;
+            let much = std::ptr::slice_from_raw_parts(std::ptr::without_provenance::<u8>(1 << 46), len);
+            let error = node.pin(much).map(drop).unwrap_err();
+            assert_eq!(error, PinError::Fault { addr: 1 << 46, len: 1 << 45 });
+            node.barrier().expect("barrier");
+        },
+    );
+}
+
 #[test]
 fn what_is_not_mapped_is_not_pinned_and_handlers_may_pin() {
     if !is_there() {
@@ -147,6 +166,11 @@ fn what_is_not_mapped_is_not_pinned_and_handlers_may_pin() {
                 (&error, error.code()),
                 (&PinError::Fault { addr: 1 << 46, len: 8192 }, Code::LocalFault)
             );
+            for len in [1 << 40, 1 << 60, usize::MAX] {
+                let much = std::ptr::slice_from_raw_parts(std::ptr::without_provenance::<u8>(1 << 46), len);
+                let error = node.pin(much).map(drop).unwrap_err();
+                assert!(matches!(error, PinError::NoRoom { wanted, .. } if wanted >= 1 << 40), "{error:?}");
+            }
             let empty = node.pin(&[0_u64; 0]).expect("it takes no room");
             assert!(empty.is_held() && empty.is_empty());
             let pin = node.handler("pin").expect("registered");

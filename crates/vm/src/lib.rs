@@ -64,8 +64,8 @@ pub mod loaded;
 pub mod membarrier;
 #[cfg(not(any(loom, miri)))]
 pub mod monitor;
-#[cfg(not(loom))]
 pub mod pages;
+#[cfg(not(loom))]
 pub mod proc_mem;
 pub mod ring;
 #[cfg(not(any(loom, miri)))]

@@ -199,7 +199,8 @@ impl Segment {
         rustix::io::retry_on_intr(reserve).map_err(os("fallocate"))
     }
 
-    /// The most that offsets can be aligned to so that addresses are, in every process that maps it.
+    /// The most that offsets can be aligned to so that addresses are, in every process that maps it and has
+    /// the address space to do so.
     pub fn align(&self) -> u64 {
         if self.len() < HUGE_PAGE_BYTES { PAGE_BYTES } else { HUGE_PAGE_BYTES }
     }

@@ -126,8 +126,8 @@ impl NodeCore {
         }
     }
 
-    /// What callers are told of a failed operation: with handlers by their names, and where the node has
-    /// closed while it was under way, that: to the transport all peers are lost then.
+    /// What callers are told of a failed operation: where the node has closed while it was under way, that,
+    /// as to the transport all peers are lost then. The engine may be held.
     #[cold]
     pub(crate) fn error_of(&self, error: OpError) -> Error {
         let by_closing = match error {
@@ -136,11 +136,18 @@ impl NodeCore {
             _ => false,
         };
         match error {
-            _ if by_closing && self.peers.has_closed() => Error::Closed { call: "an operation" },
+            _ if by_closing && self.peers.clients.are_leaving() => Error::Closed { call: "an operation" },
+            other => Error::of(other),
+        }
+    }
+
+    /// As [`NodeCore::error_of`], with handlers by their names. Not with the engine held.
+    pub(crate) fn named(&self, error: OpError) -> Error {
+        match error {
             OpError::NoSuchHandler { peer, handler } => {
                 Error::NoSuchHandler { peer, handler: self.handlers.name_of(handler) }
             }
-            other => Error::of(other),
+            other => self.error_of(other),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The clients that share a node, and whether it takes their calls.
 
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 use crate::base::handler_scope::{CLOSED, NOBODYS};
 
@@ -14,13 +14,19 @@ pub(crate) struct Clients {
     generations: Box<[AtomicU32; CLIENTS]>,
     /// Where the next one's number is looked for.
     next: AtomicU8,
+    /// Whether they leave together with the node, whose peers hear of it before it has closed.
+    are_leaving: AtomicBool,
 }
 
 impl Clients {
     pub(super) fn new() -> Clients {
         let generations = [const { AtomicU32::new(NOBODYS) }; CLIENTS];
         generations[0].store(vm::forks::generation(), Ordering::SeqCst);
-        Clients { generations: Box::new(generations), next: AtomicU8::new(1) }
+        Clients {
+            generations: Box::new(generations),
+            next: AtomicU8::new(1),
+            are_leaving: AtomicBool::new(false),
+        }
     }
 
     /// The generation whose calls are taken of a client: none once it has closed, or the node has.
@@ -49,8 +55,19 @@ impl Clients {
         self.generations[usize::from(client)].store(NOBODYS, Ordering::SeqCst);
     }
 
+    /// The node closes: losses of peers are its own doing from now on.
+    pub(crate) fn begin_to_leave(&self) {
+        self.are_leaving.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether the node closes, or has.
+    pub(crate) fn are_leaving(&self) -> bool {
+        self.are_leaving.load(Ordering::SeqCst)
+    }
+
     /// The node has closed.
     pub(super) fn close(&self) {
+        self.begin_to_leave();
         (0..=u8::MAX).for_each(|client| self.leave(client));
     }
 }

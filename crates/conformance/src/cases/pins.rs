@@ -1,6 +1,7 @@
 //! Memory that a program keeps registered.
 
 use engine::node::{PinError, PinId, Pinning, RegistrationCounters};
+use engine::registration::TableCounters;
 use engine::{Direction, MemId, Place};
 
 use super::copies::BOTH;
@@ -105,6 +106,11 @@ pub(crate) fn what_finds_no_room_beside_pins_goes_by_message<C: Cluster>(make: M
     assert!(pinned.pinned <= pinned.budget, "{pinned:?}");
     if let Some(error) = refused {
         assert!(matches!(error, PinError::NoRoom { .. }), "{error:?}");
+        let more = bench.memory(0, MemId::Space, 1 << 20);
+        let before = bench.node(0).registration_counters().table;
+        assert!(matches!(pin(&mut bench, more, 1 << 20), Err(PinError::NoRoom { .. })));
+        let table = TableCounters { refusals: before.refusals + 1, ..before };
+        assert_eq!(bench.node(0).registration_counters().table, table, "nothing is touched");
     }
     // Whatever is pinned, transfers go on: by what is not pinned, or by messages.
     let here = bench.filled(0, MemId::Space, &pattern(2, LEN));

@@ -59,6 +59,7 @@ impl<T: Transport> Node<T> {
         let bucket = registration.settings.bucket;
         let last = bucket.index(offset.saturating_add(len.max(1) - 1));
         registration.table.invalidate(bucket.index(offset), last + 1);
+        registration.table.pin_anew(bucket.index(offset)..last + 1);
         self.run_actions();
     }
 
@@ -90,7 +91,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// References that operations under way have: to registrations of this process's memory, and to rights to
-    /// its peers'. None when nothing is under way.
+    /// its peers'; pins are counted, too. None when nothing is under way or pinned.
     pub fn references(&self) -> (u64, u64) {
         let Some(registration) = &self.registration else { return (0, 0) };
         (registration.table.references(), registration.hoses.references())

@@ -3,7 +3,7 @@
 use crate::Transport;
 use crate::node::Node;
 use crate::node::registration::state::CHUNK_BYTES;
-use crate::registration::{PinId, Pinning};
+use crate::registration::{PinId, Pinning, Run, Settings};
 
 /// Why nothing is pinned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub enum PinError {
     NotOffered,
     /// MAXVICTIM does not leave so much beside what is pinned and what operations under way use.
     NoRoom {
-        /// Bytes wanted, in whole buckets.
+        /// Bytes wanted, of the registrations that cover them and that are not referred to yet.
         wanted: u64,
         /// Bytes that this process may refer to at a time, in all.
         budget: u64,
@@ -29,24 +29,31 @@ impl<T: Transport> Node<T> {
     /// See [`PinError`]; then nothing is kept.
     pub fn pin(&mut self, addr: u64, len: u64) -> Result<PinId, PinError> {
         let Some(registration) = &mut self.registration else { return Err(PinError::NotOffered) };
-        let (settings, end) = (registration.settings, addr.saturating_add(len));
-        if settings.victims_bytes == 0 {
+        let Settings { bucket, run_max, victims_bytes: budget, .. } = registration.settings;
+        if budget == 0 {
             return Err(PinError::NotOffered);
         }
-        // Parts end with buckets, so that none is referred to twice.
-        let bucket = settings.bucket;
-        let most = CHUNK_BYTES.min(bucket.bytes() * u64::from(settings.run_max));
-        let next = |at: u64| match at.saturating_add(most) & !(bucket.bytes() - 1) {
-            next if next > at => next.min(end),
-            _ => end,
-        };
-        let starts = std::iter::successors(Some(addr), |at| Some(next(*at))).take_while(|at| *at < end);
-        let parts: Vec<_> = starts.map(|at| registration.buckets(at, next(at) - at)).collect();
-        let wanted = || parts.iter().map(|part| u64::from(part.count) * bucket.bytes()).sum();
-        let pin = registration.table.pin_kept(parts.iter().copied());
-        let pin = pin.map_err(|_| PinError::NoRoom { wanted: wanted(), budget: settings.victims_bytes });
-        self.run_actions();
-        pin
+        let first = bucket.index(addr);
+        let end = if len == 0 { first } else { bucket.index(addr.saturating_add(len - 1)) + 1 };
+        let no_room = |wanted| PinError::NoRoom { wanted, budget };
+        let pin = registration.table.begin_pin(first..end).map_err(no_room)?;
+        let most = (CHUNK_BYTES / bucket.bytes()).min(u64::from(run_max)).max(1);
+        for at in (first..end).step_by(most as usize) {
+            let part = Run { first: at, count: most.min(end - at) as u32 };
+            let Some(registration) = &mut self.registration else { break };
+            if registration.table.pin_part(pin, part).is_err() {
+                registration.table.unpin(pin);
+                self.run_actions();
+                return Err(no_room((end - first) * bucket.bytes()));
+            }
+            // What is not there is found before much is asked for.
+            self.run_actions();
+            if self.registration.as_ref().is_some_and(|registration| registration.table.last_part_failed(pin))
+            {
+                break;
+            }
+        }
+        Ok(pin)
     }
 
     /// How a pin is. Looks at each of its registrations: at one for each MiB, or for less.

@@ -2,6 +2,8 @@
 //! entries.
 
 use super::entry::{Entry, IsFor, State, bytes_of, run};
+use hashbrown::HashMap;
+
 use super::{Table, Used};
 use crate::Rank;
 use crate::registration::slots::NONE;
@@ -22,9 +24,6 @@ impl Table {
                 continue;
             }
             sums.add(entry, here > 0, bytes);
-            if self.pins.of(at as u32) > entry.local {
-                return Err(referred_to_less(at as u32));
-            }
             let count = if is_indexed(entry) { entry.count } else { 0 };
             buckets += u64::from(count);
             indexed.push((entry.first, count));
@@ -32,9 +31,24 @@ impl Table {
                 return Err(referred_to(at as u32));
             }
         }
+        self.audit_pins()?;
         self.audit_sums(&sums)?;
         self.audit_index(&indexed, buckets)?;
         self.audit_leases(holders)
+    }
+
+    /// What pins refer to is what runs count of it, and no more than is referred to.
+    fn audit_pins(&self) -> Result<(), String> {
+        let mut found: HashMap<u32, u32> = HashMap::new();
+        for (_, pin) in &self.pins.all {
+            let there = pin.regs.iter().filter_map(|reg| self.place_of(*reg));
+            there.filter(|at| self.pins.of(*at) > 0).for_each(|at| *found.entry(at).or_default() += 1);
+        }
+        let is_more = |(at, pins): &(&u32, &u32)| **pins > self.entries.0[**at as usize].local;
+        if found != self.pins.runs || found.iter().any(|run| is_more(&run)) || !self.pins.ended.is_empty() {
+            return Err(format!("pins make {found:?}, their runs count {:?}", self.pins.runs));
+        }
+        Ok(())
     }
 
     fn audit_sums(&self, sums: &Sums) -> Result<(), String> {
@@ -108,11 +122,6 @@ impl Table {
 #[cold]
 fn referred_to(at: u32) -> String {
     format!("run {at} goes, and is referred to")
-}
-
-#[cold]
-fn referred_to_less(at: u32) -> String {
-    format!("run {at} is pinned more often than it is referred to")
 }
 
 #[cold]

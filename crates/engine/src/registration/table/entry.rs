@@ -1,5 +1,7 @@
 //! The registration table's entries.
 
+use std::ops::Range;
+
 use hashbrown::HashMap;
 use slab::Slab;
 
@@ -94,12 +96,23 @@ impl Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PinId(pub(super) usize);
 
+/// What a pin keeps registered.
+pub(super) struct Pin {
+    pub(super) buckets: Range<u64>,
+    /// What covers them, or did: some of it may be gone.
+    pub(super) regs: Vec<RegId>,
+    /// Part of its memory has changed, or could not be registered anew where other memory of a run had.
+    pub(super) is_gone: bool,
+}
+
 /// All pins.
 #[derive(Default)]
 pub(super) struct Pins {
-    pub(super) all: Slab<Vec<RegId>>,
+    pub(super) all: Slab<Pin>,
     /// By the places of runs: how many of their local references are pins'.
     pub(super) runs: HashMap<u32, u32>,
+    /// Runs that pins referred to until part of their memory changed.
+    pub(super) ended: Vec<(RegId, Run)>,
 }
 
 impl Pins {
@@ -108,9 +121,13 @@ impl Pins {
         self.runs.get(&at).copied().unwrap_or_default()
     }
 
-    /// No pin refers to a run any more. How many did.
-    pub(super) fn end(&mut self, at: u32) -> u32 {
-        self.runs.remove(&at).unwrap_or_default()
+    /// No pin refers to a run any more, of which part has changed. How many did.
+    pub(super) fn end(&mut self, reg: RegId, run: Run) -> u32 {
+        let pins = self.runs.remove(&reg.index).unwrap_or_default();
+        if pins > 0 {
+            self.ended.push((reg, run));
+        }
+        pins
     }
 }
 

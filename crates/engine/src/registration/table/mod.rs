@@ -487,7 +487,7 @@ impl Table {
             self.actions.push_back(Action::Revoke(self.holders[holder as usize].peer, HolderId(holder)));
             holder = self.holders[holder as usize].next;
         }
-        let pins = self.pins.end(at);
+        let pins = self.pins.end(self.id_of(at), self.run_of(at));
         self.entries.0[at as usize].local -= pins;
         if pins > 0 && self.entries.0[at as usize].local == 0 {
             self.used.local -= self.bytes(at);

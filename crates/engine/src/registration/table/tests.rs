@@ -1,7 +1,10 @@
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use proptest::prelude::*;
 
+use super::entry::PinId;
+use super::pins::Pinning;
 use super::*;
 use crate::registration::{Keep, Order, Quota};
 use crate::span::BucketSize;
@@ -317,6 +320,8 @@ enum Step {
     Detach(usize),
     Pin(u64, u32),
     Release(usize),
+    Keep(u64, u32),
+    Unpin(usize),
     Acquire(u64),
     Invalidate(u64, u32),
     /// The transport ends what it began so long ago, well or not.
@@ -330,6 +335,8 @@ fn step() -> impl Strategy<Value = Step> {
         4 => any::<usize>().prop_map(Step::Detach),
         2 => (0u64..24, 1u32..6).prop_map(|(first, count)| Step::Pin(first, count)),
         3 => any::<usize>().prop_map(Step::Release),
+        2 => (0u64..24, 1u32..9).prop_map(|(first, count)| Step::Keep(first, count)),
+        1 => any::<usize>().prop_map(Step::Unpin),
         2 => (0u64..24).prop_map(Step::Acquire),
         1 => (0u64..24, 1u32..4).prop_map(|(first, count)| Step::Invalidate(first, count)),
         8 => (any::<usize>(), proptest::bool::weighted(0.9)).prop_map(|(which, well)| Step::Finish(which, well)),
@@ -342,6 +349,8 @@ fn step() -> impl Strategy<Value = Step> {
 struct Model {
     holders: Vec<(Rank, HolderId)>,
     locals: Vec<RegId>,
+    /// Pins, and their buckets.
+    pins: Vec<(PinId, Range<u64>)>,
     begun: Vec<(RegId, Run)>,
     leaving: Vec<RegId>,
     /// What is registered, by the transport's books.
@@ -369,6 +378,10 @@ impl Model {
             Step::Release(which) if !self.locals.is_empty() => {
                 table.release(self.locals.swap_remove(which % self.locals.len()));
             }
+            Step::Keep(first, count) => self.keep(table, first, count),
+            Step::Unpin(which) if !self.pins.is_empty() => {
+                table.unpin(self.pins.swap_remove(which % self.pins.len()).0);
+            }
             Step::Acquire(bucket) => {
                 if let Some((reg, run)) = table.acquire(bucket) {
                     assert!(self.pinned.contains_key(&reg) && !self.leaving.contains(&reg));
@@ -376,15 +389,47 @@ impl Model {
                     self.locals.push(reg);
                 }
             }
-            Step::Invalidate(first, count) => table.invalidate(first, first + u64::from(count)),
+            Step::Invalidate(first, count) => {
+                let changed = first..first + u64::from(count);
+                let held = |table: &Table, pin| table.pinning(pin) == Pinning::Held;
+                let before: Vec<bool> = self.pins.iter().map(|(pin, _)| held(table, *pin)).collect();
+                table.invalidate(changed.start, changed.end);
+                table.pin_anew(changed.clone());
+                for ((pin, buckets), before) in self.pins.iter().zip(before) {
+                    let touched = buckets.start < changed.end && changed.start < buckets.end;
+                    let now = table.pinning(*pin);
+                    assert!(!before || !touched || now == Pinning::Gone, "{now:?} of {buckets:?}");
+                    assert!(
+                        !before || touched || now != Pinning::Failed(RegisterError::Fault),
+                        "{buckets:?}"
+                    );
+                }
+            }
             Step::Finish(which, well) => self.finish(table, which, well),
             Step::Drop(peer) => {
                 table.drop_peer(peer);
                 self.holders.retain(|(rank, _)| *rank != peer);
             }
-            Step::Detach(_) | Step::Release(_) => {}
+            Step::Detach(_) | Step::Release(_) | Step::Unpin(_) => {}
         }
         self.listen(table);
+    }
+
+    /// Pins some buckets: all of them, or nothing is touched.
+    fn keep(&mut self, table: &mut Table, first: u64, count: u32) {
+        let buckets = first..first + u64::from(count);
+        let before = (table.counters(), table.references());
+        match table.begin_pin(buckets.clone()) {
+            Ok(pin) => {
+                table.pin_part(pin, run_of(first, count)).expect("there was room for it just now");
+                self.pins.push((pin, buckets));
+            }
+            Err(wanted) => {
+                assert!(wanted >= u64::from(count) * PAGE);
+                let refused = TableCounters { refusals: before.0.refusals + 1, ..before.0 };
+                assert_eq!((table.counters(), table.references()), (refused, before.1));
+            }
+        }
     }
 
     fn finish(&mut self, table: &mut Table, which: usize, well: bool) {
@@ -450,6 +495,9 @@ proptest! {
             table.drop_peer(peer);
         }
         model.holders.clear();
+        for (pin, _) in std::mem::take(&mut model.pins) {
+            table.unpin(pin);
+        }
         for reg in std::mem::take(&mut model.locals) {
             table.release(reg);
         }
@@ -460,6 +508,7 @@ proptest! {
         }
         table.audit().map_err(TestCaseError::fail)?;
         prop_assert_eq!((table.used.peers, table.used.local, table.line.len()), (0, 0, 0));
+        prop_assert!(table.pins.all.is_empty() && table.pins.runs.is_empty() && table.pins.ended.is_empty());
         prop_assert_eq!(table.used.victims, table.counters.pinned);
     }
 }
