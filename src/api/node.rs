@@ -130,6 +130,10 @@ impl Node {
         if self.core.is_forked() {
             return Vec::new();
         }
+        if self.core.peers.clients.are_leaving() {
+            // To itself a node that closes has lost all.
+            return (0..self.core.peers.own().places).filter(|rank| self.core.peers.is_lost(*rank)).collect();
+        }
         self.core.note_losses();
         self.core.peers.lost_ranks()
     }
@@ -211,7 +215,7 @@ impl Node {
             self.engine().awaited().map_or(nobody, |peer| Error::Timeout { peer })
         };
         self.may_call("quiet")?;
-        self.quieten(settled, late, || self.core.failures.take(self.client))
+        self.quieten("quiet", settled, late, || self.core.failures.take(self.client))
     }
 
     /// As [`Node::quiet`], of what this client has started with one peer before this call, and of the
@@ -225,7 +229,11 @@ impl Node {
     /// [`Node::quiet`], [`Error::PeerLost`] among them; [`Error::Timeout`] naming the peer;
     /// [`Error::InHandler`] where something is under way with it.
     pub fn quiet_with(&self, peer: Rank) -> Result<(), Error> {
-        self.may_call("quiet_with")?;
+        self.quieten_with("quiet_with", peer)
+    }
+
+    fn quieten_with(&self, call: &'static str, peer: Rank) -> Result<(), Error> {
+        self.may_call(call)?;
         self.check_peer(peer)?;
         let mut left = self.engine().under_way_with(peer);
         let settled = || {
@@ -234,12 +242,18 @@ impl Node {
             while left.pop_if(|op| engine.is_over(*op)).is_some() {}
             left.is_empty().then(|| engine.take_detached_error_with(peer))
         };
-        self.quieten(settled, || Error::Timeout { peer }, || self.core.failures.take_with(self.client, peer))
+        self.quieten(
+            call,
+            settled,
+            || Error::Timeout { peer },
+            || self.core.failures.take_with(self.client, peer),
+        )
     }
 
     /// Waits until all has `settled`, which gives a failure as the engine sees it, or another was noted.
     fn quieten(
         &self,
+        call: &'static str,
         mut settled: impl FnMut() -> Option<Option<OpError>>,
         late: impl FnOnce() -> Error,
         noted: impl FnOnce() -> Option<Error>,
@@ -249,8 +263,8 @@ impl Node {
         let failed = match settled() {
             Some(failed) => failed,
             None => {
-                self.may_wait("quiet")?;
-                self.wait(self.timeout, settled).ok_or_else(|| self.gave_up("quiet", late()))?
+                self.may_wait(call)?;
+                self.wait(self.timeout, settled).ok_or_else(|| self.gave_up(call, late()))?
             }
         };
         // Not with the engine held: names have a lock of their own.
@@ -331,7 +345,7 @@ impl Node {
     /// # Errors
     /// As for [`Node::quiet_with`].
     pub fn fence_with(&self, peer: Rank) -> Result<(), Error> {
-        self.quiet_with(peer)
+        self.quieten_with("fence_with", peer)
     }
 
     /// Makes progress once: runs at most one handler. Returns whether anything moved. Never waits.

@@ -240,6 +240,7 @@ fn a_node_that_has_closed_takes_no_calls() {
     assert_eq!(a.close(LONG), Ok(()));
     all_is_refused(&other, peer, array.ptr(0), |error| matches!(error, Error::Closed { .. }));
     assert!(!other.progress() && other.peers().is_empty());
+    assert_eq!(other.lost_peers(), [], "it has left, and they live");
     drop(other.expose(&[0_u8; 8], Rights::Read));
     let refused = again.close(LONG);
     assert!(matches!(refused, Err(CloseError::Refused(Error::Closed { .. }))), "{refused:?}");

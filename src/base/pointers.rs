@@ -65,12 +65,12 @@ impl<T> GlobalPtr<T> {
 }
 
 impl<T: Pod> GlobalPtr<T> {
-    /// The `count`-th `T` after this one; wraps at the end of the offsets, where every access is a fault.
+    /// The `count`-th `T` after this one; stays at the end of the offsets, where every access is a fault.
     #[inline]
     pub const fn add(self, count: usize) -> GlobalPtr<T> {
         GlobalPtr::new(
             self.peer,
-            self.offset.wrapping_add((count as u64).wrapping_mul(size_of::<T>() as u64)),
+            self.offset.saturating_add((count as u64).saturating_mul(size_of::<T>() as u64)),
         )
     }
 }
@@ -162,9 +162,14 @@ impl Remote {
         self.peer
     }
 
-    /// The place `bytes` further on.
-    pub const fn plus(self, bytes: u64) -> Remote {
+    /// The place `bytes` further on, or back where they are a negative number's two's complement.
+    pub(crate) const fn wrapping_plus(self, bytes: u64) -> Remote {
         Remote { peer: self.peer, place: self.place.plus(bytes) }
+    }
+
+    /// The place `bytes` further on; stays at the end of the addresses, where every access is a fault.
+    pub const fn plus(self, bytes: u64) -> Remote {
+        Remote { peer: self.peer, place: Place::new(self.place.mem, self.place.offset.saturating_add(bytes)) }
     }
 
     /// Which memory of the peer it is in.

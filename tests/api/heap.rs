@@ -123,3 +123,18 @@ fn assert_full(error: standpipe::HeapError, wanted: u64, size: u64) {
     assert_eq!((asked, all), (wanted, size));
     assert!(free < size && free > size - (1 << 20), "{error}");
 }
+
+/// However far a pointer is moved, it names nothing else that is there.
+#[test]
+fn pointers_that_are_moved_too_far_reach_nothing() {
+    let node = alone(config());
+    let array = node.heap().alloc_from(&[1_u64, 2]).expect("room");
+    let end = array.ptr(1);
+    for count in [1 << 40, 1 << 61, (1 << 61) - 1, usize::MAX] {
+        assert!(matches!(node.get(end.add(count)), Err(Error::Fault { .. })), "{count}");
+        assert!(matches!(node.put(end.add(count), 1), Err(Error::Fault { .. })), "{count}");
+        let far = standpipe::Remote::from(end).plus(count as u64);
+        assert!(matches!(node.get_bytes(far, &mut [0; 8]), Err(Error::Fault { .. })), "{count}");
+    }
+    assert_eq!(array.to_vec(), [1, 2]);
+}

@@ -221,7 +221,8 @@ pub struct Append<V: Grow> {
 }
 
 impl<V: Grow> Append<V> {
-    /// Room for so many values behind those of `to`.
+    /// Room for so many values behind those of `to`, which is taken when the get starts. As everywhere in
+    /// Rust, the process ends where there is no such memory: look first at a length that somebody else gave.
     ///
     /// # Panics
     /// As [`Vec::reserve`], where so many cannot be counted.

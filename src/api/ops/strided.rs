@@ -86,7 +86,7 @@ impl<'a> Strided<'a> {
             at + first >= 0 && at + last + self.block as i128 <= i128::from(u64::MAX)
         };
         let (first, last) = there.filter(in_space).ok_or_else(|| wraps(remote, self.block))?;
-        let lowest = remote.plus(first as u64);
+        let lowest = remote.wrapping_plus(first as u64);
         // No address is higher than what an i64 counts, and no heap longer.
         let from_lowest = i64::try_from(-first).map_err(|_| wraps(remote, self.block))?;
         let span = (last - first) as u64 + self.block as u64;
@@ -255,7 +255,8 @@ impl Node {
             self.count(local.direction(), engine::Mechanism::Mapped, bytes as u64);
             return Ok(());
         }
-        let pieces = rows.blocks().map(|(there, here)| (remote.plus(there), local.part(here, block)));
+        let pieces =
+            rows.blocks().map(|(there, here)| (remote.wrapping_plus(there), local.part(here, block)));
         self.scatter(local.direction(), pieces, rest)
     }
 }
