@@ -269,7 +269,9 @@ impl Node {
         };
         // Not with the engine held: names have a lock of their own.
         let failed = failed.map(|error| self.core.named(error));
-        failed.or_else(noted).map_or(Ok(()), Err)
+        // Both are told of, by one of them: what failed at once, and what did later.
+        let noted = noted();
+        failed.or(noted).map_or(Ok(()), Err)
     }
 
     /// Says that `len` bytes of a peer's memory are going to be used: where a network wants that registered,

@@ -186,3 +186,36 @@ fn order_with_one_peer_is_kept() {
         },
     );
 }
+
+/// What failed at once and what failed later are told of by one of them, and a collective's failure is no
+/// one peer's.
+#[test]
+fn failures_are_told_once_and_those_of_collectives_by_quiet_alone() {
+    let (_broker, mut nodes) = nodes(3);
+    let (zero, bad) = (nodes[0].clone(), nowhere(0));
+    drop(zero.update_nb(beyond(0), AtomicOp::Add, 1));
+    drop(zero.put_nb(bad, vec![1_u8; 8]));
+    while zero.progress() {}
+    assert!(zero.quiet_with(0).is_err());
+    assert_eq!((zero.quiet_with(0), zero.quiet()), (Ok(()), Ok(())));
+
+    let started = |node: &Node| node.world().all_gather_nb(vec![1_u64]);
+    let (pending, mut ended) = (started(&zero), started(&nodes[1]));
+    drop(pending);
+    drop(nodes.pop());
+    for node in &nodes {
+        let begun = Instant::now();
+        while node.lost_peers().is_empty() || !node.has_failed() && node.rank() == 0 {
+            nodes.iter().for_each(|node| _ = node.progress());
+            assert!(begun.elapsed() < LIMIT, "rank {} is told of no loss", node.rank());
+        }
+    }
+    while !ended.is_complete() {
+        nodes.iter().for_each(|node| _ = node.progress());
+    }
+    drop(ended);
+    for node in &nodes {
+        assert_eq!([0, 1, 2].map(|peer| node.quiet_with(peer)), [Ok(()), Ok(()), Ok(())]);
+        assert_eq!((node.quiet(), node.quiet()), (Err(Error::PeerLost { peer: 2 }), Ok(())));
+    }
+}

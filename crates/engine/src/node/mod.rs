@@ -35,7 +35,7 @@ pub use collective::runner::Start;
 pub use collective::small::state::SmallPolled;
 pub use collective::teams::NAMED_TEAMS_MAX;
 pub use messages::active_message::{AmBody, AmSend, Delivery, Polled, Refused};
-pub use op::{Outcome, PEERS_WITH_FAILURES_MAX};
+pub use op::{NO_PEER, Outcome, PEERS_WITH_FAILURES_MAX};
 pub use registration::pins::PinError;
 pub use registration::state::RegistrationCounters;
 pub use transfer::bounce::STAGED_CHUNKS_MIN;

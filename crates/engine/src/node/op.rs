@@ -37,6 +37,9 @@ pub(super) enum Interest {
 /// node's peers there is no end.
 pub const PEERS_WITH_FAILURES_MAX: usize = 4096;
 
+/// Failures of what is with no one peer, as collectives, are kept under this number, which no peer has.
+pub const NO_PEER: Rank = Rank::MAX;
+
 /// News of operations that have ended, where nobody asks about single ones.
 #[derive(Debug, Default)]
 pub(super) struct Ended {

@@ -1,7 +1,7 @@
 //! The table of operations under way: how one enters, ends, and is asked about.
 
 use super::Node;
-use super::op::{Interest, Op, OpKind, Outcome};
+use super::op::{Interest, NO_PEER, Op, OpKind, Outcome};
 use crate::op_id::{OpId, OpKey};
 use crate::wire::Message;
 use crate::{Nanos, OpError, Rank, Transport};
@@ -211,7 +211,9 @@ impl<T: Transport> Node<T> {
             self.clients.end(client);
         }
         if parent.is_some() || interest == Interest::Nobodys {
-            let peer = op.kind.peer();
+            // A collective is with no one peer.
+            let with_all = matches!(op.kind, OpKind::Collective(_));
+            let peer = if with_all { NO_PEER } else { op.kind.peer() };
             self.pass_on(key, parent, (client, peer), outcome);
         } else if interest == Interest::Watches {
             self.ended.watched.push(OpId::of(key));

@@ -232,9 +232,10 @@ impl Team {
         combine: &mut dyn Combine<T>,
     ) -> Result<(), Error> {
         let what = Collective::AllReduce { elements };
+        self.run(&what, Buffers { input: None, output: &mut *values, scratch: &mut [] }, combine)?;
         if self.size() == 1 {
             combine.settle(values);
         }
-        self.run(&what, Buffers { input: None, output: values, scratch: &mut [] }, combine)
+        Ok(())
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytemuck::Pod;
 use engine::OpId;
 use engine::collective::{Collective, Elements, Reduction};
-use engine::node::{Start, TeamId};
+use engine::node::{NO_PEER, Start, TeamId};
 
 use super::Team;
 use super::blocking::{FROM, bytes_of, expect_len, own_elements};
@@ -376,6 +376,6 @@ impl Team {
             Some(op)
         });
         let team = self.membership.id;
-        TeamEvent { event: Event::new(&self.node, self.node.rank(), started, ()), owned, team }
+        TeamEvent { event: Event::new(&self.node, NO_PEER, started, ()), owned, team }
     }
 }
