@@ -16,7 +16,8 @@ use crate::runtime::core::NodeCore;
 #[must_use = "what is pinned is let go of when this is dropped"]
 pub struct Pinned {
     core: Weak<NodeCore>,
-    pin: PinId,
+    /// `None`: it is of a heap that is registered as a whole, as long as the node.
+    pin: Option<PinId>,
     len: u64,
 }
 
@@ -26,8 +27,9 @@ debug_is_display!(PinError);
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PinError {
-    /// Nothing is registered here: all peers are near, or the network reaches memory that is not registered,
-    /// or the strategy is [`Strategy::Bounce`](crate::Strategy::Bounce), by which all goes by message.
+    /// Nothing is registered here: all peers are near, or the network reaches memory that is not
+    /// registered, or none has been met yet over one that does, or the strategy is
+    /// [`Strategy::Bounce`](crate::Strategy::Bounce), by which all goes by message.
     #[error("pinning: this node registers no memory")]
     NotOffered,
     /// The budget does not leave so much beside what is pinned already and what transfers use now.
@@ -55,10 +57,12 @@ pub enum PinError {
         /// Bytes asked for.
         len: u64,
     },
-    /// Nobody would tell of changes of that memory, so that no registration of it is kept: another copy of
-    /// the library in this process watches it, or the kernel watches none of its kind.
+    /// Nobody would tell of changes of that memory now, so that no registration of it is kept. It has just
+    /// been given back to the system (`MADV_DONTNEED`), and may be pinned in some milliseconds; or another
+    /// copy of the library in this process watches it; or it is of a kind that the kernel does not watch, as
+    /// a mapped file.
     #[error(
-        "pinning {len} bytes at {addr:#x}: changes of that memory would not be told; `standpipe doctor` says why"
+        "pinning {len} bytes at {addr:#x}: changes of that memory would not be told now; try again if it was just given back to the system"
     )]
     Unwatched {
         /// The first byte's address.
@@ -112,12 +116,15 @@ impl Node {
         self.may_call("pinning")?;
         let addr = memory.cast::<T>().expose_provenance() as u64;
         let len = memory.len().saturating_mul(size_of::<T>()) as u64;
+        if addr.checked_add(len).is_none() {
+            return Err(PinError::Fault { addr, len });
+        }
         let pin = self.core.engine().pin(addr, len).map_err(|error| match error {
             engine::node::PinError::NotOffered => PinError::NotOffered,
             engine::node::PinError::NoRoom { wanted, budget } => PinError::NoRoom { wanted, budget },
         })?;
         // From here on it is let go of, however this ends.
-        let pinned = Pinned { core: Arc::downgrade(&self.core), pin, len };
+        let pinned = Pinned { core: Arc::downgrade(&self.core), pin: Some(pin), len };
         let settled = || Some(self.core.engine().pinning(pin)).filter(|now| *now != Pinning::Pending);
         let now = match settled() {
             Some(now) => now,
@@ -131,6 +138,10 @@ impl Node {
         match now {
             Pinning::Held => Ok(pinned),
             Pinning::Failed(RegisterError::Limit) => Err(PinError::Limit { len }),
+            // Heaps are registered page by page, or as a whole: only of the former is it known.
+            Pinning::Failed(RegisterError::Untold) if self.has_in_heap(addr, len) => {
+                Ok(Pinned { core: Arc::downgrade(&self.core), pin: None, len })
+            }
             Pinning::Failed(RegisterError::Untold) => Err(PinError::Unwatched { addr, len }),
             Pinning::Failed(RegisterError::Fault) | Pinning::Gone | Pinning::Pending => {
                 Err(PinError::Fault { addr, len })
@@ -139,12 +150,21 @@ impl Node {
     }
 }
 
+impl Node {
+    fn has_in_heap(&self, addr: u64, len: u64) -> bool {
+        let heap = self.core.peers.itself().heap();
+        let from = addr.checked_sub(heap.base_addr());
+        from.and_then(|from| from.checked_add(len)).is_some_and(|end| end <= heap.len())
+    }
+}
+
 impl Pinned {
     /// Whether all of it is pinned still: it is unless its memory has been unmapped or mapped anew, even in
     /// part, or the node has ended. Never waits; also in handlers.
     pub fn is_held(&self) -> bool {
         let core = self.core.upgrade().filter(|core| !core.is_forked() && !core.peers.has_closed());
-        core.is_some_and(|core| core.engine().pinning(self.pin) == Pinning::Held)
+        let held = |pin| core.as_ref().map(|core| core.engine().pinning(pin) == Pinning::Held);
+        self.pin.map_or(core.is_some(), |pin| held(pin).unwrap_or_default())
     }
 
     /// Bytes that were asked for.
@@ -167,7 +187,7 @@ impl std::fmt::Debug for Pinned {
 impl Drop for Pinned {
     fn drop(&mut self) {
         if let Some(core) = self.core.upgrade().filter(|core| !core.is_forked()) {
-            core.engine().unpin(self.pin);
+            self.pin.into_iter().for_each(|pin| core.engine().unpin(pin));
         }
     }
 }
