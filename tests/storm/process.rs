@@ -354,7 +354,7 @@ fn threads() -> Vec<String> {
 fn obey(shared: Arc<Shared>, orders: impl BufRead, threads: Vec<Thread>) {
     let (to_meet, others) = channel();
     let (meeter, watcher, watched) = (Arc::clone(&shared), Arc::clone(&shared), Arc::clone(&shared));
-    let (host, passed) = (Arc::clone(&shared), Arc::clone(&shared));
+    let host = Arc::clone(&shared);
     let mut reader = Reader::new(Arc::clone(&shared));
     let mut helpers = vec![
         spawn("meeter", move || meet(&meeter, &others)),
@@ -365,6 +365,7 @@ fn obey(shared: Arc<Shared>, orders: impl BufRead, threads: Vec<Thread>) {
     ];
     // A process of a job has one node.
     if shared.node.size() == 1 {
+        let passed = Arc::clone(&shared);
         helpers.push(spawn("passer", move || crate::passers::come_and_go(&passed)));
     }
     let (mut threads, mut rest) = (Some(threads), Some((helpers, to_meet, Arc::clone(&shared))));

@@ -224,7 +224,7 @@ fn what_is_wrong_with_arguments_is_said_whatever_is_installed() {
     let file = file.to_str().expect("letters");
     let cases: [(&[&str], &str); 11] = [
         (&["perf", "put-signal", "--same-core"], "leave out --same-core"),
-        (&["perf", "am"], "only put, get, miss and put-signal are measured"),
+        (&["perf", "am"], "only put, get, miss, pin and put-signal are measured"),
         (&["perf", "put", "--size", "100T"], "of memory at least, and this machine has"),
         (&["study", "kv", "--trace", "/no/such"], "reading /no/such: No such file"),
         (&["study", "kv", "--cap", "100T"], "of memory at least, and this machine has"),
