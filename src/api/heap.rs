@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 
 use bytemuck::Pod;
 use engine::Rank;
+use vm::pages::HUGE_PAGE_BYTES;
 
 use crate::api::node::Node;
 use crate::base::code::{Code, into_io_error};
@@ -12,7 +13,6 @@ use crate::base::debug_is_display::debug_is_display;
 use crate::base::error::Error;
 use crate::base::pointers::GlobalPtr;
 use crate::transport::shm::heap_pages::{ALIGN, Block, NoRoom};
-use vm::pages::HUGE_PAGE_BYTES;
 
 /// A node's own heap, as [`Node::heap`] gives it. Any thread may use it.
 #[derive(Clone, Copy, Debug)]
@@ -125,7 +125,7 @@ impl Heap<'_> {
         }
         // More bytes than can be counted are more than any heap has.
         let bytes = (len as u64).saturating_mul(size_of::<T>() as u64);
-        self.array(len, self.block(bytes, ALIGN)?)
+        Ok(self.array(len, self.block(bytes, ALIGN)?))
     }
 
     /// As [`Heap::alloc`], where the first value's address is a multiple of `align` bytes: here, and where
@@ -142,12 +142,13 @@ impl Heap<'_> {
             return Err(HeapError::Align { align, most });
         }
         let bytes = (len as u64).saturating_mul(size_of::<T>() as u64);
-        self.array(len, self.block(bytes, align.max(ALIGN))?)
+        Ok(self.array(len, self.block(bytes, align.max(ALIGN))?))
     }
 
     /// As [`Heap::alloc`], in huge pages of 2 MiB of its own, all of which it takes now. An array that is
     /// used at random then costs far fewer misses of the processor's address cache, here and at near peers.
-    /// Its first value's address is a multiple of 2 MiB. The system splits such a page only where it must.
+    /// Its first value's address is a multiple of 2 MiB. The system splits such a page only where it must. As
+    /// with any memory that is touched, the system may end a process that takes more than it has.
     ///
     /// # Errors
     /// [`HeapError::NoHugePages`] where the system gives none; [`HeapError::Align`] in a heap of less than
@@ -162,7 +163,7 @@ impl Heap<'_> {
         let block = self.block(wanted, huge)?;
         let refused = |error| HeapError::NoHugePages { wanted, errno: errno(&error) };
         self.node.core.heap.segment().take_huge_pages(block.offset, wanted).map_err(refused)?;
-        self.array(len, block)
+        Ok(self.array(len, block))
     }
 
     /// Frees a block by the pointer that [`HeapArray::into_ptr`] gave. After that, what peers put there may
@@ -196,8 +197,8 @@ impl Heap<'_> {
         })
     }
 
-    fn array<T>(&self, len: usize, block: Block) -> Result<HeapArray<T>, HeapError> {
-        Ok(HeapArray { block, rank: self.node.rank(), len, holds: PhantomData })
+    fn array<T>(&self, len: usize, block: Block) -> HeapArray<T> {
+        HeapArray { block, rank: self.node.rank(), len, holds: PhantomData }
     }
 
     /// Allocates an array of `len` values, all bytes zero.

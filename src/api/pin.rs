@@ -27,7 +27,7 @@ debug_is_display!(PinError);
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PinError {
-    /// Nothing is registered here: all peers are near, or the network reaches memory that is not
+    /// This node registers no memory: all peers are near, or the network reaches memory that is not
     /// registered, or none has been met yet over one that does, or the strategy is
     /// [`Strategy::Bounce`](crate::Strategy::Bounce), by which all goes by message.
     #[error("pinning: this node registers no memory")]
@@ -57,10 +57,10 @@ pub enum PinError {
         /// Bytes asked for.
         len: u64,
     },
-    /// Nobody would tell of changes of that memory now, so that no registration of it is kept. It has just
-    /// been given back to the system (`MADV_DONTNEED`), and may be pinned in some milliseconds; or another
-    /// copy of the library in this process watches it; or it is of a kind that the kernel does not watch, as
-    /// a mapped file.
+    /// The library would not hear of changes of that memory now, and so keeps no registration of it. It has
+    /// just been given back to the system (`MADV_DONTNEED`), and may be pinned in some milliseconds; or
+    /// another copy of the library in this process watches it; or it is of a kind that the kernel does not
+    /// watch, as a mapped file.
     #[error(
         "pinning {len} bytes at {addr:#x}: changes of that memory would not be told now; try again if it was just given back to the system"
     )]

@@ -124,7 +124,7 @@ fn assert_full(error: standpipe::HeapError, wanted: u64, size: u64) {
     assert!(free < size && free > size - (1 << 20), "{error}");
 }
 
-/// However far a pointer is moved, it names nothing else that is there.
+/// A pointer that is moved too far faults, and reaches no other memory.
 #[test]
 fn pointers_that_are_moved_too_far_reach_nothing() {
     let node = alone(config());

@@ -36,7 +36,7 @@ pub(crate) const READ: usize = 5;
 pub(crate) const COMMON: usize = 6;
 /// To this everybody adds (in the first slot).
 pub(crate) const EVERYBODY: usize = 7;
-/// What the process's passers count in.
+/// The word in which the process's passers count.
 pub(crate) const PASSED: usize = 8;
 
 /// Letters of a process that have room at a time, and bytes of each.

@@ -20,7 +20,7 @@ const MET: usize = 3;
 /// Has them come and go while the storm is rough.
 pub(crate) fn come_and_go(shared: &Shared) {
     let mut random = Random::new(shared.seed ^ 0x9a55 ^ (shared.id as u64) << 32);
-    // What the word at each other process is, by its number in the storm.
+    // The value of the word at each other process, by that process's number in the storm.
     let mut counts: BTreeMap<usize, u64> = BTreeMap::new();
     let mut came = 0_u64;
     while shared.mode() == Mode::Rough {
@@ -30,7 +30,7 @@ pub(crate) fn come_and_go(shared: &Shared) {
         let peers = shared.met_since(0);
         for _ in 0..random.below(MET + 1) {
             let Some(peer) = peers.get(random.below(peers.len().max(1))) else { break };
-            // Whoever is killed meanwhile cannot be met; who is met may be killed.
+            // A peer may be killed before this one meets it, or after.
             let Ok(number) = node.connect_to(crate::verdict::unhex(&peer.address)) else { continue };
             match count(shared, &node, peer, number, counts.get(&peer.id).copied().unwrap_or_default()) {
                 Ok(count) => _ = counts.insert(peer.id, count),

@@ -113,8 +113,11 @@ impl Combine<u8> for BuiltInOf {
     fn settle(&mut self, values: &mut [u8]) {
         let BuiltInOf(of, reduction) = *self;
         if matches!(reduction, Reduction::LogicalAnd | Reduction::LogicalOr | Reduction::LogicalXor) {
-            let all_false = vec![0; values.len()];
-            BuiltInOf(of, Reduction::LogicalOr).combine(values, &all_false);
+            // Those that are false, as many elements at a time.
+            const FALSE: [u8; 4096] = [0; 4096];
+            for part in values.chunks_mut(FALSE.len() / of.bytes() * of.bytes()) {
+                BuiltInOf(of, Reduction::LogicalOr).combine(part, &FALSE[..part.len()]);
+            }
         }
     }
 }

@@ -249,7 +249,7 @@ impl<B: Send + 'static> Event<B> {
         Err(refused)
     }
 
-    /// What an operation's end is to its caller.
+    /// An operation's outcome, with the error that its caller is told.
     fn ended(&self, outcome: Result<u64, OpError>) -> Result<u64, Error> {
         outcome.map_err(|error| self.node.core.error_of(error))
     }

@@ -17,7 +17,7 @@ use crate::transport::shm::copy;
 /// or so meanwhile.
 const LOOKS: usize = 32;
 
-/// What the calls here are to who reads an error.
+/// The name of these calls in errors.
 const CALL: &str = "waiting for a signal";
 
 /// The types of counters that can be waited for: `u32`, `i32`, `u64` and `i64`.

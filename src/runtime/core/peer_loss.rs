@@ -126,8 +126,8 @@ impl NodeCore {
         }
     }
 
-    /// What callers are told of a failed operation: where the node has closed while it was under way, that,
-    /// as to the transport all peers are lost then. The engine may be held.
+    /// The error that callers are told of a failed operation. Where the node closed while it was under way,
+    /// it is that: the transport then takes all peers for lost. The engine may be held.
     #[cold]
     pub(crate) fn error_of(&self, error: OpError) -> Error {
         let by_closing = match error {

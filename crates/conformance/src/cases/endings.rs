@@ -210,7 +210,7 @@ pub(crate) fn outcomes_are_taken_once<C: Cluster>(make: Make<'_, C>) {
     assert_eq!(bench.outcome(0, next), Ok(0));
 }
 
-/// What one peer is waited for, and what failed with it, is none of the others'.
+/// A call about one peer neither waits for the others nor tells their failures.
 pub(crate) fn peers_are_told_apart<C: Cluster>(make: Make<'_, C>) {
     let mut bench = Bench::new(make, 3);
     let here = bench.filled(0, MemId::Space, &pattern(1, LEN));
@@ -233,7 +233,7 @@ pub(crate) fn peers_are_told_apart<C: Cluster>(make: Make<'_, C>) {
     assert!(bench.node(0).has_detached_error());
     assert_eq!(with(bench.node(0).take_detached_error()), Some((2, 8)));
     assert!(!bench.node(0).has_detached_error());
-    // Whoever asks for all is told of the first, and the rest is over.
+    // A call about all peers tells the first failure, and drops the rest.
     fails(&mut bench, 1, 8);
     fails(&mut bench, 2, 8);
     assert_eq!(with(bench.node(0).take_detached_error()), Some((1, 8)));

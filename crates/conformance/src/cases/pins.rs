@@ -2,7 +2,7 @@
 
 use engine::node::{PinError, PinId, Pinning, RegistrationCounters};
 use engine::registration::TableCounters;
-use engine::{Direction, MemId, Place};
+use engine::{Direction, MemId, Place, Transport as _};
 
 use super::copies::BOTH;
 use crate::bench::{Bench, Make, pattern, piece};
@@ -23,6 +23,8 @@ fn pin<C: Cluster>(bench: &mut Bench<C>, place: Place, len: usize) -> Result<Opt
     if matches!(bench.node(0).pinning(pin), Pinning::Failed(_)) {
         bench.node(0).unpin(pin);
         assert_eq!(references(bench), before);
+        let table = bench.node(0).registration_counters().table;
+        assert!(table.failures + table.refusals > 0, "nothing was refused here: {table:?}");
         return Ok(None);
     }
     assert_eq!(bench.node(0).pinning(pin), Pinning::Held);
@@ -121,12 +123,26 @@ pub(crate) fn what_finds_no_room_beside_pins_goes_by_message<C: Cluster>(make: M
         assert!(matches!(pin(&mut bench, more, 1 << 20), Err(PinError::NoRoom { .. })));
         let table = TableCounters { refusals: before.refusals + 1, ..before };
         assert_eq!(bench.node(0).registration_counters().table, table, "nothing is touched");
+        // No bucket has room any more.
+        for _ in 0..MOST {
+            let more = bench.memory(0, MemId::Space, 1 << 14);
+            match pin(&mut bench, more.plus(1 << 13), 1) {
+                Ok(Some(pin)) => pins.push(pin),
+                Ok(None) => {}
+                Err(_) => break,
+            }
+        }
     }
     // Whatever is pinned, transfers go on: by what is not pinned, or by messages.
     let here = bench.filled(0, MemId::Space, &pattern(2, LEN));
     let there = bench.memory(1, MemId::Space, LEN);
+    let bounced = |bench: &mut Bench<C>| bench.node(0).registration_counters().bounced;
+    let before = bounced(&mut bench);
     moves(&mut bench, here, there);
     assert_eq!(bench.bytes(1, there, LEN), pattern(2, LEN));
+    // Some transports need no key for memory of the node's own.
+    let needs_key = BOTH.iter().any(|way| bench.node(0).transport().unregistered_max(*way) < LEN as u64);
+    assert!(refused.is_none() || !needs_key || bounced(&mut bench) > before, "by message, and counted");
     // And so do those of peers.
     assert_eq!(bench.transfer(1, 0, Direction::Get, &[piece(here, there, LEN)]), Ok(0));
     pins.into_iter().for_each(|pin| bench.node(0).unpin(pin));

@@ -112,7 +112,7 @@ pub(crate) fn near_ranks_have_a_team_of_their_own<C: Cluster>(make: Make<'_, C>)
     let begin = |bench: &mut Bench<C>, rank: u32| {
         start(bench, rank, TeamId::NEAR, &what, &u64::from(rank).to_ne_bytes(), None)
     };
-    // Those of one host wait for none of the other's.
+    // The ranks of one host wait for no rank of the other.
     let both = [begin(&mut bench, 2), begin(&mut bench, 0)];
     for started in both {
         let all: Vec<u8> = [0_u64, 2].into_iter().flat_map(u64::to_ne_bytes).collect();

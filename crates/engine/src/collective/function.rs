@@ -179,7 +179,7 @@ impl fmt::Display for NumberType {
     }
 }
 
-/// What the elements of a reduction are, for callers who know it at run time only.
+/// The type of a reduction's elements, for callers that know it at run time only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ElementType {
@@ -191,7 +191,7 @@ pub enum ElementType {
 }
 
 impl ElementType {
-    /// What is added to the number of a number's type where there is an index with it.
+    /// The number of a located type is that of its number's type and this.
     const LOCATED: u8 = 0x40;
 
     /// Bytes of an element.
@@ -251,7 +251,7 @@ impl fmt::Display for ElementType {
     }
 }
 
-/// What combines elements.
+/// The function that combines elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Function {
     /// One that every member has.

@@ -154,6 +154,11 @@ impl OpKind {
         }
     }
 
+    /// The peer that a failure is kept under which nobody waits for: a collective is with no one peer.
+    pub(super) fn kept_under(&self) -> Rank {
+        if matches!(self, OpKind::Collective(_)) { NO_PEER } else { self.peer() }
+    }
+
     /// Whether the operation cannot complete without `peer`.
     pub(super) fn needs(&self, peer: Rank) -> bool {
         match self {

@@ -1,7 +1,7 @@
 //! The table of operations under way: how one enters, ends, and is asked about.
 
 use super::Node;
-use super::op::{Interest, NO_PEER, Op, OpKind, Outcome};
+use super::op::{Interest, Op, OpKind, Outcome};
 use crate::op_id::{OpId, OpKey};
 use crate::wire::Message;
 use crate::{Nanos, OpError, Rank, Transport};
@@ -82,7 +82,7 @@ impl<T: Transport> Node<T> {
         }
         let Some(op) = self.ops.get_mut(id.key()) else { return };
         op.interest = Interest::Nobodys;
-        let (client, peer) = (op.client, op.kind.peer());
+        let (client, peer) = (op.client, op.kind.kept_under());
         if let Some(outcome) = op.outcome {
             self.discard(id.key());
             self.note_detached(client, peer, outcome);
@@ -211,9 +211,7 @@ impl<T: Transport> Node<T> {
             self.clients.end(client);
         }
         if parent.is_some() || interest == Interest::Nobodys {
-            // A collective is with no one peer.
-            let with_all = matches!(op.kind, OpKind::Collective(_));
-            let peer = if with_all { NO_PEER } else { op.kind.peer() };
+            let peer = op.kind.kept_under();
             self.pass_on(key, parent, (client, peer), outcome);
         } else if interest == Interest::Watches {
             self.ended.watched.push(OpId::of(key));

@@ -8,13 +8,13 @@ use standpipe::{Node, baseline};
 use super::case::{Case, Samples};
 use super::timing::{interleave, timed};
 
-/// What the ranks register by.
+/// Settings by which the ranks register memory.
 pub(super) const SETTINGS: [(&str, &str); 1] = [("STANDPIPE_STRATEGY", "firehose")];
 
 /// A pin of private memory, and its end, beside the same by the kernel.
 ///
 /// # Errors
-/// Whatever the library says, or the kernel; and where nothing is registered.
+/// The library's and the kernel's errors, and one where nothing is registered.
 pub(super) fn measure(node: &Node, case: &Case) -> Result<Option<Samples>> {
     ensure!(
         node.provider().is_some(),

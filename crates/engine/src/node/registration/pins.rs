@@ -22,8 +22,8 @@ pub enum PinError {
 impl<T: Transport> Node<T> {
     /// Registers `len` bytes of this process's memory from an address on, and keeps them registered until
     /// [`Node::unpin`]: transfers to or from there, of this process or of a peer that asks, find them
-    /// registered. All or nothing; see [`Node::pinning`] for when it is there. Pins may overlap. What is
-    /// pinned counts against MAXVICTIM, and transfers that find no room beside it go by message.
+    /// registered. All or nothing; see [`Node::pinning`] for when it is there. Pins may overlap. They count
+    /// against MAXVICTIM, and transfers that find no room beside them go by message.
     ///
     /// # Errors
     /// See [`PinError`]; then nothing is kept.
@@ -46,7 +46,7 @@ impl<T: Transport> Node<T> {
                 self.run_actions();
                 return Err(no_room((end - first) * bucket.bytes()));
             }
-            // What is not there is found before much is asked for.
+            // A pin of memory that is not mapped fails here, before it asks for more.
             self.run_actions();
             if self.registration.as_ref().is_some_and(|registration| registration.table.last_part_failed(pin))
             {
@@ -65,7 +65,8 @@ impl<T: Transport> Node<T> {
         registration.table.pinning(pin)
     }
 
-    /// Ends a pin. What nobody else refers to stays registered as a victim, and goes when room is needed.
+    /// Ends a pin. Memory that no operation or peer refers to stays registered as a victim, and goes when
+    /// room is needed.
     ///
     /// # Panics
     /// When there is no such pin.

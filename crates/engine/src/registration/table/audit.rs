@@ -37,7 +37,7 @@ impl Table {
         self.audit_leases(holders)
     }
 
-    /// What pins refer to is what runs count of it, and no more than is referred to.
+    /// Each run counts as many pins as refer to it, and no more than it has local references.
     fn audit_pins(&self) -> Result<(), String> {
         let mut found: HashMap<u32, u32> = HashMap::new();
         for (_, pin) in &self.pins.all {

@@ -96,10 +96,10 @@ impl Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PinId(pub(super) usize);
 
-/// What a pin keeps registered.
+/// Buckets that the program keeps registered.
 pub(super) struct Pin {
     pub(super) buckets: Range<u64>,
-    /// What covers them, or did: some of it may be gone.
+    /// The registrations that cover them.
     pub(super) regs: Vec<RegId>,
     /// Part of its memory has changed, or could not be registered anew where other memory of a run had.
     pub(super) is_gone: bool,

@@ -1,4 +1,4 @@
-//! What this process keeps registered beyond its operations, until it says otherwise or the memory changes.
+//! Registrations that this process keeps beyond its operations, until it ends the pin or the memory changes.
 
 use std::ops::Range;
 
