@@ -2,7 +2,7 @@
 //! were given, and once the members are lost nothing waits any more.
 #![no_main]
 
-use engine::collective::{Collective, Elements};
+use engine::collective::{Collective, Elements, Function};
 use engine::node::{Kept, Memories, Polled, SmallPolled, Start, TeamId};
 use engine::wire::{Kind, Message};
 use engine::{
@@ -239,7 +239,7 @@ impl Run {
             return;
         }
         let (root, len) = (u32::from(root) % SIZE, u64::from(len % 1024) / 8 * 8);
-        let elements = Elements { count: len / 8, bytes: 8, function: 1, commutative: false };
+        let elements = Elements { count: len / 8, bytes: 8, function: Function::Own, commutative: false };
         let what = match what % 5 {
             0 => Collective::Barrier,
             1 => Collective::Broadcast { root, len },
