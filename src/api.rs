@@ -1,5 +1,6 @@
 //! The floor that programs call: nodes and their configuration, memory, operations and collectives.
 
+pub(crate) mod all_memory;
 #[doc(hidden)]
 pub mod baseline;
 pub(crate) mod close;

@@ -99,6 +99,15 @@ impl Launch {
         self
     }
 
+    /// Whether all ranks have the program, its libraries, its stack and its heap at the same addresses: the
+    /// kernel then places none of them at random. For programs that send each other pointers, as those for
+    /// Generic Active Messages do.
+    #[must_use]
+    pub fn same_addresses(mut self, same: bool) -> Self {
+        self.plan.same_addresses = same;
+        self
+    }
+
     /// Whether every line that a rank writes gets `[rank] ` in front. Lines of different ranks are then never
     /// mixed; a last line without a line feed gets one, and a line above 64 KiB is cut. Without this the
     /// ranks write straight to the launcher's standard output and error, which costs nothing and promises

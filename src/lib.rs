@@ -44,6 +44,7 @@ mod observe;
 mod runtime;
 mod transport;
 
+pub use api::all_memory::AllMemory;
 #[doc(hidden)]
 pub use api::baseline;
 pub use api::close::CloseError;

@@ -35,11 +35,12 @@ pub(super) struct Plan {
     pub(super) args: Vec<OsString>,
     pub(super) env: Vec<(OsString, OsString)>,
     pub(super) ranks: u32,
+    pub(super) same_addresses: bool,
 }
 
 impl Plan {
     pub(super) fn new(program: OsString) -> Self {
-        Self { program, args: Vec::new(), env: Vec::new(), ranks: 1 }
+        Self { program, args: Vec::new(), env: Vec::new(), ranks: 1, same_addresses: false }
     }
 }
 
@@ -80,6 +81,15 @@ pub enum LaunchError {
         /// What the operating system said.
         source: io::Error,
     },
+    /// The system does not let this process choose that the ranks' addresses are not random.
+    #[error(
+        "cannot give the ranks the same addresses: the system refuses personality(ADDR_NO_RANDOMIZE) ({source}), as container \
+         profiles do: allow that call in the profile (seccomp), or build the program with -no-pie"
+    )]
+    SameAddresses {
+        /// What the operating system said.
+        source: io::Error,
+    },
     /// The job would need more file descriptors than this process may have.
     #[error("a job of {ranks} needs {needed} file descriptors, and {allowed} are allowed (ulimit -n)")]
     Descriptors {
@@ -111,7 +121,9 @@ impl LaunchError {
             LaunchError::NotExecutable { .. } => Code::Denied,
             LaunchError::Spawn { source, .. } | LaunchError::Io(source) => of_system(source),
             LaunchError::Descriptors { .. } => Code::NoRoom,
-            LaunchError::Unwatched { .. } | LaunchError::Broker(_) => Code::System,
+            LaunchError::Unwatched { .. } | LaunchError::SameAddresses { .. } | LaunchError::Broker(_) => {
+                Code::System
+            }
             #[cfg(feature = "allocator")]
             LaunchError::GlobalHeap => Code::System,
         }
@@ -179,6 +191,8 @@ pub(super) fn start(plan: Plan, output: Output) -> Result<Started, LaunchError> 
     let signals = Signals::new()?;
     let children_wait = ChildrenWait::new();
     let mut crew = Crew { ranks: Vec::new(), pipes: Vec::new() };
+    let refused = |source| LaunchError::SameAddresses { source };
+    let _placed = plan.same_addresses.then(vm::spawn::SameAddresses::new).transpose().map_err(refused)?;
     for rank in 0..ranks {
         crew.add(&plan, rank, &output, &broker, raised.as_ref())?;
     }

@@ -26,8 +26,12 @@ pub(crate) struct RunArgs {
     tag_output: bool,
     /// Start nothing, and say how launchers start the program on these hosts: this command starts it on this
     /// one only
-    #[arg(long, value_name = "HOST,…", conflicts_with_all = ["tag_output", "keep_going", "json"])]
+    #[arg(long, value_name = "HOST,…", conflicts_with_all = ["tag_output", "same_addresses", "keep_going", "json"])]
     hosts: Option<String>,
+    /// Place the program, its libraries and its memory at the same addresses in all processes, for programs
+    /// that send each other pointers (am.h, gam.h)
+    #[arg(long)]
+    same_addresses: bool,
     /// Let the others go on when one fails
     #[arg(long)]
     keep_going: bool,
@@ -46,7 +50,7 @@ pub(crate) struct RunArgs {
 /// [`Outcome::status`]; 127 where there is no such program, 126 where it cannot be run, 125 where the job
 /// cannot be started otherwise.
 pub(crate) fn run(args: RunArgs) -> ExitCode {
-    let RunArgs { ranks, tag_output, hosts, keep_going, grace, json, command } = args;
+    let RunArgs { ranks, tag_output, hosts, same_addresses, keep_going, grace, json, command } = args;
     if let Some(hosts) = hosts {
         complain(format_args!("{}", launchers(&hosts, ranks, &command)));
         return UsageError::STATUS.into();
@@ -70,6 +74,7 @@ pub(crate) fn run(args: RunArgs) -> ExitCode {
         .args(words)
         .ranks(ranks)
         .tag_output(tag_output)
+        .same_addresses(same_addresses)
         .stdout_to_stderr(json)
         .keep_going(keep_going)
         .grace(grace);

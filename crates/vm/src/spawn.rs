@@ -70,6 +70,44 @@ fn unblock(signals: Option<&[i32]>) -> io::Result<()> {
     if rc == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(rc)) }
 }
 
+/// While one lives, the kernel places what the processes that this thread starts map where it always does, by
+/// their program and its libraries alone, and not at random. Dropping it restores what was.
+#[derive(Debug)]
+pub struct SameAddresses {
+    before: libc::c_ulong,
+}
+
+impl SameAddresses {
+    /// Asks for it, for the calling thread.
+    ///
+    /// # Errors
+    /// Where the kernel does not let this process choose, as container profiles (seccomp) may have it.
+    pub fn new() -> io::Result<SameAddresses> {
+        let before = personality(ASK)?;
+        personality(before | libc::ADDR_NO_RANDOMIZE as libc::c_ulong)?;
+        Ok(SameAddresses { before })
+    }
+}
+
+impl Drop for SameAddresses {
+    fn drop(&mut self) {
+        // It was so before, and the kernel has just let this thread choose.
+        let _ = personality(self.before);
+    }
+}
+
+/// Asks what the calling thread's personality is, and changes nothing.
+const ASK: libc::c_ulong = 0xffff_ffff;
+
+/// Sets the calling thread's personality, and says what it was.
+fn personality(wanted: libc::c_ulong) -> io::Result<libc::c_ulong> {
+    // SAFETY: the call takes a number and touches no memory of this process.
+    match unsafe { libc::personality(wanted) } {
+        -1 => Err(io::Error::last_os_error()),
+        before => Ok(libc::c_ulong::from(before.cast_unsigned())),
+    }
+}
+
 /// While one lives, children of this process that have ended wait to be asked how. A process that ignores
 /// `SIGCHLD`, or was started so, is told of none otherwise. The last one dropped restores what was.
 #[derive(Debug)]

@@ -15,6 +15,7 @@ const FENCES: &[&str] = &[
     "crates/pmix/",
     // Where an address from the user enters:
     "src/base/pointers.rs",
+    "src/api/all_memory.rs",
     "src/api/ops/buffer.rs",
     "src/api/ops/raw.rs",
     "src/transport/shm/copy.rs",
@@ -27,6 +28,8 @@ const FENCES: &[&str] = &[
     // The same, for benchmarks.
     "src/api/baseline.rs",
     "src/api/baseline/network.rs",
+    // Exported symbols and the addresses of C programs.
+    "crates/layers-c/",
     // The kernels' ranks name the addresses of their peers' inboxes.
     "crates/studies/src/kernels/job.rs",
     // The example's ranks name the addresses of their peers' blocks.
@@ -46,7 +49,7 @@ const FORBIDDING: &[&str] = &[
     "standpipe-conformance",
     "standpipe-testbed",
     "standpipe-cli",
-    "standpipe-faces",
+    "standpipe-layers",
     "xtask",
 ];
 

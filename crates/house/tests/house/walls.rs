@@ -28,12 +28,22 @@ const WALLS: &[Wall] = &[
     ),
     wall("standpipe-sim", &["standpipe-engine"], &["standpipe-conformance"]),
     wall("standpipe-conformance", &["standpipe-engine", "standpipe-testbed"], &[]),
-    wall("standpipe-faces", &["standpipe"], &[]),
+    wall("standpipe-layers", &["standpipe"], &["standpipe-testbed"]),
+    wall("standpipe-layers-c", &["standpipe", "standpipe-layers"], &["standpipe-testbed"]),
     wall("standpipe-capi", &["standpipe"], &[]),
     wall("standpipe-python", &["standpipe"], &[]),
     wall("block-directory", &["standpipe"], &[]),
-    wall("standpipe-studies", &["standpipe", "standpipe-sim", "block-directory"], &["standpipe-testbed"]),
-    wall("standpipe-cli", &["standpipe", "standpipe-sim", "standpipe-studies"], &["standpipe-testbed"]),
+    wall(
+        "standpipe-studies",
+        &["standpipe", "standpipe-layers", "standpipe-sim", "block-directory"],
+        &["standpipe-testbed"],
+    ),
+    wall(
+        "standpipe-cli",
+        // It carries the C library of the layers, for `standpipe layers`.
+        &["standpipe", "standpipe-layers-c", "standpipe-sim", "standpipe-studies"],
+        &["standpipe-testbed"],
+    ),
     wall("standpipe-house", &[], &[]),
     wall("xtask", &["standpipe-testbed"], &[]),
 ];

@@ -1,0 +1,63 @@
+//! One promise for all memory: for faces of old programs, which name any memory by its address.
+//!
+//! Generic Active Messages, BIP, FM and PM take pointers, of this process and of its peers, and trust them. A
+//! face of such an interface makes its promise once, and is safe Rust after that.
+
+use engine::Rank;
+
+use crate::api::ops::buffer::Foreign;
+use crate::base::pointers::Remote;
+
+/// The right to read and write any memory of this process and of its peers, in safe code.
+///
+/// Made once, by the unsafe [`AllMemory::promised`], where a program in another language hands over its
+/// addresses. Who holds it names what that program named, and nothing else. Any thread may use it.
+#[derive(Clone, Copy, Debug)]
+pub struct AllMemory(());
+
+impl AllMemory {
+    /// Promises it.
+    ///
+    /// # Safety
+    /// As long as any copy of the value exists, it is used for memory only of which somebody outside safe
+    /// Rust has vouched for all that [`Remote::raw`] and [`Foreign::new`] ask: the program that calls a C
+    /// face, by the rules of that face.
+    pub const unsafe fn promised() -> AllMemory {
+        AllMemory(())
+    }
+
+    /// The bytes at virtual address `addr` of `peer`, as by [`Remote::raw`]. Nothing is looked at before an
+    /// operation is started with them.
+    pub const fn remote(self, peer: Rank, addr: u64) -> Remote {
+        // SAFETY: whoever made this value has promised for all addresses that it is used with.
+        unsafe { Remote::raw(peer, addr) }
+    }
+
+    /// The `len` bytes from `start` on as a buffer, as by [`Foreign::new`]: an operation gives `keeper` back.
+    pub fn buffer<K: Send + 'static>(self, start: *mut u8, len: usize, keeper: K) -> Foreign<K> {
+        // SAFETY: whoever made this value has promised for all memory of this process that it is used with.
+        unsafe { Foreign::new(start, len, keeper) }
+    }
+
+    /// Copies from this process's own memory. Where a peer writes there meanwhile, the copy has some of both.
+    ///
+    /// A bad address ends the process, as it does in the program that gave it.
+    pub fn read(self, from: *const u8, into: &mut [u8]) {
+        // SAFETY: so many bytes can be read there, by the promise; `into` is a reference, and so lies elsewhere
+        // unless the promise is broken.
+        unsafe { std::ptr::copy(from, into.as_mut_ptr(), into.len()) }
+    }
+
+    /// Copies to this process's own memory; as [`AllMemory::read`].
+    pub fn write(self, to: *mut u8, from: &[u8]) {
+        // SAFETY: so many bytes can be written there, by the promise; `from` is a reference, and so lies
+        // elsewhere unless the promise is broken.
+        unsafe { std::ptr::copy(from.as_ptr(), to, from.len()) }
+    }
+
+    /// Copies within this process's own memory, also where the two places overlap.
+    pub fn copy(self, from: *const u8, to: *mut u8, len: usize) {
+        // SAFETY: so many bytes can be read and written there, by the promise.
+        unsafe { std::ptr::copy(from, to, len) }
+    }
+}
