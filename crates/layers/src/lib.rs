@@ -14,5 +14,6 @@
 
 mod copies;
 pub mod features;
+pub mod gam;
 
 pub use copies::Copies;

@@ -1,5 +1,7 @@
 //! C programs that are compiled against the headers and the library, and run as jobs.
 
+#![allow(dead_code, reason = "each test has a use for some of it")]
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
@@ -201,10 +203,6 @@ pub(crate) fn header_compiles(header: &str) {
             .arg(&source)
             .output()
             .expect("a compiler is there");
-        assert!(output.status.success(), "{header} as {standard}: {}", text_of(&output));
+        assert!(output.status.success(), "{header} as {standard}: {}", text(&output));
     }
-}
-
-fn text_of(output: &Output) -> String {
-    text(output)
 }
