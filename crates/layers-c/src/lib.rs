@@ -10,3 +10,6 @@
 
 mod border;
 pub mod gam;
+mod headers;
+
+pub use headers::HEADERS;
