@@ -13,8 +13,8 @@ fn main() {
     // PROFILE/build/standpipe-cli-HASH/out
     let profile = own.ancestors().nth(3).expect("cargo's folders lie in that of the profile");
     let folder = profile.join("deps");
-    // `cargo check` builds no library, and compiles the line that includes it all the same: an empty file does
-    // there. It is never taken for the library: where that is built, this file is written anew.
+    // `cargo check` builds no library, and compiles the line that includes it all the same: an empty file
+    // does there. It is never taken for the library: where that is built, this file is written anew.
     std::fs::create_dir_all(&folder).expect("cargo can write there, and so can its build scripts");
     let placeholder = std::fs::File::options().append(true).create(true).open(folder.join(LIBRARY));
     drop(placeholder.expect("a file of cargo's folder can be opened"));

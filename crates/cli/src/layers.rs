@@ -161,8 +161,8 @@ fn content() -> u64 {
     hasher.finish()
 }
 
-/// Writes a file unless it is there with this content. Programs may run with it meanwhile: it is replaced, and
-/// never changed.
+/// Writes a file unless it is there with this content. Programs may run with it meanwhile: it is replaced,
+/// and never changed.
 fn keep(path: &Path, content: &[u8]) -> Result<()> {
     if fs::read(path).is_ok_and(|there| there == content) {
         return Ok(());
