@@ -88,6 +88,8 @@ pub struct Bip {
     gets: Mutex<Vec<Get>>,
     /// Where a short message lies while it is put into the lane.
     outgoing: Mutex<Vec<u8>>,
+    /// Whether this host has a core for each of its processes.
+    has_cores: bool,
 }
 
 /// What the handler shares with the calls.
@@ -132,7 +134,9 @@ impl Bip {
         world.all_gather(&[own], &mut windows)?;
         inner.lock().set_windows(&windows);
         let (gets, outgoing) = (Mutex::default(), Mutex::new(Vec::with_capacity(standpipe::MEDIUM_MAX)));
-        Ok(Bip { node, world, message, memory, inner, gets, outgoing })
+        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+        let has_cores = cores >= node.near_ranks().len();
+        Ok(Bip { node, world, message, memory, inner, gets, outgoing, has_cores })
     }
 
     /// This process's number.
@@ -217,17 +221,9 @@ fn kept(copies: &mut Copies, call: &mut Call<'_>) -> Body {
 impl Bip {
     /// Waits until `ready` gives something. It is asked whenever something has moved.
     fn wait<T>(&self, awaits: Awaits, mut ready: impl FnMut(&mut State) -> Option<T>) -> Result<T, BipError> {
-        let mut is_last = false;
+        let (mut is_stuck, mut is_last) = (false, false);
         loop {
-            let mut is_stuck = false;
-            if let Some(done) = self.look(&mut ready, &mut is_stuck)? {
-                return Ok(done);
-            }
-            if self.wait_for_get() {
-                continue;
-            }
-            let lost = self.pause(awaits, &mut ready, is_stuck)?;
-            match lost {
+            match self.pause(awaits, &mut ready, is_stuck)? {
                 Paused::Ready(done) => return Ok(done),
                 Paused::Moved => is_last = false,
                 Paused::Lost(fault) if is_last => return Err(fault),
@@ -237,6 +233,10 @@ impl Bip {
                     is_last = true;
                 }
             }
+            if let Some(done) = self.look(&mut ready, &mut is_stuck)? {
+                return Ok(done);
+            }
+            self.wait_for_get();
         }
     }
 
@@ -266,8 +266,9 @@ impl Bip {
         ready: &mut impl FnMut(&mut State) -> Option<T>,
         is_stuck: bool,
     ) -> Result<Paused<T>, BipError> {
-        let mut paused = Paused::Moved;
+        let (mut paused, mut looks) = (Paused::Moved, 0_u32);
         let look = || {
+            looks = looks.wrapping_add(1);
             let mut state = self.inner.lock();
             if let Some(done) = ready(&mut state) {
                 paused = Paused::Ready(done);
@@ -277,13 +278,15 @@ impl Bip {
                 return true;
             }
             drop(state);
-            match self.loss(awaits) {
-                Some(fault) => {
-                    paused = Paused::Lost(fault);
-                    true
-                }
-                None => false,
+            // Not while the message is awaited that nearly always comes; the second look may be the last one
+            // before it sleeps.
+            if looks % 4 == 2
+                && let Some(fault) = self.loss(awaits)
+            {
+                paused = Paused::Lost(fault);
+                return true;
             }
+            false
         };
         let waited =
             if is_stuck { self.node.within(NAP).wait_until(look) } else { self.node.wait_until(look) };
@@ -326,11 +329,13 @@ impl Bip {
         }
     }
 
-    /// Waits a little for the end of a get: whether one is under way.
-    fn wait_for_get(&self) -> bool {
+    /// Waits a little for the end of a get, if one is under way.
+    fn wait_for_get(&self) {
         let mut gets = self.gets.lock().unwrap_or_else(PoisonError::into_inner);
-        // Where it cannot be waited for, the node has closed: whatever is waited for next says so.
-        gets.first_mut().is_some_and(|get| get.event.wait_at_most(NAP).is_ok())
+        if let Some(get) = gets.first_mut() {
+            // Where it cannot be waited for, the node has closed: whatever is waited for next says so.
+            let _ = get.event.wait_at_most(NAP);
+        }
     }
 
     /// Does what is due. Whether something was left, since a lane is full.

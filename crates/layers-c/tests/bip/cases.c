@@ -376,7 +376,88 @@ static void forked(void)
         CHECK(bip_trecv(1, &word, 1) == 1);
 }
 
+/* Messages come in while the program calls something, and at no other time. */
+static void polling(void)
+{
+    volatile int word = 0;
+    int id;
+
+    bip_init();
+    if (bip_mynode == 0) {
+        int value = 7;
+        hear();
+        bip_tsend(1, 1, &value, 1);
+        return;
+    }
+    id = bip_tirecv(1, (int *)&word, 1);
+    tell(0);
+    usleep(200000);
+    CHECK(word == 0);
+    while (bip_rtest(id) == -1)
+        CHECK(word == 0);
+    CHECK(word == 7);
+}
+
+static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
+
+/* Sends or receives 200 messages of the tag that it is given, polling under the lock as threads' programs do. */
+static void *in_turns(void *of)
+{
+    int tag = *(int *)of, i, id, length, word;
+
+    for (i = 0; i < 200; i++) {
+        if (bip_mynode == 0) {
+            pthread_mutex_lock(&turn);
+            bip_tsend(1, tag, &i, 1);
+            pthread_mutex_unlock(&turn);
+            continue;
+        }
+        pthread_mutex_lock(&turn);
+        id = bip_tirecv(tag, &word, 1);
+        pthread_mutex_unlock(&turn);
+        do {
+            pthread_mutex_lock(&turn);
+            length = bip_rtest(id);
+            pthread_mutex_unlock(&turn);
+        } while (length == -1);
+        CHECK(length == 1 && word == i);
+    }
+    return 0;
+}
+
+/* Threads may call, one at a time. */
+static void threads(void)
+{
+    pthread_t all[3];
+    int tags[3] = {1, 2, 3}, i;
+
+    bip_init();
+    for (i = 0; i < 3; i++)
+        CHECK(pthread_create(&all[i], 0, in_turns, &tags[i]) == 0);
+    for (i = 0; i < 3; i++)
+        CHECK(pthread_join(all[i], 0) == 0);
+}
+
+/* Messages far longer than any buffer of the layer's. */
+static void large(void)
+{
+    int words = 8 << 20, *buffer = malloc(words * sizeof(int));
+
+    bip_init();
+    CHECK(buffer);
+    if (bip_mynode == 0) {
+        fill(buffer, words, 3);
+        bip_tsend(1, 1, buffer, words);
+    } else {
+        CHECK(bip_trecv(1, buffer, words) == words && is_filled(buffer, words, 3));
+    }
+    free(buffer);
+}
+
 static const struct named cases[] = {
+    {"polling", polling},
+    {"threads", threads},
+    {"large", large},
     {"variables", variables}, {"lengths", lengths},     {"order", order},         {"rendezvous", rendezvous},
     {"tags", tags},           {"untagged", untagged},   {"overflow", overflow},   {"declared", declared},
     {"held_back", held_back}, {"in_place", in_place},   {"short_only", short_only}, {"exchange", exchange},

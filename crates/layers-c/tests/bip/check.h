@@ -1,6 +1,7 @@
 /* What the cases share. */
 #include <bip.h>
 #include <limits.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

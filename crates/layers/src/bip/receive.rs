@@ -10,6 +10,13 @@ use crate::bip::tags::{Receive, Received, Target};
 use crate::bip::wire::WORD;
 use crate::bip::{Awaits, Bip, Get};
 
+/// A receive that has been posted.
+struct Posted {
+    tag: u32,
+    slot: u16,
+    id: i32,
+}
+
 /// Receiving. `tag` is 0 or more, `most` the words that there is room for from `buf` on.
 impl Bip {
     /// Waits for the next message with that tag, of any process, and puts it at `buf`.
@@ -17,7 +24,7 @@ impl Bip {
     /// # Errors
     /// As for [`Bip::irecv`] and [`Bip::rwait`].
     pub fn recv(&self, tag: i32, buf: *mut u8, most: i32) -> Result<Received, BipError> {
-        let (tag, slot) = self.post(tag, buf, most)?;
+        let Posted { tag, slot, .. } = self.post(tag, buf, most)?;
         let ended = self.wait(Awaits::Message(tag), |state| state.tags.at(slot).tell());
         if ended.is_err() {
             self.inner.lock().tags.at(slot).withdraw();
@@ -34,9 +41,7 @@ impl Bip {
     /// [`BipError::ReceivePending`] while another one for the tag has not ended, or it was not asked whether
     /// it has; [`BipError::TooManyTags`].
     pub fn irecv(&self, tag: i32, buf: *mut u8, most: i32) -> Result<i32, BipError> {
-        let (_, slot) = self.post(tag, buf, most)?;
-        let generation = self.inner.lock().tags.at(slot).generation;
-        Ok(i32::from(generation) << 16 | i32::from(slot))
+        Ok(self.post(tag, buf, most)?.id)
     }
 
     /// Waits until a receive has ended: the message's length, and who sent it. Asked again, before another
@@ -66,19 +71,18 @@ impl Bip {
     /// # Errors
     /// As for [`Bip::recv`].
     pub fn recv_short(&self, tag: i32, buf: *mut u8, most: i32) -> Result<Option<Received>, BipError> {
-        let (number, most) = (tag_of(tag)?, words_of(most, buf)?);
-        let target = Target { addr: buf.expose_provenance(), most };
+        let number = tag_of(tag)?;
+        words_of(most, buf)?;
         let slot = self.slot_of(number)?;
         self.inner.lock().tags.at(slot).may_receive()?;
-        let is_there =
-            self.poll(Awaits::Message(number), |state| match state.tags.at(slot).queue.front() {
-                Some(_) => Some(state.has_short(slot)),
-                None => None,
-            })?;
+        let is_there = self.poll(Awaits::Message(number), |state| match state.tags.at(slot).front() {
+            Some(_) => Some(state.has_short(slot)),
+            None => None,
+        })?;
         if is_there != Some(true) {
             return Ok(None);
         }
-        self.post_at(slot, target)?;
+        self.post(tag, buf, most)?;
         self.inner.lock().tags.at(slot).tell().transpose()
     }
 
@@ -137,20 +141,18 @@ impl Bip {
     }
 
     #[inline]
-    fn post(&self, tag: i32, buf: *mut u8, most: i32) -> Result<(u32, u16), BipError> {
+    fn post(&self, tag: i32, buf: *mut u8, most: i32) -> Result<Posted, BipError> {
         let (tag, most) = (tag_of(tag)?, words_of(most, buf)?);
-        let slot = self.slot_of(tag)?;
-        self.post_at(slot, Target { addr: buf.expose_provenance(), most })?;
-        Ok((tag, slot))
-    }
-
-    #[inline]
-    fn post_at(&self, slot: u16, target: Target) -> Result<(), BipError> {
-        let short = self.inner.lock().post(slot, target)?;
+        let target = Target { addr: buf.expose_provenance(), most };
+        let mut state = self.inner.lock();
+        let slot = state.tags.slot_of(tag)?;
+        let short = state.post(slot, target)?;
+        let id = i32::from(state.tags.at(slot).generation) << 16 | i32::from(slot);
+        drop(state);
         if let Some(body) = short {
-            self.memory.write(with_exposed_provenance_mut(target.addr), body.bytes());
+            self.memory.write(buf, body.bytes());
         }
-        Ok(())
+        Ok(Posted { tag, slot, id })
     }
 
     /// The tag of a receive, and where it is.

@@ -2,16 +2,20 @@
 
 use std::ptr::with_exposed_provenance;
 use std::sync::PoisonError;
+use std::time::{Duration, Instant};
 
 use standpipe::{Error, Rank};
 
 use crate::bip::error::BipError;
 use crate::bip::sends::Send;
+use crate::bip::state::State;
 use crate::bip::wire::{Message, WORD};
 use crate::bip::{Awaits, Bip};
 
 /// Bytes up to which a short message is copied to the stack on its way into the lane.
 const ON_STACK: usize = 64;
+/// Slower than a receiver gets, on the hosts that this was tried on.
+const BYTES_PER_NS: u64 = 4;
 
 /// Sending. `dst` is another process's number, `tag` 0 or more, and `words` a length in words of 4 bytes.
 impl Bip {
@@ -21,8 +25,8 @@ impl Bip {
     /// # Errors
     /// As for [`Bip::isend`] and [`Bip::swait`].
     pub fn send(&self, dst: i32, tag: i32, buf: *const u8, words: i32) -> Result<(), BipError> {
-        let id = self.isend(dst, tag, buf, words)?;
-        self.swait(id)
+        let send = self.start(dst, tag, buf, words)?;
+        if send.is_sent && send.is_short() { Ok(()) } else { self.swait(send.id) }
     }
 
     /// Starts to send, and gives the send's number. The words must not be changed before [`Bip::swait`] or
@@ -33,17 +37,22 @@ impl Bip {
     /// negative one, [`BipError::Null`] for words at NULL, [`BipError::SendPending`] while another one has
     /// not ended, [`BipError::Lost`].
     pub fn isend(&self, dst: i32, tag: i32, buf: *const u8, words: i32) -> Result<i32, BipError> {
+        Ok(self.start(dst, tag, buf, words)?.id)
+    }
+
+    #[inline]
+    fn start(&self, dst: i32, tag: i32, buf: *const u8, words: i32) -> Result<Send, BipError> {
         let peer = self.node_of(dst)?;
         let (tag, words) = (tag_of(tag)?, words_of(words, buf)?);
         let mut state = self.inner.lock();
-        let send = state.sends.begin((peer, tag), (buf.expose_provenance(), words))?;
+        let mut send = state.sends.begin((peer, tag), (buf.expose_provenance(), words))?;
         if state.may_send(peer, send.is_short()) {
             drop(state);
-            self.push_send()?;
+            send.is_sent = self.try_send(&send)?;
         } else {
             state.counts.held_back += 1;
         }
-        Ok(send.id)
+        Ok(send)
     }
 
     /// Waits until a send has ended. Asked again, it says so at once.
@@ -51,12 +60,30 @@ impl Bip {
     /// # Errors
     /// [`BipError::NoSuchSend`], and [`BipError::Lost`] where the receiver is.
     pub fn swait(&self, id: i32) -> Result<(), BipError> {
-        let Some(peer) = self.receiver_of(id)? else { return Ok(()) };
-        let ended = self.wait(Awaits::Peer(peer), |state| match state.sends.is_over(id) {
-            Ok(true) | Err(_) => Some(()),
-            Ok(false) => None,
-        });
+        let Some(send) = self.under_way(id)? else { return Ok(()) };
+        let ended = match self.poll_while_got(&send) {
+            Ok(false) => self.wait(Awaits::Peer(send.peer), |state| has_ended(state, id)),
+            Ok(true) => Ok(()),
+            Err(fault) => Err(fault),
+        };
         self.abandon_if_failed(ended)
+    }
+
+    /// Looks for the end of a long send for about as long as its receiver needs to get it, if there is a core
+    /// for each process: to go to sleep and be woken would take a large part of that. Whether it has ended.
+    fn poll_while_got(&self, send: &Send) -> Result<bool, BipError> {
+        if send.is_short() || !self.has_cores {
+            return Ok(false);
+        }
+        let bytes = u64::from(send.words) * WORD as u64;
+        let (begun, at_most) = (Instant::now(), Duration::from_nanos(bytes / BYTES_PER_NS));
+        while begun.elapsed() < at_most {
+            if self.poll(Awaits::Peer(send.peer), |state| has_ended(state, send.id))?.is_some() {
+                return Ok(true);
+            }
+            std::hint::spin_loop();
+        }
+        Ok(false)
     }
 
     /// Whether a send has ended. Does not wait.
@@ -64,20 +91,17 @@ impl Bip {
     /// # Errors
     /// As for [`Bip::swait`].
     pub fn stest(&self, id: i32) -> Result<bool, BipError> {
-        let Some(peer) = self.receiver_of(id)? else { return Ok(true) };
-        let ended = self.poll(Awaits::Peer(peer), |state| match state.sends.is_over(id) {
-            Ok(true) | Err(_) => Some(()),
-            Ok(false) => None,
-        });
+        let Some(send) = self.under_way(id)? else { return Ok(true) };
+        let ended = self.poll(Awaits::Peer(send.peer), |state| has_ended(state, id));
         self.abandon_if_failed(ended).map(|ended| ended.is_some())
     }
 
-    /// Whom that send is to, if it has not ended.
+    /// That send, if it has not ended.
     #[inline]
-    fn receiver_of(&self, id: i32) -> Result<Option<Rank>, BipError> {
+    fn under_way(&self, id: i32) -> Result<Option<Send>, BipError> {
         let state = self.inner.lock();
         let is_over = state.sends.is_over(id)?;
-        Ok(state.sends.current().filter(|_| !is_over).map(|send| send.peer))
+        Ok(state.sends.current().filter(|_| !is_over))
     }
 
     /// A send that has failed is none any more.
@@ -105,11 +129,19 @@ impl Bip {
             let state = self.inner.lock();
             state.sends.unsent().filter(|send| state.may_send(send.peer, send.is_short()))
         };
-        let Some(send) = unsent else { return Ok(true) };
-        let sent = self.try_message_of(&send);
+        unsent.map_or(Ok(true), |send| self.try_send(&send))
+    }
+
+    /// Gives a message to its lane: whether that had room.
+    #[inline]
+    fn try_send(&self, send: &Send) -> Result<bool, BipError> {
+        let sent = self.try_message_of(send);
         let is_sent = self.abandon_if_failed(sent)?;
+        let mut state = self.inner.lock();
+        if send.is_short() {
+            state.copies.sent += u64::from(send.words) * WORD as u64;
+        }
         if is_sent {
-            let mut state = self.inner.lock();
             state.sends.sent();
             state.sent(send.peer, send.is_short());
         }
@@ -124,18 +156,15 @@ impl Bip {
         }
         let (short, len) = (Message::Short { tag, words }, words as usize * WORD);
         let from = with_exposed_provenance(send.addr);
-        let sent = if len <= ON_STACK {
+        if len <= ON_STACK {
             let mut bytes = [0; ON_STACK];
             self.memory.read(from, &mut bytes[..len]);
-            self.try_message(send.peer, short, &bytes[..len])?
-        } else {
-            let mut bytes = self.outgoing.lock().unwrap_or_else(PoisonError::into_inner);
-            bytes.resize(len, 0);
-            self.memory.read(from, &mut bytes);
-            self.try_message(send.peer, short, &bytes)?
-        };
-        self.inner.lock().copies.sent += len as u64;
-        Ok(sent)
+            return self.try_message(send.peer, short, &bytes[..len]);
+        }
+        let mut bytes = self.outgoing.lock().unwrap_or_else(PoisonError::into_inner);
+        bytes.resize(len, 0);
+        self.memory.read(from, &mut bytes);
+        self.try_message(send.peer, short, &bytes)
     }
 
     /// Sends a message, unless its lane is full: whether it did.
@@ -187,6 +216,12 @@ impl Bip {
             }
         }
     }
+}
+
+/// That a send has ended, which was there.
+#[inline]
+fn has_ended(state: &State, id: i32) -> Option<()> {
+    (state.sends.is_over(id) != Ok(false)).then_some(())
 }
 
 /// A tag.

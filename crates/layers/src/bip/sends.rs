@@ -18,7 +18,7 @@ pub(super) struct Send {
     /// Where the words lie in the program's memory.
     pub(super) addr: usize,
     /// Whether the peer has been told of it.
-    is_sent: bool,
+    pub(super) is_sent: bool,
 }
 
 impl Send {

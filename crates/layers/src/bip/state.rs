@@ -168,7 +168,7 @@ impl State {
         let slot = self.slot_for_peer(tag)?;
         let tag = self.tags.at(slot);
         let Receive::Open(target) = tag.receive else { return Some(Route::Queue(slot)) };
-        if !tag.queue.is_empty() {
+        if tag.front().is_some() {
             return Some(Route::Queue(slot));
         }
         if words > target.most {
@@ -189,8 +189,9 @@ impl State {
         let slot = self.slot_for_peer(tag)?;
         self.peers[long.from as usize].has_asked = true;
         let tag = self.tags.at(slot);
+        let is_next = tag.front().is_none();
         tag.push(Arrived::Long(long));
-        if tag.queue.len() == 1 && tag.is_matched_by_long() {
+        if is_next && tag.is_matched_by_long() {
             self.matched.push_back(slot);
         }
         Some(Route::Nowhere)
@@ -246,17 +247,15 @@ impl State {
         let tag = self.tags.at(slot);
         tag.may_receive()?;
         tag.next_generation();
-        let body = match tag.queue.pop_front() {
-            None => {
-                tag.receive = Receive::Open(target);
-                None
-            }
-            Some(Arrived::Long(long)) => {
-                tag.queue.push_front(Arrived::Long(long));
-                tag.receive = Receive::Open(target);
+        if !matches!(tag.front(), Some(Arrived::Short(..))) {
+            tag.receive = Receive::Open(target);
+            if tag.is_matched_by_long() {
                 self.matched.push_back(slot);
-                None
             }
+            return Ok(None);
+        }
+        let body = match tag.pop() {
+            None | Some(Arrived::Long(_)) => None,
             Some(Arrived::Short(from, body)) => {
                 let words = (body.bytes().len() / WORD) as u32;
                 let fits = words <= target.most;
@@ -274,7 +273,7 @@ impl State {
 
     /// Whether a short message is next in that queue.
     pub(super) fn has_short(&mut self, slot: u16) -> bool {
-        matches!(self.tags.at(slot).queue.front(), Some(Arrived::Short(..)))
+        matches!(self.tags.at(slot).front(), Some(Arrived::Short(..)))
     }
 
     /// The next long message that a receive waits for.
@@ -282,9 +281,9 @@ impl State {
         while let Some(slot) = self.matched.pop_front() {
             let tag = self.tags.at(slot);
             let Receive::Open(target) = tag.receive else { continue };
-            let Some(Arrived::Long(long)) = tag.queue.front() else { continue };
+            let Some(Arrived::Long(long)) = tag.front() else { continue };
             let long = *long;
-            tag.queue.pop_front();
+            tag.pop();
             if long.words > target.most {
                 let (tag_number, from) = (tag.number, long.from);
                 let too_long =
@@ -328,7 +327,7 @@ impl State {
     /// Whether a message is next in that queue which nothing is being done with.
     pub(super) fn has_next(&mut self, slot: u16) -> bool {
         let tag = self.tags.at(slot);
-        tag.held.is_none() && !tag.queue.is_empty() && tag.may_receive().is_ok()
+        tag.held.is_none() && tag.front().is_some() && tag.may_receive().is_ok()
     }
 
     /// Has the next message of a tag read in place. A long one must be got first.
@@ -340,7 +339,7 @@ impl State {
             (Some(_), _) | (None, Receive::GettingInPlace) => return Ok(None),
             (None, _) => tag.may_receive()?,
         }
-        match tag.queue.pop_front() {
+        match tag.pop() {
             None => Ok(None),
             Some(Arrived::Short(from, body)) => {
                 let content = aligned(body);

@@ -129,7 +129,9 @@ impl Content {
 pub(super) struct Tag {
     pub(super) number: u32,
     buffers: Buffers,
-    pub(super) queue: VecDeque<Arrived>,
+    queue: VecDeque<Arrived>,
+    /// Short messages in the queue: these take buffers.
+    shorts: u32,
     pub(super) receive: Receive,
     /// Which receive it is, of those that the tag has had.
     pub(super) generation: u16,
@@ -138,19 +140,35 @@ pub(super) struct Tag {
 
 impl Tag {
     fn new(number: u32, buffers: Buffers) -> Tag {
-        Tag { number, buffers, queue: VecDeque::new(), receive: Receive::None, generation: 0, held: None }
+        let (queue, receive) = (VecDeque::new(), Receive::None);
+        Tag { number, buffers, queue, shorts: 0, receive, generation: 0, held: None }
     }
 
     /// Queues a message: whether it has one of the buffers that were declared. It is kept in any case.
     pub(super) fn push(&mut self, message: Arrived) -> bool {
         let fits = match &message {
             Arrived::Short(_, body) => {
-                body.words() <= self.buffers.words && self.queue.len() < self.buffers.count as usize
+                self.shorts += 1;
+                body.words() <= self.buffers.words && self.shorts <= self.buffers.count
             }
             Arrived::Long(_) => true,
         };
         self.queue.push_back(message);
         fits
+    }
+
+    /// Takes the next message out of the queue.
+    pub(super) fn pop(&mut self) -> Option<Arrived> {
+        let message = self.queue.pop_front();
+        if let Some(Arrived::Short(..)) = message {
+            self.shorts -= 1;
+        }
+        message
+    }
+
+    /// The next message.
+    pub(super) fn front(&self) -> Option<&Arrived> {
+        self.queue.front()
     }
 
     /// Whether a new receive may be posted: one at a time, whose end the program has been told.
@@ -291,7 +309,9 @@ mod tests {
         assert!(tag.push(short(4)));
         assert!(!tag.push(short(1)), "two are there");
         assert!(tag.push(Arrived::Long(Long { from: 1, words: 9000, send: 1, addr: 64 })));
-        assert_eq!(tag.queue.len(), 4);
+        assert_eq!((tag.queue.len(), tag.shorts), (4, 3));
+        while tag.pop().is_some() {}
+        assert_eq!(tag.shorts, 0);
     }
 
     #[test]
