@@ -12,6 +12,7 @@
 //! (*recalled*).
 #![forbid(unsafe_code)]
 
+pub mod bip;
 mod copies;
 pub mod features;
 pub mod gam;

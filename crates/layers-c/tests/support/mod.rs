@@ -50,6 +50,11 @@ impl Programs {
         self.compile_file(&source, flags)
     }
 
+    /// Compiles a file that lies anywhere.
+    pub(crate) fn compile_at(&self, source: &Path, flags: &[&str]) -> PathBuf {
+        self.compile_file(source, flags)
+    }
+
     fn compile_file(&self, source: &Path, flags: &[&str]) -> PathBuf {
         let stem = source.file_stem().expect("a file has a name").to_string_lossy();
         let program = self.folder.path().join(format!("{stem}-{}", flags.len()));
@@ -91,6 +96,7 @@ pub(crate) struct Job {
     pub(crate) args: Vec<String>,
     pub(crate) env: Vec<(String, String)>,
     pub(crate) same_addresses: bool,
+    pub(crate) keep_going: bool,
 }
 
 impl Job {
@@ -105,6 +111,12 @@ impl Job {
 
     pub(crate) fn env(mut self, name: &str, value: &str) -> Job {
         self.env.push((name.into(), value.into()));
+        self
+    }
+
+    /// Whether the others go on when a rank has failed.
+    pub(crate) fn keep_going(mut self) -> Job {
+        self.keep_going = true;
         self
     }
 
@@ -123,6 +135,7 @@ impl Job {
             .ranks(self.ranks)
             .args(&self.args)
             .same_addresses(self.same_addresses)
+            .keep_going(self.keep_going)
             .grace(Duration::from_secs(10))
             .say(|_| {})
             .on_line(move |rank, _, line| {
@@ -159,6 +172,17 @@ impl Ran {
     pub(crate) fn says(&self, part: &str) -> bool {
         self.lines.iter().any(|(_, line)| line.contains(part))
     }
+}
+
+/// The network that jobs can use on one machine, where it is there.
+pub(crate) fn network() -> Option<&'static str> {
+    let hints = fabric::Hints { provider: Some("tcp".into()), ..fabric::Hints::default() };
+    let all = fabric::Fabric::load().ok().and_then(|fabric| fabric.providers(&hints).ok());
+    if all.is_none_or(|all| all.is_empty()) {
+        testbed::skip("no libfabric with the provider tcp");
+        return None;
+    }
+    Some("ofi:tcp")
 }
 
 /// Runs a program that nobody launched, as its user would in a shell.

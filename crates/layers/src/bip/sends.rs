@@ -1,0 +1,162 @@
+//! The one send that a process may have under way.
+
+use standpipe::Rank;
+
+use crate::bip::error::BipError;
+use crate::bip::wire::SMALL_WORDS;
+
+/// What stands in the low half of a send's number, where a receive's has its tag's place.
+const MARK: u16 = u16::MAX;
+
+/// A send that has not ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Send {
+    pub(super) id: i32,
+    pub(super) peer: Rank,
+    pub(super) tag: u32,
+    pub(super) words: u32,
+    /// Where the words lie in the program's memory.
+    pub(super) addr: usize,
+    /// Whether the peer has been told of it.
+    pub(super) is_sent: bool,
+}
+
+impl Send {
+    /// Whether the message is short: its send has ended when it is in the lane.
+    #[inline]
+    pub(super) fn is_short(&self) -> bool {
+        self.words <= SMALL_WORDS
+    }
+}
+
+/// A process's sends.
+#[derive(Debug, Default)]
+pub(super) struct Sends {
+    count: u64,
+    current: Option<Send>,
+}
+
+impl Sends {
+    /// Begins a send.
+    #[inline]
+    pub(super) fn begin(
+        &mut self,
+        (peer, tag): (Rank, u32),
+        (addr, words): (usize, u32),
+    ) -> Result<Send, BipError> {
+        if let Some(current) = &self.current {
+            return Err(BipError::SendPending { id: current.id });
+        }
+        self.count += 1;
+        let send = Send { id: id_of(self.count), peer, tag, words, addr, is_sent: false };
+        self.current = Some(send);
+        Ok(send)
+    }
+
+    /// The send whose peer has not been told of it.
+    #[inline]
+    pub(super) fn unsent(&self) -> Option<Send> {
+        self.current.filter(|send| !send.is_sent)
+    }
+
+    /// The peer has the message, or has been told where a long one lies.
+    #[inline]
+    pub(super) fn sent(&mut self) {
+        if let Some(send) = &mut self.current {
+            send.is_sent = true;
+            if send.is_short() {
+                self.current = None;
+            }
+        }
+    }
+
+    /// A peer says that it has got a long message. `false`: it was sent none by that number.
+    pub(super) fn finish(&mut self, peer: Rank, number: u32) -> bool {
+        let is_it = |send: &mut Send| send.is_sent && send.peer == peer && send.id as u32 == number;
+        self.current.take_if(is_it).is_some()
+    }
+
+    /// The send that has not ended.
+    pub(super) fn current(&self) -> Option<Send> {
+        self.current
+    }
+
+    /// Gives up the send that has not ended.
+    pub(super) fn abandon(&mut self) {
+        self.current = None;
+    }
+
+    /// Whether the send of that number has ended. All but the last have.
+    #[inline]
+    pub(super) fn is_over(&self, id: i32) -> Result<bool, BipError> {
+        if let Some(current) = &self.current
+            && current.id == id
+        {
+            return Ok(false);
+        }
+        let (generation, mark) = ((id >> 16) as u64, id as u16);
+        let was = id > 0
+            && mark == MARK
+            && generation != 0
+            && (self.count > GENERATIONS || generation <= self.count);
+        if was { Ok(true) } else { Err(BipError::NoSuchSend { id }) }
+    }
+}
+
+const GENERATIONS: u64 = 0x7fff;
+
+fn id_of(count: u64) -> i32 {
+    let generation = (count - 1) % GENERATIONS + 1;
+    (generation as i32) << 16 | i32::from(MARK)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: u32 = SMALL_WORDS + 1;
+
+    #[test]
+    fn there_is_one_send_at_a_time() {
+        let mut sends = Sends::default();
+        let first = sends.begin((1, 2), (64, SMALL_WORDS)).expect("none is under way");
+        assert_eq!(sends.begin((1, 2), (64, 1)), Err(BipError::SendPending { id: first.id }));
+        assert_eq!((sends.unsent(), sends.is_over(first.id)), (Some(first), Ok(false)));
+        sends.sent();
+        assert_eq!((sends.unsent(), sends.is_over(first.id)), (None, Ok(true)));
+        let second = sends.begin((1, 2), (64, 1)).expect("the first has ended");
+        assert!(second.id != first.id && sends.is_over(first.id) == Ok(true));
+    }
+
+    #[test]
+    fn a_long_one_ends_when_its_receiver_says_so() {
+        let mut sends = Sends::default();
+        let send = sends.begin((1, 2), (64, LONG)).expect("none is under way");
+        let number = send.id as u32;
+        assert!(!sends.finish(1, number), "nobody has been told of it");
+        sends.sent();
+        assert_eq!((sends.unsent(), sends.is_over(send.id)), (None, Ok(false)));
+        assert!(!sends.finish(2, number), "another peer");
+        assert!(!sends.finish(1, number + 1), "another number");
+        assert!(sends.finish(1, number));
+        assert!(!sends.finish(1, number), "once");
+        assert_eq!(sends.is_over(send.id), Ok(true));
+    }
+
+    #[test]
+    fn numbers_that_no_send_gave_are_refused() {
+        let mut sends = Sends::default();
+        let mark = i32::from(MARK);
+        for id in [0, -1, 1, mark, 1 << 16 | mark, i32::MIN, i32::MAX] {
+            assert_eq!(sends.is_over(id), Err(BipError::NoSuchSend { id }));
+        }
+        for _ in 0..GENERATIONS {
+            let id = sends.begin((1, 2), (64, 0)).expect("none is under way").id;
+            assert!(id > 0);
+            sends.sent();
+        }
+        let again = sends.begin((1, 2), (64, 0)).expect("none is under way").id;
+        assert_eq!(again, 1 << 16 | mark, "numbers begin again");
+        assert_eq!((sends.is_over(again), sends.is_over(2 << 16 | mark)), (Ok(false), Ok(true)));
+    }
+}

@@ -1,0 +1,100 @@
+//! What BIP does in a job that shows only in its counts, which C programs do not see.
+
+use std::env::current_exe;
+use std::sync::{Arc, Mutex};
+
+use layers::Copies;
+use layers::bip::{Bip, SMALL_WORDS, TagBuffers};
+use standpipe::{AllMemory, Config, Mechanism, Node, Operation, ProgressThread};
+
+/// Runs that test of this program as a job of two, which must end well.
+fn job(rank: &str) {
+    let lines: Arc<Mutex<Vec<String>>> = Arc::default();
+    let heard = Arc::clone(&lines);
+    let launch = standpipe::launch::Launch::new(current_exe().expect("Linux tells where it is"))
+        .args(["--exact", rank, "--ignored", "--nocapture"])
+        .ranks(2)
+        .say(|_| {})
+        .on_line(move |rank, _, line| {
+            let line = format!("{rank}: {}", String::from_utf8_lossy(line));
+            heard.lock().expect("nobody panics with it").push(line);
+        });
+    let outcome = launch.run().expect("the job starts");
+    assert_eq!(outcome.status(), 0, "{:#?}", lines.lock());
+}
+
+fn open(tags: &[TagBuffers]) -> (Node, Bip) {
+    let config = Config::from_env().expect("the test sets nothing wrong").progress(ProgressThread::Off);
+    let node = Node::shared(config).expect("the job is there");
+    // SAFETY: every address below is of a vector that lives longer than the calls that it is given to.
+    let memory = unsafe { AllMemory::promised() };
+    let bip = Bip::open(node.clone(), memory, tags).expect("all open it");
+    (node, bip)
+}
+
+#[test]
+fn copies() {
+    job("rank_of_copies");
+}
+
+/// A short message is copied once at each side; read in place, not at the receiver. A long one is copied by
+/// nobody: the receiver gets it once.
+#[test]
+#[ignore = "a rank of `copies`"]
+fn rank_of_copies() {
+    let (node, bip) = open(&[]);
+    let mut words = vec![7_u32; 100_000];
+    let place = words.as_mut_ptr().cast::<u8>();
+    let bytes = u64::from(SMALL_WORDS) * 4;
+    if bip.mynode() == 0 {
+        for (len, sent) in [(SMALL_WORDS, bytes), (SMALL_WORDS, 2 * bytes), (100_000, 2 * bytes)] {
+            bip.send(1, 1, place, len as i32).expect("it arrives");
+            assert_eq!(bip.copies(), Copies { sent, received: 0 });
+        }
+    } else {
+        bip.recv(1, place, SMALL_WORDS as i32).expect("it arrives");
+        assert_eq!(bip.copies(), Copies { sent: 0, received: bytes });
+        bip.get_message(1).expect("it arrives");
+        bip.free_message(1).expect("it is held");
+        bip.recv(1, place, 100_000).expect("it arrives");
+        assert_eq!(bip.copies(), Copies { sent: 0, received: bytes });
+        let gets = node.stats().get(Operation::Get, Mechanism::Cma);
+        assert!(gets.bytes == 400_000 || node.attach(0) != Some(Ok(())), "{gets:?}");
+        assert_eq!(words, vec![7; 100_000]);
+    }
+    bip.leave();
+}
+
+#[test]
+fn counts() {
+    job("rank_of_counts");
+}
+
+/// What finds no buffer is counted, and so is what was held back.
+#[test]
+#[ignore = "a rank of `counts`"]
+fn rank_of_counts() {
+    let (_node, bip) = open(&[TagBuffers::new(1, 10, 1).expect("it can be declared")]);
+    let mut words = [0_u32; 2];
+    let place = words.as_mut_ptr().cast::<u8>();
+    if bip.mynode() == 0 {
+        for _ in 0..1034 {
+            bip.send(1, 1, place, 1).expect("it arrives");
+        }
+        assert_eq!(bip.counts().held_back, 0, "1,024, and the 10 that were declared");
+        bip.send(1, 1, place, 2).expect("it arrives");
+        assert_eq!(bip.counts().held_back, 1);
+    } else {
+        // It comes in while this waits for something else.
+        let never = bip.irecv(2, place, 1).expect("none is posted");
+        while bip.counts().unbuffered < 1024 {
+            assert_eq!(bip.rtest(never), Ok(None));
+        }
+        for _ in 0..1034 {
+            assert_eq!(bip.recv(1, place, 1).expect("it arrives").words, 1);
+        }
+        assert_eq!(bip.recv(1, place, 2).expect("it arrives").words, 2);
+        assert_eq!(bip.counts().refused, 0);
+    }
+    bip.leave();
+}
