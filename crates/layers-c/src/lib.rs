@@ -9,6 +9,7 @@
 //! process with a message, as Rust does at an `extern "C"` border.
 
 mod border;
+mod fm;
 pub mod gam;
 mod headers;
 

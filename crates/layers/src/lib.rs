@@ -14,6 +14,7 @@
 
 mod copies;
 pub mod features;
+pub mod fm;
 pub mod gam;
 mod list;
 
