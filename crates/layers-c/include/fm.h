@@ -2,7 +2,7 @@
  *
  * Items that are marked [recalled] are known in this form from memory, or were concluded from other sources.
  * The page docs/layer-fm.md has the rules at length. Lengths are in bytes. An error that a function cannot
- * return is one line on standard error, "fm: FUNCTION: ...". A function that is called before FM_initialize or
+ * return is one line on standard error, "standpipe: FUNCTION: ...". A function that is called before FM_initialize or
  * after FM_finalize, and cannot do without, ends the program with status 1. */
 #ifndef STANDPIPE_FM_H
 #define STANDPIPE_FM_H

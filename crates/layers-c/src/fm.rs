@@ -2,13 +2,12 @@
 #![allow(non_snake_case, non_upper_case_globals)] // C names them.
 
 use std::ffi::{c_int, c_uint, c_ulong, c_void};
-use std::fmt::Display;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use crate::border::{complain, end, memory, open_node};
 use layers::fm::{Done, Fm, HANDLERS, HANDLERS_MAX, Incoming, Sending, Table};
-use standpipe::{AllMemory, Config, Node, ProgressThread};
 
 /// A handler of a program's.
 type Handler = extern "C" fn(*mut c_void, c_uint) -> c_int;
@@ -19,9 +18,6 @@ const FM_QUIT: c_int = 0;
 const FM_MAX_HANDLERS: c_int = 2;
 /// The parameters' names are 1 to this.
 const PARAMETERS: c_int = 12;
-
-// SAFETY: the program's addresses are used as `fm.h` says, which is what the program vouches for by calling.
-const MEMORY: AllMemory = unsafe { AllMemory::promised() };
 
 /// This process's number.
 #[unsafe(no_mangle)]
@@ -46,16 +42,6 @@ const ENDED: u8 = 2;
 /// Held by whoever initializes, finalizes or sets a parameter.
 static CHANGES: Mutex<()> = Mutex::new(());
 
-fn say(function: &str, what: impl Display) {
-    eprintln!("fm: {function}: {what}");
-}
-
-/// Ends the program, which cannot go on.
-fn fail(function: &str, what: impl Display) -> ! {
-    say(function, what);
-    std::process::exit(1)
-}
-
 /// Why the layer is not open.
 fn not_open() -> &'static str {
     match STATE.load(Ordering::Acquire) {
@@ -66,14 +52,14 @@ fn not_open() -> &'static str {
 
 fn layer(function: &str) -> &'static Fm {
     let open = LAYER.get().filter(|_| STATE.load(Ordering::Acquire) == OPEN);
-    open.unwrap_or_else(|| fail(function, not_open()))
+    open.unwrap_or_else(|| end(function, not_open()))
 }
 
 /// Says what the layer has noticed.
 #[inline]
 fn tell(layer: &Fm, function: &str) {
     for notice in layer.take_notices() {
-        say(function, notice);
+        complain(function, notice);
     }
 }
 
@@ -100,10 +86,10 @@ pub(crate) extern "C" fn FM_initialize() {
     let _changes = CHANGES.lock().unwrap_or_else(PoisonError::into_inner);
     match STATE.load(Ordering::Acquire) {
         NEW => {}
-        ENDED => fail(NAME, not_open()),
-        _ => return say(NAME, "called a second time: nothing changes"),
+        ENDED => end(NAME, not_open()),
+        _ => return complain(NAME, "called a second time: nothing changes"),
     }
-    let opened = open().unwrap_or_else(|why| fail(NAME, why));
+    let opened = open().unwrap_or_else(|why| end(NAME, why));
     // SAFETY: the program reads them only once this function has returned, as the header says.
     unsafe {
         FM_nodeid = opened.node_id().into();
@@ -114,9 +100,8 @@ pub(crate) extern "C" fn FM_initialize() {
     }
 }
 
-fn open() -> Result<Fm, Box<dyn std::error::Error>> {
-    let node = Node::shared(Config::from_env()?.progress(ProgressThread::Off))?;
-    Ok(Fm::open(node, dispatch)?)
+fn open() -> Result<Fm, String> {
+    Fm::open(open_node()?, dispatch).map_err(|error| error.to_string())
 }
 
 /// Leaves the job.
@@ -124,19 +109,19 @@ fn open() -> Result<Fm, Box<dyn std::error::Error>> {
 pub(crate) extern "C" fn FM_finalize() {
     const NAME: &str = "FM_finalize";
     let Some(layer) = LAYER.get().filter(|_| STATE.load(Ordering::Acquire) == OPEN) else {
-        return say(NAME, not_open());
+        return complain(NAME, not_open());
     };
     if layer.in_handler() {
-        return say(NAME, "called in a handler: nothing changes; return first");
+        return complain(NAME, "called in a handler: nothing changes; return first");
     }
     let _changes = CHANGES.lock().unwrap_or_else(PoisonError::into_inner);
     if STATE.swap(ENDED, Ordering::AcqRel) != OPEN {
-        return say(NAME, not_open());
+        return complain(NAME, not_open());
     }
-    let ended = layer.finalize();
+    let finalized = layer.finalize();
     tell(layer, NAME);
-    if let Err(error) = ended {
-        say(NAME, error);
+    if let Err(error) = finalized {
+        complain(NAME, error);
     }
 }
 
@@ -147,17 +132,19 @@ pub(crate) extern "C" fn FM_set_parameter(name: c_int, value: c_ulong) {
     const NAME: &str = "FM_set_parameter";
     let _changes = CHANGES.lock().unwrap_or_else(PoisonError::into_inner);
     if STATE.load(Ordering::Acquire) != NEW {
-        return say(NAME, format_args!("parameter {name} after FM_initialize: it stays as it is"));
+        return complain(NAME, format_args!("parameter {name} after FM_initialize: it stays as it is"));
     }
     if !(1..=PARAMETERS).contains(&name) {
-        return say(NAME, format_args!("there is no parameter {name}: fm.h names those that there are"));
+        return complain(NAME, format_args!("there is no parameter {name}: fm.h names those that there are"));
     }
     if name == FM_MAX_HANDLERS {
         // An `int`: the upper half of what comes is anything.
         let len = value as c_int;
         match usize::try_from(len).ok().filter(|len| (1..=HANDLERS_MAX).contains(len)) {
             Some(len) => resize(len),
-            None => say(NAME, format_args!("{len} handlers, where 1 to {HANDLERS_MAX} can be asked for")),
+            None => {
+                complain(NAME, format_args!("{len} handlers, where 1 to {HANDLERS_MAX} can be asked for"))
+            }
         }
     }
 }
@@ -178,13 +165,16 @@ fn resize(len: usize) {
 pub(crate) extern "C" fn FM_register_handler(id: c_ulong, handler: *mut c_void) -> c_ulong {
     const NAME: &str = "FM_register_handler";
     let Some(handler) = NonNull::new(handler.cast()) else {
-        say(NAME, "NULL is no handler");
+        complain(NAME, "NULL is no handler");
         return FM_ANY_ID;
     };
     let registered = table().register((id != FM_ANY_ID).then_some(id), handler);
     registered.map_or_else(
         |error| {
-            say(NAME, format_args!("{error}: FM_set_parameter(FM_MAX_HANDLERS, ...) gives room for more"));
+            complain(
+                NAME,
+                format_args!("{error}: FM_set_parameter(FM_MAX_HANDLERS, ...) gives room for more"),
+            );
             FM_ANY_ID
         },
         |id| id as c_ulong,
@@ -202,9 +192,9 @@ pub(crate) extern "C" fn FM_begin_message(
     let layer = layer(NAME);
     let Some(handler) = u32::try_from(handler).ok().filter(|handler| (*handler as usize) < HANDLERS_MAX)
     else {
-        fail(NAME, format_args!("handler {handler}, where {} is the last", HANDLERS_MAX - 1))
+        end(NAME, format_args!("handler {handler}, where {} is the last", HANDLERS_MAX - 1))
     };
-    let begun = layer.begin(recipient, length, handler).unwrap_or_else(|error| fail(NAME, error));
+    let begun = layer.begin(recipient, length, handler).unwrap_or_else(|error| end(NAME, error));
     tell(layer, NAME);
     begun.map_or(null_mut(), |message| std::ptr::without_provenance_mut(message.to_bits() as usize))
 }
@@ -220,7 +210,9 @@ pub(crate) extern "C" fn FM_send_piece(stream: *mut c_void, buffer: *const c_voi
     let layer = layer(NAME);
     let len = match usize::try_from(length) {
         Ok(len) if len <= isize::MAX as usize && (len == 0 || !buffer.is_null()) => len,
-        _ => return say(NAME, format_args!("{length} bytes at {buffer:?} are no piece: nothing is sent")),
+        _ => {
+            return complain(NAME, format_args!("{length} bytes at {buffer:?} are no piece: nothing is sent"));
+        }
     };
     let (message, mut done) = (sending(stream), 0);
     loop {
@@ -234,7 +226,7 @@ pub(crate) extern "C" fn FM_send_piece(stream: *mut c_void, buffer: *const c_voi
         match layer.offer(message, rest) {
             Ok(bytes) => done += bytes,
             Err(error) => {
-                say(NAME, format_args!("{error}: nothing is sent"));
+                complain(NAME, format_args!("{error}: nothing is sent"));
                 break;
             }
         }
@@ -252,7 +244,7 @@ pub(crate) extern "C" fn FM_end_message(stream: *mut c_void) {
     const NAME: &str = "FM_end_message";
     let layer = layer(NAME);
     if let Err(error) = layer.end(sending(stream)) {
-        say(NAME, error);
+        complain(NAME, error);
     }
     tell(layer, NAME);
 }
@@ -265,22 +257,22 @@ pub(crate) extern "C" fn FM_receive(buffer: *mut c_void, stream: *mut c_void, le
     if stream.is_null() || layer.running() != Some(stream.addr()) {
         let why =
             if layer.in_handler() { "not the stream of this handler" } else { "called outside handlers" };
-        return say(NAME, format_args!("{why}: nothing is received"));
+        return complain(NAME, format_args!("{why}: nothing is received"));
     }
     if length > 0 && buffer.is_null() {
-        return say(NAME, format_args!("{length} bytes to NULL: nothing is received"));
+        return complain(NAME, format_args!("{length} bytes to NULL: nothing is received"));
     }
     // SAFETY: the layer says that this is where the message of the handler lies that runs on this thread, and
     // it stays there until that handler has returned, which is the caller.
     let incoming = unsafe { &*stream.cast_const().cast::<Incoming<'_>>() };
     let mut to = buffer.cast::<u8>();
     let got = incoming.receive_with(length.into(), &mut |bytes| {
-        MEMORY.write(to, bytes);
+        memory().write(to, bytes);
         to = to.wrapping_add(bytes.len());
     });
     if got < u64::from(length) {
         let from = incoming.sender();
-        say(
+        complain(
             NAME,
             format_args!(
                 "{length} bytes of a message of node {from} that has {got} left: these are received"
@@ -304,6 +296,6 @@ pub(crate) extern "C" fn FM_extract(maxbytes: c_uint) -> c_int {
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn FM_reallocate_credit() {
     if STATE.load(Ordering::Acquire) != OPEN {
-        say("FM_reallocate_credit", not_open());
+        complain("FM_reallocate_credit", not_open());
     }
 }
