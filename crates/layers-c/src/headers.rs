@@ -3,6 +3,7 @@
 /// Names and texts of all headers: those of the layers, and what they share.
 pub const HEADERS: &[(&str, &str)] = &[
     ("am.h", include_str!("../include/am.h")),
+    ("fm.h", include_str!("../include/fm.h")),
     ("gam.h", include_str!("../include/gam.h")),
     ("standpipe_layers.h", include_str!("../include/standpipe_layers.h")),
 ];

@@ -10,6 +10,7 @@
 
 pub mod bip;
 mod border;
+mod fm;
 pub mod gam;
 mod headers;
 

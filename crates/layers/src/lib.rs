@@ -15,6 +15,7 @@
 pub mod bip;
 mod copies;
 pub mod features;
+pub mod fm;
 pub mod gam;
 mod list;
 

@@ -125,6 +125,12 @@ impl Job {
         self
     }
 
+    /// The others go on when a rank has failed.
+    pub(crate) fn keep_going(mut self) -> Job {
+        self.keep_going = true;
+        self
+    }
+
     /// Runs `program` as such a job: all that its ranks wrote, by lines, each with its rank, and how the job
     /// ended.
     pub(crate) fn run(&self, program: &Path) -> Ran {
@@ -217,8 +223,8 @@ pub(crate) fn header_compiles(header: &str) {
             continue;
         }
         let source = folder.path().join(format!("header.{extension}"));
-        let text = format!("#include \"{header}\"\n#include \"{header}\"\nint main(void) {{ return 0; }}\n");
-        std::fs::write(&source, text).expect("there is room");
+        let program = format!("#include \"{header}\"\n#include \"{header}\"\nint main(void) {{ return 0; }}\n");
+        std::fs::write(&source, program).expect("there is room");
         let output = Command::new(compiler)
             .args([&format!("-std={standard}"), "-fsyntax-only"])
             .args(STRICT)
