@@ -8,3 +8,4 @@
 //! Nothing but the layers' own symbols is exported. No function lets a panic out into C: it would end the
 //! process with a message, as Rust does at an `extern "C"` border.
 
+pub mod pm;

@@ -14,5 +14,6 @@
 
 mod copies;
 pub mod features;
+pub mod pm;
 
 pub use copies::Copies;

@@ -63,6 +63,8 @@ impl Programs {
             .arg("-L")
             .arg(&libraries)
             .arg("-lstandpipe_layers")
+            // Ahead of LD_LIBRARY_PATH, where cargo names a folder with an older library.
+            .arg("-Wl,--disable-new-dtags")
             .arg(format!("-Wl,-rpath,{}", libraries.display()))
             .arg("-lm")
             .output()
@@ -89,6 +91,7 @@ pub(crate) struct Job {
     pub(crate) args: Vec<String>,
     pub(crate) env: Vec<(String, String)>,
     pub(crate) same_addresses: bool,
+    pub(crate) keep_going: bool,
 }
 
 impl Job {
@@ -111,6 +114,12 @@ impl Job {
         self
     }
 
+    /// The other ranks go on when one has failed.
+    pub(crate) fn keep_going(mut self) -> Job {
+        self.keep_going = true;
+        self
+    }
+
     /// Runs `program` as such a job: all that its ranks wrote, by lines, each with its rank and whether it was
     /// an error; and how the job ended.
     pub(crate) fn run(&self, program: &Path) -> Ran {
@@ -121,6 +130,7 @@ impl Job {
             .ranks(self.ranks)
             .args(&self.args)
             .same_addresses(self.same_addresses)
+            .keep_going(self.keep_going)
             .grace(Duration::from_secs(10))
             .say(|_| {})
             .on_line(move |rank, _, line| {
