@@ -13,5 +13,6 @@ mod border;
 mod fm;
 pub mod gam;
 mod headers;
+pub mod pm;
 
 pub use headers::HEADERS;

@@ -18,6 +18,7 @@ pub mod features;
 pub mod fm;
 pub mod gam;
 mod list;
+pub mod pm;
 
 pub use copies::Copies;
 pub use list::{ALL, Layer};
