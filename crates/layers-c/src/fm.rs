@@ -211,7 +211,10 @@ pub(crate) extern "C" fn FM_send_piece(stream: *mut c_void, buffer: *const c_voi
     let len = match usize::try_from(length) {
         Ok(len) if len <= isize::MAX as usize && (len == 0 || !buffer.is_null()) => len,
         _ => {
-            return complain(NAME, format_args!("{length} bytes at {buffer:?} are no piece: nothing is sent"));
+            return complain(
+                NAME,
+                format_args!("{length} bytes at {buffer:?} are no piece: nothing is sent"),
+            );
         }
     };
     let (message, mut done) = (sending(stream), 0);

@@ -17,7 +17,8 @@ fn program(programs: &Programs, name: &str) -> PathBuf {
     let path = support::folder("tests/pm").join(format!("{name}.c"));
     let text = std::fs::read_to_string(&path).expect("the program is there");
     let include = format!("-I{}", support::folder("tests/pm").display());
-    let flags: Vec<&str> = STRICT.iter().copied().chain(["-D_GNU_SOURCE", "-Wno-unused-variable", &include]).collect();
+    let flags: Vec<&str> =
+        STRICT.iter().copied().chain(["-D_GNU_SOURCE", "-Wno-unused-variable", &include]).collect();
     programs.compile_text(&format!("{name}.c"), &text, &flags)
 }
 

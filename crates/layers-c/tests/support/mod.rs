@@ -70,6 +70,8 @@ impl Programs {
             .arg("-L")
             .arg(&libraries)
             .arg("-lstandpipe_layers")
+            // Ahead of LD_LIBRARY_PATH, where cargo names a folder with an older library.
+            .arg("-Wl,--disable-new-dtags")
             .arg(format!("-Wl,-rpath,{}", libraries.display()))
             .arg("-lm")
             .output()
@@ -111,12 +113,6 @@ impl Job {
 
     pub(crate) fn env(mut self, name: &str, value: &str) -> Job {
         self.env.push((name.into(), value.into()));
-        self
-    }
-
-    /// Whether the others go on when a rank has failed.
-    pub(crate) fn keep_going(mut self) -> Job {
-        self.keep_going = true;
         self
     }
 
@@ -223,7 +219,8 @@ pub(crate) fn header_compiles(header: &str) {
             continue;
         }
         let source = folder.path().join(format!("header.{extension}"));
-        let program = format!("#include \"{header}\"\n#include \"{header}\"\nint main(void) {{ return 0; }}\n");
+        let program =
+            format!("#include \"{header}\"\n#include \"{header}\"\nint main(void) {{ return 0; }}\n");
         std::fs::write(&source, program).expect("there is room");
         let output = Command::new(compiler)
             .args([&format!("-std={standard}"), "-fsyntax-only"])
