@@ -103,13 +103,7 @@ impl Measured<'_> {
         self.node.barrier()?;
         let begun = Instant::now();
         for _ in 0..turns {
-            if self.is_first() {
-                bench.send(other, size)?;
-                bench.receive(size)?;
-            } else {
-                bench.receive(size)?;
-                bench.send(other, size)?;
-            }
+            if self.is_first() { bench.round_trip(other, size)? } else { bench.serve(other, size)? }
         }
         let each = ns_each(begun.elapsed(), turns) / 2.0;
         Ok(if self.is_first() { vec![(Measure::Latency, each)] } else { Vec::new() })

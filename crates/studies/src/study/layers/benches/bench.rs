@@ -22,6 +22,19 @@ pub(in crate::study::layers) trait Bench {
         self.receive(size)
     }
 
+    /// Sends a message and waits for its answer, by the interface's own way to answer if it has one. The other
+    /// process [serves](Bench::serve).
+    fn round_trip(&mut self, with: Rank, size: usize) -> Result<()> {
+        self.send(with, size)?;
+        self.receive(size)
+    }
+
+    /// Answers a message as long as it is.
+    fn serve(&mut self, with: Rank, size: usize) -> Result<()> {
+        self.receive(size)?;
+        self.send(with, size)
+    }
+
     /// What the layer has copied.
     fn copies(&self) -> Copies;
 

@@ -1,6 +1,7 @@
 //! Generic Active Messages: words in requests, and stores for what is longer.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 
 use anyhow::Result;
 use layers::Copies;
@@ -10,52 +11,69 @@ use standpipe::{Node, Rank};
 use super::bench::Bench;
 use super::memory::{Memory, Words};
 
-/// The program's only function: a message has come whole.
+/// The program's functions. A message has come whole.
 const CAME: Function = 0x1000;
 /// A part of one has.
 const PART: Function = 0x1001;
+/// A message has come whole, and wants its words back.
+const ASKED: Function = 0x1002;
 
-#[derive(Debug, Default)]
+/// The layer, whose program has it itself, to reply.
+type Layer = gam::Gam<Counting>;
+
+#[derive(Default)]
 struct Counting {
     came: AtomicU64,
     words: Words,
+    layer: OnceLock<Weak<Layer>>,
 }
 
 impl Program for Counting {
     fn has_function(&self, function: Function) -> bool {
-        [CAME, PART].contains(&function)
+        [CAME, PART, ASKED].contains(&function)
     }
 
-    fn call(&self, function: Function, _from: Rank, arguments: Arguments<'_>) {
-        if function == CAME {
-            if let Arguments::Words(words) = arguments {
-                self.words.note(words);
-            }
-            self.came.fetch_add(1, Ordering::Relaxed);
+    fn call(&self, function: Function, from: Rank, arguments: Arguments<'_>) {
+        if function == PART {
+            return;
         }
+        if let Arguments::Words(words) = arguments {
+            self.words.note(words);
+        }
+        if function == ASKED
+            && let Some(layer) = self.layer.get().and_then(Weak::upgrade)
+        {
+            layer.reply(from.into(), CAME, &arguments).expect("the reply that the request is due");
+        }
+        self.came.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 pub(super) struct Gam {
-    layer: gam::Gam<Counting>,
+    layer: Arc<Layer>,
     memory: Memory,
     received: u64,
 }
 
 impl Gam {
     pub(super) fn open(node: &Node, longest: usize) -> Result<Gam> {
-        let layer = gam::Gam::new(node.clone(), Memory::right(), Counting::default())?;
+        let layer = Arc::new(Layer::new(node.clone(), Memory::right(), Counting::default())?);
+        layer.program().layer.get_or_init(|| Arc::downgrade(&layer));
         layer.join()?;
         Ok(Gam { layer, memory: Memory::new(node, longest)?, received: 0 })
+    }
+
+    fn request(&self, to: Rank, function: Function, size: usize) -> Result<()> {
+        let words = self.memory.source_words(size);
+        let used = size.div_ceil(8);
+        Ok(self.layer.request(to.into(), function, &Arguments::Words(&words[..used]))?)
     }
 }
 
 impl Bench for Gam {
     fn send(&mut self, to: Rank, size: usize) -> Result<()> {
         if size <= Words::BYTES {
-            let words = self.memory.source_words(size);
-            let used = size.div_ceil(8);
-            return Ok(self.layer.request(to.into(), CAME, &Arguments::Words(&words[..used]))?);
+            return self.request(to, CAME, size);
         }
         // The program cuts, as the interface wants it.
         for start in (0..size).step_by(gam::MAX_SIZE) {
@@ -77,6 +95,20 @@ impl Bench for Gam {
             self.memory.take_words(&self.layer.program().words, size);
         }
         Ok(())
+    }
+
+    /// Words come back by the reply to their request, a store by another store.
+    fn round_trip(&mut self, with: Rank, size: usize) -> Result<()> {
+        match size <= Words::BYTES {
+            true => self.request(with, ASKED, size)?,
+            false => self.send(with, size)?,
+        }
+        self.receive(size)
+    }
+
+    fn serve(&mut self, with: Rank, size: usize) -> Result<()> {
+        self.receive(size)?;
+        if size <= Words::BYTES { Ok(()) } else { self.send(with, size) }
     }
 
     fn copies(&self) -> Copies {
