@@ -173,8 +173,8 @@ const FAULTS: [(&str, &str); 40] = [
     ("get_twice", "bip_tgetmsg: a message of tag 7 is being read in place"),
     ("short_too_long", "bip_trecv: a message of 1 words of node 1 came for tag 7, where at most 0"),
     ("queued_too_long", "bip_trecv: a message of 1 words of node 1 came for tag 7, where at most 0"),
-    ("long_too_long", "bip_trecv: a message of 2049 words of node 1 came for tag 8, where at most 2048"),
-    ("posted_too_long", "bip_rtest: a message of 2049 words of node 1 came for tag 8, where at most 2048"),
+    ("long_too_long", "bip_trecv: a message of 1025 words of node 1 came for tag 8, where at most 1024"),
+    ("posted_too_long", "bip_rtest: a message of 1025 words of node 1 came for tag 8, where at most 1024"),
 ];
 
 #[test]

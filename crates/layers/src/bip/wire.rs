@@ -12,7 +12,7 @@ pub const WORD: usize = 4;
 ///
 /// The value is ours, as the original one was not found. A short message is copied through the lane to the
 /// peer; a long one costs a question, a system call and an answer, which is more than the copies up to here.
-pub const SMALL_WORDS: u32 = 2048;
+pub const SMALL_WORDS: u32 = 1024;
 
 const _: () = assert!(SMALL_WORDS as usize * WORD <= standpipe::MEDIUM_MAX);
 
