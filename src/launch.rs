@@ -25,6 +25,7 @@
 //! as the kernel tells it how ranks end only then.
 
 mod end;
+mod hosted;
 mod kills;
 mod output;
 mod signals;
@@ -35,6 +36,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 pub use self::end::{End, Outcome, RankOutcome};
+pub use self::hosted::HostedJob;
 pub use self::output::Stream;
 pub use self::start::LaunchError;
 use crate::base::fd_limit::fill_standard;

@@ -15,6 +15,7 @@ use crate::base::pointers::Remote;
 #[derive(Clone, Copy, Debug)]
 pub struct AllMemory(());
 
+#[expect(clippy::not_unsafe_ptr_arg_deref, reason = "the promise that made the value covers all pointers")]
 impl AllMemory {
     /// Promises it.
     ///
@@ -43,8 +44,8 @@ impl AllMemory {
     ///
     /// A bad address ends the process, as it does in the program that gave it.
     pub fn read(self, from: *const u8, into: &mut [u8]) {
-        // SAFETY: so many bytes can be read there, by the promise; `into` is a reference, and so lies elsewhere
-        // unless the promise is broken.
+        // SAFETY: so many bytes can be read there, by the promise; `into` is a reference, and so lies
+        // elsewhere unless the promise is broken.
         unsafe { std::ptr::copy(from, into.as_mut_ptr(), into.len()) }
     }
 

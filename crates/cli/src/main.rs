@@ -5,6 +5,7 @@
 mod doctor;
 mod info;
 mod latency_figures;
+mod layers;
 mod rendezvous;
 mod run;
 mod sim;
@@ -64,6 +65,11 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     /// List the transports, and libfabric's providers with what each can do and needs
     Info(info::InfoArgs),
+    /// Say how to build C programs for the historic layers (am.h, bip.h, fm.h, pm.h)
+    ///
+    /// The command carries the headers and the library. It writes them to
+    /// $XDG_DATA_HOME/standpipe (~/.local/share/standpipe), once, or to the folder that --out names.
+    Layers(layers::LayersArgs),
     /// Run a study and write its report
     #[command(subcommand)]
     Study(Given),
@@ -185,9 +191,12 @@ impl Command {
             Self::Run(_) | Self::Top(_) | Self::Completions { .. } | Self::Man { .. } => None,
             Self::Study(_) | Self::Tune(_) => Some("no report was written"),
             Self::Rendezvous(_) => Some("no node finds another here any more"),
-            Self::Doctor(_) | Self::Info(_) | Self::Kernel(_) | Self::Perf(_) | Self::Sim(_) => {
-                Some("there is no result")
-            }
+            Self::Doctor(_)
+            | Self::Info(_)
+            | Self::Kernel(_)
+            | Self::Layers(_)
+            | Self::Perf(_)
+            | Self::Sim(_) => Some("there is no result"),
         }
     }
 
@@ -210,6 +219,7 @@ impl Command {
             Self::Run(args) => Ok(run::run(args)),
             Self::Doctor(args) => doctor::run(&args),
             Self::Info(args) => info::run(&args),
+            Self::Layers(args) => layers::run(&args),
             Self::Rendezvous(args) => rendezvous::run(&args),
             Self::Tune(args) => tune::run(&args),
             Self::Study(given) => given.run(),

@@ -9,3 +9,8 @@
 //! process with a message, as Rust does at an `extern "C"` border.
 
 pub mod bip;
+mod border;
+pub mod gam;
+mod headers;
+
+pub use headers::HEADERS;

@@ -15,5 +15,8 @@
 pub mod bip;
 mod copies;
 pub mod features;
+pub mod gam;
+mod list;
 
 pub use copies::Copies;
+pub use list::{ALL, Layer};

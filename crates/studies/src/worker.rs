@@ -12,6 +12,7 @@ use crate::signals::Attended;
 use crate::study::{
     gups, isx,
     kv::{args::KvArgs, elastic_worker, worker_process},
+    layers,
     live::rank,
     scale,
 };
@@ -50,6 +51,7 @@ impl Worker {
             Part::StudyRank(args) => rank::run(&args),
             Part::GupsRank(args) => gups::rank::run(&args),
             Part::IsxRank(args) => isx::rank::run(&args),
+            Part::LayersRank(args) => layers::rank::run(&args),
             Part::PerfWorker(args) => perf::run_worker(&args),
         }
     }
@@ -83,6 +85,9 @@ enum Part {
     /// A rank that `study isx` starts
     #[command(name = isx::rank::SUBCOMMAND)]
     IsxRank(isx::rank::RankArgs),
+    /// A rank that `study layers` starts
+    #[command(name = layers::rank::SUBCOMMAND)]
+    LayersRank(layers::rank::RankArgs),
     /// A process that `perf` starts
     #[command(name = perf::SUBCOMMAND)]
     PerfWorker(perf::WorkerArgs),

@@ -36,6 +36,8 @@ const FENCES: &[&str] = &[
     "examples/block-directory/src/main.rs",
     // The study's workers name the addresses of their blocks.
     "crates/studies/src/study/kv/job.rs",
+    // The layers' benches name the addresses of their peers' buffers.
+    "crates/studies/src/study/layers/benches/memory.rs",
     // The live studies' ranks name the addresses of their peer's memory.
     "crates/studies/src/study/live/rank.rs",
     // The benchmark of raw memory names the addresses of its peer's buffers.

@@ -41,7 +41,7 @@ const WALLS: &[Wall] = &[
     wall(
         "standpipe-cli",
         // It carries the C library of the layers, for `standpipe layers`.
-        &["standpipe", "standpipe-layers-c", "standpipe-sim", "standpipe-studies"],
+        &["standpipe", "standpipe-layers", "standpipe-layers-c", "standpipe-sim", "standpipe-studies"],
         &["standpipe-testbed"],
     ),
     wall("standpipe-house", &[], &[]),

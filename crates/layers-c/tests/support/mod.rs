@@ -1,5 +1,7 @@
 //! C programs that are compiled against the headers and the library, and run as jobs.
 
+#![allow(dead_code, reason = "each test has a use for some of it")]
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
@@ -123,8 +125,8 @@ impl Job {
         self
     }
 
-    /// Runs `program` as such a job: all that its ranks wrote, by lines, each with its rank and whether it was
-    /// an error; and how the job ended.
+    /// Runs `program` as such a job: all that its ranks wrote, by lines, each with its rank, and how the job
+    /// ended.
     pub(crate) fn run(&self, program: &Path) -> Ran {
         use std::sync::{Arc, Mutex};
         let lines: Arc<Mutex<Vec<(u32, String)>>> = Arc::default();
@@ -225,10 +227,6 @@ pub(crate) fn header_compiles(header: &str) {
             .arg(&source)
             .output()
             .expect("a compiler is there");
-        assert!(output.status.success(), "{header} as {standard}: {}", text_of(&output));
+        assert!(output.status.success(), "{header} as {standard}: {}", text(&output));
     }
-}
-
-fn text_of(output: &Output) -> String {
-    text(output)
 }

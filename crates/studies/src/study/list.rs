@@ -1,11 +1,12 @@
 //! All studies.
 
 use super::subcommand::Study;
-use super::{firehose, gups, isx, kv, pindown, policies, scale};
+use super::{firehose, gups, isx, kv, layers, pindown, policies, scale};
 
 /// Every study, in the order in which help lists them.
-pub static ALL: [&dyn Study; 7] = [
+pub static ALL: [&dyn Study; 8] = [
     &kv::STUDY,
+    &layers::STUDY,
     &firehose::STUDY,
     &pindown::STUDY,
     &scale::STUDY,

@@ -5,6 +5,7 @@ pub(crate) mod firehose;
 pub(crate) mod gups;
 pub(crate) mod isx;
 pub(crate) mod kv;
+pub(crate) mod layers;
 mod list;
 pub(crate) mod live;
 pub(crate) mod pindown;

@@ -1,0 +1,112 @@
+/*
+ * Generic Active Messages in Berkeley's spelling (GAM), on Standpipe. The layer is that of am.h,
+ * which says more of each call; a program includes one of the two.
+ *
+ * Words are `long`, as programs send pointers in them; handlers may take them as int. Functions
+ * return 0, or -1 after one line on standard error that says what is wrong.
+ *
+ * [recalled] marks what no copy of the original's header or manual was seen for.
+ */
+#ifndef STANDPIPE_GAM_H
+#define STANDPIPE_GAM_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__clang__)
+#pragma clang diagnostic push
+#pragma clang diagnostic ignored "-Wstrict-prototypes"
+#endif
+
+/* The number of a process: 0 to gam_procs() - 1. */
+typedef unsigned int vnn_t;
+
+/* Any handler: (from, words...) of requests and replies, (from, d, a0, a1) of the forms with a
+ * double, (from, buffer, len, a0, a1) of gam_request, (from, addr, n, arg) of stores and gets. */
+#ifdef __cplusplus
+typedef void (*handler_t)(...);
+#else
+typedef void (*handler_t)();
+#endif
+
+/* Opens the layer: a job of as many processes as `standpipe run -n N --same-addresses` (or another
+ * launcher) has started, or of this one alone. Ends the process (status 1) where it cannot. */
+#ifdef __cplusplus
+int gam_enable(...);
+#else
+int gam_enable();
+#endif
+
+/* Leaves, when all processes do. gam_exit also ends the process, with that status; if it is not 0,
+ * at once. */
+int gam_disable(void);
+void gam_exit(int status);
+
+int gam_procs(void);
+int gam_my_proc(void);
+int gam_max_size(void);
+
+/* Runs the handlers of what has come; never waits. */
+int gam_poll(void);
+
+/* Waits until all processes have called it, and runs handlers meanwhile. */
+int gam_barrier(void);
+
+/* Waits until `*flag`, which handlers count up, is at least `n`, and takes `n` off it [recalled]. */
+int gam_wait(int *flag, int n);
+
+/* Requests and replies, with no to four words: see am.h. */
+int gam_request_0(vnn_t dest, handler_t fun, ...);
+int gam_request_1(vnn_t dest, handler_t fun, ...);
+int gam_request_2(vnn_t dest, handler_t fun, ...);
+int gam_request_3(vnn_t dest, handler_t fun, ...);
+int gam_request_4(vnn_t dest, handler_t fun, ...);
+int gam_reply_0(vnn_t dest, handler_t fun, ...);
+int gam_reply_1(vnn_t dest, handler_t fun, ...);
+int gam_reply_2(vnn_t dest, handler_t fun, ...);
+int gam_reply_3(vnn_t dest, handler_t fun, ...);
+int gam_reply_4(vnn_t dest, handler_t fun, ...);
+
+#define gam_request0 gam_request_0
+#define gam_request1 gam_request_1
+#define gam_request2 gam_request_2
+#define gam_request3 gam_request_3
+#define gam_request4 gam_request_4
+#define gam_reply0 gam_reply_0
+#define gam_reply1 gam_reply_1
+#define gam_reply2 gam_reply_2
+#define gam_reply3 gam_reply_3
+#define gam_reply4 gam_reply_4
+
+/* With a double, which comes first. */
+int gam_request_fd(vnn_t dest, handler_t fun, double d, long a0, long a1);
+int gam_reply_fd(vnn_t dest, handler_t fun, double d, long a0, long a1);
+
+/* With `len` bytes, at most 8192, which the handler finds in a buffer of the system that is there
+ * while it runs. */
+int gam_request(vnn_t dest, handler_t fun, const char *buf, int len, long a0, long a1);
+int gam_reply(vnn_t dest, handler_t fun, const char *buf, int len, long a0, long a1);
+
+/* Stores and gets, as am_store, am_store_async and am_get. */
+int gam_store(vnn_t dest, void *lva, void *rva, int n, handler_t handler, void *arg);
+int gam_store_async(vnn_t dest, void *lva, void *rva, int n, handler_t handler, void *arg,
+                    handler_t endfunc, void *earg);
+int gam_get(vnn_t dest, void *sva, void *dva, int n, handler_t handler, void *arg);
+
+/* A handler that does nothing [recalled]. */
+#ifdef __cplusplus
+void gam_dummy(void);
+#else
+void gam_dummy();
+#endif
+
+#if defined(__clang__)
+#pragma clang diagnostic pop
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,224 @@
+//! The same layer in Berkeley's spelling: `gam.h`. Words are as wide as pointers, so that programs may send
+//! those as the ints that they once were.
+
+use std::ffi::{c_char, c_double, c_int, c_long, c_uint, c_void};
+
+use layers::gam::{Arguments, Gam};
+
+use super::{Called, Pointer, at, close, enable, end, get, number, reply, request, store, store_async};
+use super::{is_missing, with_layer, words_forms};
+use crate::border::complain;
+
+words_forms! { request, c_uint:
+    gam_request_0();
+    gam_request_1(a);
+    gam_request_2(a, b);
+    gam_request_3(a, b, c);
+    gam_request_4(a, b, c, d);
+}
+
+words_forms! { reply, c_uint:
+    gam_reply_0();
+    gam_reply_1(a);
+    gam_reply_2(a, b);
+    gam_reply_3(a, b, c);
+    gam_reply_4(a, b, c, d);
+}
+
+/// Opens the layer; see the header.
+// SAFETY: no other symbol of this library has that name.
+#[unsafe(no_mangle)]
+pub extern "C" fn gam_enable() -> c_int {
+    match enable("gam_enable", None) {
+        Ok(()) => 0,
+        Err(error) => end("gam_enable", error),
+    }
+}
+
+/// Leaves; see the header.
+// SAFETY: no other symbol of this library has that name.
+#[unsafe(no_mangle)]
+pub extern "C" fn gam_disable() -> c_int {
+    close("gam_disable")
+}
+
+/// Leaves, and ends the process; see the header.
+// SAFETY: no other symbol of this library has that name.
+#[unsafe(no_mangle)]
+pub extern "C" fn gam_exit(status: c_int) {
+    // A program that fails ends for all others, which then find it lost.
+    if status == 0 {
+        close("gam_exit");
+    }
+    std::process::exit(status)
+}
+
+/// Runs handlers; see the header.
+// SAFETY: no other symbol of this library has that name.
+#[unsafe(no_mangle)]
+pub extern "C" fn gam_poll() -> c_int {
+    with_layer("gam_poll", Gam::poll)
+}
+
+/// How many processes there are; see the header.
+// SAFETY: no other symbol of this library has that name.
+#[unsafe(no_mangle)]
+pub extern "C" fn gam_procs() -> c_int {
+    number("gam_procs", Gam::procs)
+}
+
+/// This process's number; see the header.
+// SAFETY: no other symbol of this library has that name.
+#[unsafe(no_mangle)]
+pub extern "C" fn gam_my_proc() -> c_int {
+    number("gam_my_proc", Gam::my_proc)
+}
+
+/// The most bytes of a store or get; see the header.
+// SAFETY: no other symbol of this library has that name.
+#[unsafe(no_mangle)]
+pub extern "C" fn gam_max_size() -> c_int {
+    super::am_max_size()
+}
+
+/// Waits for all processes; see the header.
+// SAFETY: no other symbol of this library has that name.
+#[unsafe(no_mangle)]
+pub extern "C" fn gam_barrier() -> c_int {
+    with_layer("gam_barrier", Gam::barrier)
+}
+
+/// A handler that does nothing.
+// SAFETY: no other symbol of this library has that name.
+#[unsafe(no_mangle)]
+pub extern "C" fn gam_dummy() {}
+
+/// Waits until a counter is at least so much, and takes that much off it; see the header.
+///
+/// # Safety
+/// `flag` is the address of an int of the program's, which its handlers and this call alone change.
+// SAFETY: no other symbol of this library has that name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gam_wait(flag: *mut c_int, count: c_int) -> c_int {
+    if flag.is_null() {
+        complain("gam_wait", "no counter to wait for: the pointer is NULL");
+        return super::FAILED;
+    }
+    loop {
+        // SAFETY: the caller promises an int, which handlers change: they run on this thread, in the poll
+        // below.
+        let reached = unsafe { flag.read_volatile() };
+        if reached >= count {
+            // SAFETY: as above.
+            unsafe { flag.write_volatile(reached - count) };
+            return 0;
+        }
+        let polled = with_layer("gam_wait", Gam::poll_idle);
+        if polled != 0 {
+            return polled;
+        }
+    }
+}
+
+/// A request with a double; see the header.
+// SAFETY: no other symbol of this library has that name.
+#[unsafe(no_mangle)]
+pub extern "C" fn gam_request_fd(
+    dest: c_uint,
+    function: Pointer,
+    d: c_double,
+    a: c_long,
+    b: c_long,
+) -> c_int {
+    let arguments = Arguments::DoubleWords(d, a.cast_unsigned(), b.cast_unsigned());
+    with_layer("gam_request_fd", |layer| layer.request(dest.into(), at(function), &arguments))
+}
+
+/// A reply with a double; see the header.
+// SAFETY: no other symbol of this library has that name.
+#[unsafe(no_mangle)]
+pub extern "C" fn gam_reply_fd(dest: c_uint, function: Pointer, d: c_double, a: c_long, b: c_long) -> c_int {
+    let arguments = Arguments::DoubleWords(d, a.cast_unsigned(), b.cast_unsigned());
+    with_layer("gam_reply_fd", |layer| layer.reply(dest.into(), at(function), &arguments))
+}
+
+/// A request with bytes in a buffer of the system; see the header.
+// SAFETY: no other symbol of this library has that name.
+#[unsafe(no_mangle)]
+pub extern "C" fn gam_request(
+    dest: c_uint,
+    function: Pointer,
+    buffer: *const c_char,
+    len: c_int,
+    a: c_long,
+    b: c_long,
+) -> c_int {
+    if is_missing("gam_request", buffer.cast(), len) {
+        return super::FAILED;
+    }
+    let (bytes, words) = ((buffer.cast(), len.into()), super::words([a, b]));
+    with_layer("gam_request", |layer| layer.request_bytes(dest.into(), at(function), bytes, words))
+}
+
+/// A reply with bytes in a buffer of the system; see the header.
+// SAFETY: no other symbol of this library has that name.
+#[unsafe(no_mangle)]
+pub extern "C" fn gam_reply(
+    dest: c_uint,
+    function: Pointer,
+    buffer: *const c_char,
+    len: c_int,
+    a: c_long,
+    b: c_long,
+) -> c_int {
+    if is_missing("gam_reply", buffer.cast(), len) {
+        return super::FAILED;
+    }
+    let (bytes, words) = ((buffer.cast(), len.into()), super::words([a, b]));
+    with_layer("gam_reply", |layer| layer.reply_bytes(dest.into(), at(function), bytes, words))
+}
+
+/// Stores, and runs a handler at the receiver; see the header.
+// SAFETY: no other symbol of this library has that name.
+#[unsafe(no_mangle)]
+pub extern "C" fn gam_store(
+    dest: c_uint,
+    local: *const c_void,
+    remote: *mut c_void,
+    len: c_int,
+    function: Pointer,
+    arg: *mut c_void,
+) -> c_int {
+    store("gam_store", dest.into(), (local, remote, len), (function, arg))
+}
+
+/// Stores, and runs another function here when the source is free; see the header.
+// SAFETY: no other symbol of this library has that name.
+#[unsafe(no_mangle)]
+pub extern "C" fn gam_store_async(
+    dest: c_uint,
+    local: *const c_void,
+    remote: *mut c_void,
+    len: c_int,
+    function: Pointer,
+    arg: *mut c_void,
+    end_function: Pointer,
+    end_arg: *mut c_void,
+) -> c_int {
+    let end: Called = (end_function, end_arg);
+    store_async("gam_store_async", dest.into(), (local, remote, len), (function, arg), end)
+}
+
+/// Gets, and runs a handler here; see the header.
+// SAFETY: no other symbol of this library has that name.
+#[unsafe(no_mangle)]
+pub extern "C" fn gam_get(
+    dest: c_uint,
+    remote: *const c_void,
+    local: *mut c_void,
+    len: c_int,
+    function: Pointer,
+    arg: *mut c_void,
+) -> c_int {
+    get("gam_get", dest.into(), (remote, local, len), (function, arg))
+}

@@ -1,0 +1,153 @@
+//! The processes of a program that nobody launched: `am_enable` makes them itself, by `fork`.
+
+use std::ffi::c_int;
+use std::io::{self, PipeReader, PipeWriter, Read as _, Write as _};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use standpipe::launch::HostedJob;
+
+/// The children of this process, and the job that it hosts for them.
+static FAMILY: Mutex<Option<Family>> = Mutex::new(None);
+
+/// Whether the program has come to the end of its part: children may then end as they like.
+static IS_OVER: AtomicBool = AtomicBool::new(false);
+
+struct Family {
+    children: Vec<libc::pid_t>,
+    _job: HostedJob,
+}
+
+/// Makes this process and `procs - 1` children of it the processes of a job, by their environment. Returns in
+/// each of them.
+///
+/// # Errors
+/// What the system said. No child is left then.
+pub(super) fn fork(procs: u32) -> Result<(), String> {
+    let failed = |what: &str, error: io::Error| format!("cannot make {procs} processes: {what}: {error}");
+    let mut children = Vec::new();
+    let mut pipes: Vec<PipeWriter> = Vec::new();
+    // SAFETY: it takes a null pointer, for all streams. What they hold would be written once by each process.
+    unsafe { libc::fflush(std::ptr::null_mut()) };
+    for rank in 1..procs {
+        let (reader, writer) = io::pipe().map_err(|error| failed("a pipe", error))?;
+        // SAFETY: the child goes on as this thread alone. Nothing of this library has a thread yet, which the
+        // caller has made sure of, and the program's own threads are its business, as in the original.
+        match unsafe { libc::fork() } {
+            0 => {
+                drop((pipes, writer));
+                return become_rank(reader, rank);
+            }
+            -1 => {
+                let error = io::Error::last_os_error();
+                end_all(&children);
+                return Err(failed("fork", error));
+            }
+            child => {
+                children.push(child);
+                pipes.push(writer);
+            }
+        }
+    }
+    let job = HostedJob::start(procs).map_err(|error| {
+        end_all(&children);
+        error.to_string()
+    })?;
+    for (rank, mut pipe) in (1..).zip(pipes) {
+        let lines: String =
+            job.variables(rank).iter().map(|(name, value)| format!("{name}={value}\n")).collect();
+        if let Err(error) = pipe.write_all(lines.as_bytes()) {
+            end_all(&children);
+            return Err(failed("telling a child its rank", error));
+        }
+    }
+    for (name, value) in job.variables(0) {
+        set(name, &value);
+    }
+    *FAMILY.lock().expect("nobody panics with it") = Some(Family { children, _job: job });
+    // SAFETY: the function may be called at any time, and lives as long as this library, which stays loaded.
+    unsafe { libc::atexit(wait_for_children) };
+    Ok(())
+}
+
+/// Says that the program has come to the end of its part.
+pub(super) fn part_is_over() {
+    IS_OVER.store(true, Ordering::SeqCst);
+    // SAFETY: the call takes numbers alone. A child whose part is done may outlive its parent, which may end
+    // first now.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, 0) };
+}
+
+/// Takes this child's rank from its parent.
+fn become_rank(mut reader: PipeReader, rank: u32) -> Result<(), String> {
+    // SAFETY: the call takes numbers alone: a child ends with the process that hosts its job.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    let mut lines = String::new();
+    let read = reader.read_to_string(&mut lines);
+    if read.is_err() || lines.is_empty() {
+        // The parent has failed, and has said so. Nothing of it, as its buffers, is this process's.
+        // SAFETY: the call ends the process, which has nothing of its own to leave in order.
+        unsafe { libc::_exit(1) };
+    }
+    for (name, value) in lines.lines().filter_map(|line| line.split_once('=')) {
+        set(name, value);
+    }
+    debug_assert!(rank > 0);
+    Ok(())
+}
+
+fn set(name: &str, value: &str) {
+    // SAFETY: no thread of this library reads the environment. A thread of the program's that did at this
+    // moment would do so within am_enable, of which the header says that nothing else runs meanwhile.
+    unsafe { std::env::set_var(name, value) };
+}
+
+/// Ends children that have not come to anything.
+fn end_all(children: &[libc::pid_t]) {
+    for child in children {
+        // SAFETY: the call takes numbers alone, and the child has not been waited for: the number is its own.
+        unsafe { libc::kill(*child, libc::SIGKILL) };
+    }
+    children.iter().for_each(|child| _ = wait_for(*child));
+}
+
+/// Waits for the children when the program ends; for those of a program that fails, after ending them. A child
+/// that has failed makes this process fail.
+extern "C" fn wait_for_children() {
+    let Ok(mut family) = FAMILY.lock() else { return };
+    let Some(Family { children, _job }) = family.take() else { return };
+    if !IS_OVER.load(Ordering::SeqCst) {
+        children.iter().for_each(|child| {
+            // SAFETY: the call takes numbers alone, and the child has not been waited for.
+            unsafe { libc::kill(*child, libc::SIGTERM) };
+        });
+    }
+    let worst = children.iter().map(|child| wait_for(*child)).max().unwrap_or(0);
+    if worst != 0 && IS_OVER.load(Ordering::SeqCst) {
+        // SAFETY: what the program has written is flushed, as the end that this one takes the place of would
+        // do after this function.
+        unsafe {
+            libc::fflush(std::ptr::null_mut());
+            libc::_exit(worst)
+        }
+    }
+}
+
+/// A child's exit status: 128 and the signal's number, if one killed it.
+fn wait_for(child: libc::pid_t) -> c_int {
+    let mut status = 0;
+    loop {
+        // SAFETY: `status` is a live local, and the child is this process's own.
+        let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
+        if waited == child {
+            return match libc::WIFSIGNALED(status) {
+                true => 128 + libc::WTERMSIG(status),
+                false => libc::WEXITSTATUS(status),
+            };
+        }
+        if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+            // The program has waited for it already.
+            return 0;
+        }
+    }
+}

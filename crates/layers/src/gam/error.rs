@@ -1,0 +1,75 @@
+//! What a call of Generic Active Messages refuses, and why.
+
+use standpipe::Rank;
+
+/// Why a call was refused, or could not go on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum GamError {
+    /// There is no such process.
+    #[error("there is no process {dest}: the processes are 0 to {}", procs - 1)]
+    NoSuchProcess {
+        /// The number given.
+        dest: i64,
+        /// How many processes there are.
+        procs: u32,
+    },
+    /// The address is of no function that all processes have there.
+    #[error(
+        "{function:#x} is no function that all processes have at that address; where nothing is to run, pass am_dummy"
+    )]
+    NotAFunction {
+        /// The address.
+        function: u64,
+    },
+    /// More bytes than one call moves, or a negative number of them.
+    #[error("{bytes} bytes: a call moves 0 to {most} (am_max_size), and the program cuts what is longer")]
+    Size {
+        /// Bytes asked for.
+        bytes: i64,
+        /// The most.
+        most: usize,
+    },
+    /// More words than a message has.
+    #[error("{words} words: a message has at most 4")]
+    Words {
+        /// Words given.
+        words: usize,
+    },
+    /// A handler may only reply.
+    #[error("{call} in a handler: a request's handler may reply, once, and nothing else")]
+    InHandler {
+        /// The call.
+        call: &'static str,
+    },
+    /// Only the handler of a request may reply, and only to its sender.
+    #[error("a reply to {dest}: only the handler of a request from {dest} may send it")]
+    NoReplyDue {
+        /// Whom the reply was for.
+        dest: i64,
+    },
+    /// The request has been replied to.
+    #[error("a second reply to {dest}: a request is replied to once")]
+    Replied {
+        /// Whom the reply was for.
+        dest: Rank,
+    },
+    /// A process is gone.
+    #[error("process {peer} is lost")]
+    Lost {
+        /// Which.
+        peer: Rank,
+    },
+    /// The library below says no.
+    #[error("{0}")]
+    Node(standpipe::Error),
+}
+
+impl From<standpipe::Error> for GamError {
+    fn from(error: standpipe::Error) -> GamError {
+        match error {
+            standpipe::Error::PeerLost { peer } => GamError::Lost { peer },
+            error => GamError::Node(error),
+        }
+    }
+}

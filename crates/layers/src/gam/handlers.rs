@@ -1,0 +1,212 @@
+//! The receiving side: runs the program's functions, and sees to it that each request has one reply.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use standpipe::{Call, Error, HandlerId, Landed, Node, Rank};
+
+use super::error::GamError;
+use super::message::{Arguments, Function, Kind, Message, Outgoing};
+use super::{CREDITS, NAMESPACE, Program};
+
+/// What handlers and the caller's side share.
+pub(super) struct Shared<P> {
+    pub(super) program: P,
+    /// By process, how many more requests it may be sent before it replies.
+    credits: Vec<AtomicU32>,
+    /// Messages that were refused, as no library of ours sends them or no program has their function.
+    refused: AtomicU64,
+    /// Replies that the library sent for handlers that sent none.
+    null_replies: AtomicU64,
+    received: AtomicU64,
+}
+
+thread_local! {
+    /// The request whose handler this thread is in.
+    static ANSWERING: RefCell<Option<Answering>> = const { RefCell::new(None) };
+}
+
+/// A request whose handler runs, and what it has replied.
+struct Answering {
+    from: Rank,
+    /// A reply's handler may send none.
+    is_request: bool,
+    reply: Option<Reply>,
+}
+
+/// A reply that is sent when its handler returns.
+enum Reply {
+    Words(Outgoing),
+    Medium { function: Function, words: [u64; 2], bytes: Vec<u8> },
+}
+
+impl<P: Program> Shared<P> {
+    pub(super) fn new(program: P, procs: u32) -> Shared<P> {
+        let credits = (0..procs).map(|_| AtomicU32::new(CREDITS)).collect();
+        let zero = || AtomicU64::new(0);
+        Shared { program, credits, refused: zero(), null_replies: zero(), received: zero() }
+    }
+
+    pub(super) fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn null_replies(&self) -> u64 {
+        self.null_replies.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn received(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
+    }
+
+    /// Takes a credit for a request to that process, if there is one.
+    pub(super) fn take_credit(&self, dest: Rank) -> bool {
+        let credits = &self.credits[dest as usize];
+        let take = |left: u32| left.checked_sub(1);
+        credits.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
+    }
+
+    /// Gives one back: the request was replied to, or never sent.
+    pub(super) fn give_credit(&self, dest: Rank) {
+        // More than were given out come back only from a peer that replies to what nobody asked.
+        let give = |left: u32| (left < CREDITS).then_some(left + 1);
+        let credits = self.credits.get(dest as usize);
+        let given = credits.map(|credits| credits.fetch_update(Ordering::Relaxed, Ordering::Relaxed, give));
+        if !matches!(given, Some(Ok(_))) {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn has_credit(&self, dest: Rank) -> bool {
+        self.credits[dest as usize].load(Ordering::Relaxed) > 0
+    }
+
+    /// Registers the handlers of all kinds, each to be withdrawn with its node.
+    pub(super) fn register(self: &Arc<Self>, node: &Node) -> Result<(), Error>
+    where
+        P: 'static,
+    {
+        for kind in Kind::ALL {
+            let shared = Arc::clone(self);
+            node.register(NAMESPACE, kind.name(), move |call| shared.handle(kind, call))?;
+        }
+        Ok(())
+    }
+
+    /// Runs the program's function for a message that came, and replies to a request.
+    fn handle(&self, kind: Kind, call: &mut Call<'_>) {
+        let (from, is_request) = (call.from(), call.is_request());
+        if !is_request {
+            self.give_credit(from);
+        }
+        let landed = match call.landed() {
+            Some((Landed::Private(addr), len)) => usize::try_from(len).ok().map(|len| (addr, len)),
+            _ => None,
+        };
+        let reply = match Message::parse(kind, call.args(), call.payload(), landed) {
+            Ok(message) => self.run(from, is_request, &message),
+            Err(_) => {
+                self.refused.fetch_add(1, Ordering::Relaxed);
+                None
+            }
+        };
+        if is_request {
+            self.answer(call, reply);
+        }
+    }
+
+    fn answer(&self, call: &mut Call<'_>, reply: Option<Reply>) {
+        let id = |kind: Kind| HandlerId::of(NAMESPACE, kind.name());
+        let sent = match &reply {
+            None => {
+                self.null_replies.fetch_add(1, Ordering::Relaxed);
+                call.reply(id(Kind::Null), [0; 4])
+            }
+            Some(Reply::Words(reply)) if reply.payload().is_empty() => call.reply(id(reply.kind), reply.args),
+            Some(Reply::Words(reply)) => call.reply_medium(id(reply.kind), reply.args, reply.payload()),
+            Some(Reply::Medium { function, words: [a, b], bytes }) => {
+                call.reply_medium(id(Kind::Medium), [*function, *a, *b, 0], bytes)
+            }
+        };
+        // Only a lost peer gets no reply, and the caller's side looks for those.
+        let _ = sent;
+    }
+
+    /// Runs the function of a message, and says what it has replied.
+    fn run(&self, from: Rank, is_request: bool, message: &Message<'_>) -> Option<Reply> {
+        let arguments = message.arguments()?;
+        if !self.program.has_function(message.function) {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        self.run_function(from, is_request, message.function, arguments)
+    }
+
+    fn run_function(
+        &self,
+        from: Rank,
+        is_request: bool,
+        function: Function,
+        arguments: Arguments<'_>,
+    ) -> Option<Reply> {
+        self.received.fetch_add(1, Ordering::Relaxed);
+        let answering = Answering { from, is_request, reply: None };
+        let outer = ANSWERING.with(|cell| cell.replace(Some(answering)));
+        self.program.call(function, from, arguments);
+        let inner = ANSWERING.with(|cell| cell.replace(outer));
+        inner.and_then(|answering| answering.reply)
+    }
+
+    /// Runs the function of a request that this process sends to itself, and then that of its reply.
+    pub(super) fn run_here(&self, own: Rank, function: Function, arguments: Arguments<'_>) {
+        let reply = self.run_function(own, true, function, arguments);
+        match reply {
+            None => _ = self.null_replies.fetch_add(1, Ordering::Relaxed),
+            Some(Reply::Words(reply)) => {
+                let message = Message::parse(reply.kind, reply.args, reply.payload(), None);
+                // Made by ourselves a moment ago.
+                if let Ok(message) = message {
+                    self.run(own, false, &message);
+                }
+            }
+            Some(Reply::Medium { function, words: [a, b], bytes }) => {
+                self.run_function(own, false, function, Arguments::Medium(&bytes, a, b));
+            }
+        }
+    }
+
+    /// Runs a function that is no message's: one that an operation of this process ends with.
+    pub(super) fn run_after(&self, dest: Rank, function: Function, arguments: Arguments<'_>) {
+        self.run_function(dest, false, function, arguments);
+    }
+}
+
+/// Refuses a call that a handler may not make.
+pub(super) fn may_call(call: &'static str) -> Result<(), GamError> {
+    match ANSWERING.with(|cell| cell.borrow().is_some()) {
+        true => Err(GamError::InHandler { call }),
+        false => Ok(()),
+    }
+}
+
+/// Notes the reply of the request whose handler this thread is in.
+pub(super) fn reply(dest: i64, function: Function, arguments: &Arguments<'_>) -> Result<(), GamError> {
+    ANSWERING.with(|cell| {
+        let mut answering = cell.borrow_mut();
+        let due = answering.as_mut().filter(|due| due.is_request && i64::from(due.from) == dest);
+        let Some(due) = due else { return Err(GamError::NoReplyDue { dest }) };
+        if due.reply.is_some() {
+            return Err(GamError::Replied { dest: due.from });
+        }
+        due.reply = Some(match *arguments {
+            Arguments::Medium(bytes, a, b) => {
+                Reply::Medium { function, words: [a, b], bytes: bytes.to_vec() }
+            }
+            ref arguments => Reply::Words(Outgoing::of(function, arguments).ok_or(GamError::Words {
+                words: if let Arguments::Words(words) = arguments { words.len() } else { 0 },
+            })?),
+        });
+        Ok(())
+    })
+}

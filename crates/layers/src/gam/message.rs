@@ -1,0 +1,221 @@
+//! What travels in a message, and how it is read from the four words and the payload of ours.
+
+/// The address of a function of the program, which is the same in all its processes.
+pub type Function = u64;
+
+/// What a handler is called with, beside the sender.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Arguments<'a> {
+    /// Zero to four words (`am_request_0` to `am_request_4`).
+    Words(&'a [u64]),
+    /// Two words and a double (`am_request_df`).
+    WordsDouble(u64, u64, f64),
+    /// A double and two words (Berkeley's `gam_request_fd`).
+    DoubleWords(f64, u64, u64),
+    /// Bytes in a buffer of the system, there while the handler runs, and two words (Berkeley's
+    /// `gam_request`).
+    Medium(&'a [u8], u64, u64),
+    /// Memory of this process where a store's bytes lie now, how many, and the program's argument.
+    Memory {
+        /// Where they begin.
+        addr: u64,
+        /// How many.
+        len: usize,
+        /// What the sender passes.
+        arg: u64,
+    },
+}
+
+/// Kinds of messages: each is a handler of ours, by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[doc(hidden)]
+#[non_exhaustive]
+pub enum Kind {
+    /// So many words, at most three.
+    Words(usize),
+    /// Four words, the last in the payload.
+    FourWords,
+    /// Two words and a double.
+    WordsDouble,
+    /// A double and two words.
+    DoubleWords,
+    /// A payload and two words.
+    Medium,
+    /// A payload that lies in place.
+    Store,
+    /// Nothing: it gives a credit back.
+    Null,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Kind; 10] = [
+        Kind::Words(0),
+        Kind::Words(1),
+        Kind::Words(2),
+        Kind::Words(3),
+        Kind::FourWords,
+        Kind::WordsDouble,
+        Kind::DoubleWords,
+        Kind::Medium,
+        Kind::Store,
+        Kind::Null,
+    ];
+
+    /// The name that its handler is registered under.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Kind::Words(0) => "words 0",
+            Kind::Words(1) => "words 1",
+            Kind::Words(2) => "words 2",
+            Kind::Words(_) => "words 3",
+            Kind::FourWords => "words 4",
+            Kind::WordsDouble => "words, double",
+            Kind::DoubleWords => "double, words",
+            Kind::Medium => "medium",
+            Kind::Store => "store",
+            Kind::Null => "null",
+        }
+    }
+}
+
+/// A message that no library of ours sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a message of kind {kind:?} with {payload} bytes of payload, which is none of this layer's")]
+#[doc(hidden)]
+pub struct Malformed {
+    kind: Kind,
+    payload: usize,
+}
+
+/// A message as it came: which function is to run, with which words of its own.
+#[derive(Clone, Debug, PartialEq)]
+#[doc(hidden)]
+pub struct Message<'a> {
+    /// The function; 0 for [`Kind::Null`].
+    pub function: Function,
+    words: [u64; 4],
+    kind: Kind,
+    payload: &'a [u8],
+    landed: Option<(u64, usize)>,
+}
+
+impl<'a> Message<'a> {
+    /// Reads one. `landed` is where a long message's payload lies, and its length.
+    ///
+    /// # Errors
+    /// [`Malformed`] where payload and kind do not belong together.
+    pub fn parse(
+        kind: Kind,
+        args: [u64; 4],
+        payload: &'a [u8],
+        landed: Option<(u64, usize)>,
+    ) -> Result<Message<'a>, Malformed> {
+        let [function, a, b, c] = args;
+        let malformed = Malformed { kind, payload: payload.len() };
+        let fourth = match kind {
+            Kind::FourWords => u64::from_ne_bytes(payload.try_into().map_err(|_| malformed)?),
+            Kind::Medium => 0,
+            _ if payload.is_empty() => 0,
+            _ => return Err(malformed),
+        };
+        if landed.is_some() != (kind == Kind::Store) {
+            return Err(malformed);
+        }
+        Ok(Message { function, words: [a, b, c, fourth], kind, payload, landed })
+    }
+
+    /// What its handler is called with; nothing, for a message that only gives a credit back.
+    pub fn arguments(&self) -> Option<Arguments<'_>> {
+        let [a, b, c, _] = self.words;
+        Some(match self.kind {
+            Kind::Words(count) => Arguments::Words(&self.words[..count.min(3)]),
+            Kind::FourWords => Arguments::Words(&self.words),
+            Kind::WordsDouble => Arguments::WordsDouble(a, b, f64::from_bits(c)),
+            Kind::DoubleWords => Arguments::DoubleWords(f64::from_bits(a), b, c),
+            Kind::Medium => Arguments::Medium(self.payload, a, b),
+            Kind::Store => {
+                let (addr, len) = self.landed?;
+                Arguments::Memory { addr, len, arg: a }
+            }
+            Kind::Null => return None,
+        })
+    }
+}
+
+/// A message to be sent: its kind, its words, and what of it must go as payload.
+pub(super) struct Outgoing {
+    pub(super) kind: Kind,
+    pub(super) args: [u64; 4],
+    pub(super) fourth: Option<[u8; 8]>,
+}
+
+impl Outgoing {
+    /// The message that has `function` called with these arguments; `None` for those that have a payload of
+    /// the user's, or more than four words.
+    pub(super) fn of(function: Function, arguments: &Arguments<'_>) -> Option<Outgoing> {
+        let (kind, [a, b, c], fourth) = match *arguments {
+            Arguments::Words(words) => {
+                let mut all = [0; 4];
+                all.get_mut(..words.len())?.copy_from_slice(words);
+                let [a, b, c, d] = all;
+                let four = words.len() == 4;
+                let kind = if four { Kind::FourWords } else { Kind::Words(words.len()) };
+                (kind, [a, b, c], four.then(|| d.to_ne_bytes()))
+            }
+            Arguments::WordsDouble(a, b, value) => (Kind::WordsDouble, [a, b, value.to_bits()], None),
+            Arguments::DoubleWords(value, a, b) => (Kind::DoubleWords, [value.to_bits(), a, b], None),
+            Arguments::Medium(..) | Arguments::Memory { .. } => return None,
+        };
+        Some(Outgoing { kind, args: [function, a, b, c], fourth })
+    }
+
+    /// The payload that goes with it.
+    pub(super) fn payload(&self) -> &[u8] {
+        self.fourth.as_ref().map_or(&[], |bytes| &bytes[..])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn there_and_back(arguments: Arguments<'_>) {
+        let outgoing = Outgoing::of(0x4000, &arguments).expect("a message without a payload of the user's");
+        let message = Message::parse(outgoing.kind, outgoing.args, outgoing.payload(), None).expect("whole");
+        assert_eq!(message.function, 0x4000);
+        assert_eq!(message.arguments(), Some(arguments));
+    }
+
+    #[test]
+    fn what_is_sent_is_what_the_handler_gets() {
+        let words = [1, u64::MAX, 3, 1 << 63];
+        (0..=4).for_each(|count| there_and_back(Arguments::Words(&words[..count])));
+        there_and_back(Arguments::WordsDouble(u64::MAX, 7, -0.5));
+        there_and_back(Arguments::DoubleWords(f64::INFINITY, u64::MAX, 1 << 63));
+    }
+
+    #[test]
+    fn five_words_are_no_message() {
+        assert!(Outgoing::of(1, &Arguments::Words(&[0; 5])).is_none());
+    }
+
+    #[test]
+    fn payloads_that_do_not_belong_to_their_kind_are_refused() {
+        for kind in Kind::ALL {
+            for len in [0, 1, 7, 8, 9, 4096] {
+                let fits = match kind {
+                    Kind::FourWords => len == 8,
+                    Kind::Medium => true,
+                    Kind::Store => false,
+                    _ => len == 0,
+                };
+                let parsed = Message::parse(kind, [0; 4], &vec![0; len], None);
+                assert_eq!(parsed.is_ok(), fits, "{kind:?} with {len} bytes");
+            }
+            let stored = Message::parse(kind, [0; 4], &[], Some((0x1000, 16)));
+            assert_eq!(stored.is_ok(), kind == Kind::Store, "{kind:?} that has landed");
+        }
+    }
+}

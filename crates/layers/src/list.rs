@@ -1,0 +1,22 @@
+//! All layers that there are.
+
+use crate::features::Feature;
+
+/// A layer.
+#[derive(Clone, Copy, Debug)]
+pub struct Layer {
+    /// What it is called in reports and on the command line.
+    pub name: &'static str,
+    /// Its name in full.
+    pub title: &'static str,
+    /// The headers that C programs include, the main one first.
+    pub headers: &'static [&'static str],
+    /// The study's features, with what it does in each respect.
+    pub features: &'static [Feature],
+}
+
+/// Every layer, in the order in which the study names them.
+pub const ALL: &[Layer] = &[
+    Layer { name: "gam", title: "Generic Active Messages 1.1", headers: &["am.h", "gam.h"], features: &[] },
+    Layer { name: "bip", title: "BIP 0.92", headers: &["bip.h"], features: crate::bip::FEATURES },
+];

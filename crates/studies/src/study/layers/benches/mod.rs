@@ -1,0 +1,49 @@
+//! The layers, and the bare library beside them, as what sends and receives messages of any size.
+
+mod bare;
+mod bench;
+mod gam;
+mod memory;
+
+use anyhow::{Result, bail, ensure};
+use standpipe::Node;
+
+pub(super) use bench::Bench;
+
+/// What layers are measured beside, in every run: Active Messages, and puts to private memory.
+pub(super) const BARE: [&str; 2] = [bare::AM, bare::PUT];
+
+/// Every layer's name, those beside which they are measured first.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    BARE.into_iter().chain(layers::ALL.iter().map(|layer| layer.name))
+}
+
+/// The bench of that name, for messages of at most `longest` bytes.
+///
+/// # Errors
+/// If there is none, or its layer does not open.
+pub(super) fn open(name: &str, node: &Node, longest: usize) -> Result<Box<dyn Bench>> {
+    Ok(match name {
+        bare::AM => Box::new(bare::Messages::open(node, longest)?),
+        bare::PUT => Box::new(bare::Puts::open(node, longest)?),
+        "gam" => Box::new(gam::Gam::open(node, longest)?),
+        _ => bail!("there is no layer {name}"),
+    })
+}
+
+/// Sends a message of each size from `from` to `to` and looks at every byte of it.
+///
+/// # Errors
+/// If it came otherwise, or the layer fails.
+pub(super) fn verify(bench: &mut dyn Bench, node: &Node, sizes: &[usize]) -> Result<()> {
+    for size in sizes {
+        bench.memory().fill(*size as u64 + u64::from(node.rank()));
+        node.barrier()?;
+        let other = 1 - node.rank();
+        bench.exchange(other, *size)?;
+        let came = bench.memory().has(*size as u64 + u64::from(other), *size);
+        ensure!(came, "a message of {size} bytes came otherwise than it was sent");
+        node.barrier()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,81 @@
+//! Jobs whose processes somebody else makes, and ranks that lie at the same addresses.
+
+mod support;
+
+use standpipe::launch::{HostedJob, LaunchError, RANKS_MAX};
+use standpipe::{Code, Node};
+use support::{Heard, config, itself, job_of, role, say};
+
+#[test]
+fn processes_that_the_program_makes_itself_are_one_job_and_hear_of_losses() {
+    let job = HostedJob::start(3).expect("there is room for three");
+    let start = |rank: u32, role: &str| {
+        let child = itself(role).envs(job.variables(rank)).spawn();
+        child.expect("this program can be run again")
+    };
+    let mut children = [start(0, "meets"), start(1, "meets"), start(2, "dies")];
+    let ends: Vec<_> = children.iter_mut().map(|child| child.wait().expect("it is a child")).collect();
+    assert!(ends[0].success() && ends[1].success(), "{ends:?}");
+    assert_eq!(ends[2].code(), Some(9));
+}
+
+#[test]
+fn a_job_that_none_or_too_many_are_in_is_refused() {
+    for ranks in [0, RANKS_MAX + 1] {
+        let refused = HostedJob::start(ranks).expect_err("no job has so many");
+        assert!(matches!(refused, LaunchError::Broker(_)), "{refused}");
+        assert!(refused.to_string().contains(&ranks.to_string()), "{refused}");
+    }
+}
+
+#[test]
+fn ranks_lie_at_the_same_addresses_where_that_is_wanted_and_at_random_ones_otherwise() {
+    let addresses = |same: bool| {
+        let heard = Heard::default();
+        heard.run_well(job_of(3, "addresses").same_addresses(same));
+        (0..3).map(|rank| heard.said(rank)).collect::<Vec<Vec<String>>>()
+    };
+    let same = addresses(true);
+    assert!(same[0].len() == 1 && same.iter().all(|said| *said == same[0]), "{same:?}");
+    let random = std::fs::read_to_string("/proc/sys/kernel/randomize_va_space").expect("Linux has it");
+    if random.trim() == "0" {
+        return testbed::skip("that addresses differ otherwise: this system places nothing at random");
+    }
+    let apart = addresses(false);
+    assert!(apart.iter().any(|said| *said != apart[0]), "{apart:?}");
+}
+
+#[test]
+fn child() {
+    let Some(role) = role() else { return };
+    match role.as_str() {
+        "addresses" => {
+            let (function, variable) = (role_address as fn() as usize, &raw const HERE as usize);
+            let boxed = Box::new(0_u8);
+            // Its first allocations come from the heap that the kernel places.
+            say(format!("{function:x} {variable:x} {:x}", (&raw const *boxed).addr() >> 24));
+        }
+        "meets" => {
+            let node = Node::open(config()).expect("invited");
+            let peer = 1 - node.rank();
+            assert_eq!(node.size(), 3);
+            node.connect(peer).expect("it comes");
+            node.wait_until(|| node.is_lost(2)).expect("the third ends");
+            assert_eq!(node.connect(2).expect_err("it has gone").code(), Code::PeerLost);
+            let counter = node.heap().alloc_zeroed::<u64>(1).expect("room");
+            node.put(counter.ptr(0).at(node.rank()), 5).expect("here");
+            assert!(node.barrier().is_err(), "one of three cannot come");
+        }
+        "dies" => {
+            let node = Node::open(config()).expect("invited");
+            node.connect(0).expect("it comes");
+            node.connect(1).expect("it comes");
+            std::process::exit(9);
+        }
+        other => panic!("there is no role {other}"),
+    }
+}
+
+static HERE: u8 = 0;
+
+fn role_address() {}
