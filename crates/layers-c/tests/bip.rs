@@ -183,15 +183,15 @@ fn faults() {
     for (name, says) in FAULTS {
         let ran = Job::of(2).arg(name).run(&program);
         assert_eq!(ran.status, 1, "{name}: {ran:#?}");
-        assert!(ran.says(&format!("bip: {says}")), "{name}: {ran:#?}");
+        assert!(ran.says(&format!("standpipe: {says}")), "{name}: {ran:#?}");
     }
     let ran = Job::of(2).arg("not_there").run(&program);
     assert!(
-        ran.status == 1 && ran.says("bip: bip_trecv: peer 1 has no accessible private memory"),
+        ran.status == 1 && ran.says("standpipe: bip_trecv: peer 1 has no accessible private memory"),
         "{ran:#?}"
     );
     let ran = Job::of(1).arg("alone").run(&program);
-    assert!(ran.status == 1 && ran.says("bip: bip_recv: there is no other node"), "{ran:#?}");
+    assert!(ran.status == 1 && ran.says("standpipe: bip_recv: there is no other node"), "{ran:#?}");
 }
 
 /// Waits that the loss of node 1 ends, and the call that says so.
@@ -208,13 +208,15 @@ const LOSSES: [(&str, &str); 10] = [
     ("after_a_message", "bip_trecv"),
 ];
 
-/// All but node 1 say that a node is lost, in the call that they were in: the first of them that it is node 1;
-/// the others may hear first that another one has ended of that.
+/// All but node 1 say that a node is lost, in the call that they were in. The first of them names node 1; the
+/// others may hear first of one that has ended for that reason.
 fn assert_lost(ran: &Ran, call: &str, ranks: u32) {
-    assert!(ran.says(&format!("bip: {call}: node 1 is lost")), "{call}: {ran:#?}");
+    assert!(ran.says(&format!("standpipe: {call}: node 1 is lost")), "{call}: {ran:#?}");
     for rank in (0..ranks).filter(|rank| *rank != 1) {
         let says = |(from, line): &(u32, String)| {
-            *from == rank && line.starts_with(&format!("bip: {call}: node ")) && line.ends_with(" is lost")
+            *from == rank
+                && line.starts_with(&format!("standpipe: {call}: node "))
+                && line.ends_with(" is lost")
         };
         assert!(ran.lines.iter().any(says), "{call}, rank {rank}: {ran:#?}");
     }
@@ -307,7 +309,10 @@ fn nobody_launched_it() {
 #[test]
 fn settings_are_refused_in_words() {
     let ran = Job::of(1).arg("variables").env("STANDPIPE_SPIN_US", "soon").run(cases());
-    assert!(ran.status == 1 && ran.says("bip: bip_init: ") && ran.says("STANDPIPE_SPIN_US"), "{ran:#?}");
+    assert!(
+        ran.status == 1 && ran.says("standpipe: bip_init: ") && ran.says("STANDPIPE_SPIN_US"),
+        "{ran:#?}"
+    );
 }
 
 #[test]

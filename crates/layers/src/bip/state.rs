@@ -271,9 +271,9 @@ impl State {
         Ok(body)
     }
 
-    /// Whether a short message is next in that queue.
-    pub(super) fn has_short(&mut self, slot: u16) -> bool {
-        matches!(self.tags.at(slot).front(), Some(Arrived::Short(..)))
+    /// Whether the next message in that queue is a short one, if there is one.
+    pub(super) fn is_short_next(&mut self, slot: u16) -> Option<bool> {
+        self.tags.at(slot).front().map(|message| matches!(message, Arrived::Short(..)))
     }
 
     /// The next long message that a receive waits for.

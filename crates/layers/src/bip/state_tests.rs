@@ -61,7 +61,7 @@ fn short_and_long_ones_are_received_in_the_order_in_which_they_came() {
         assert_eq!(state.done.pop_front(), Some((from, send)));
         assert_eq!(state.tags.at(slot).tell(), Some(Ok(Received { words: LONG_WORDS, from })));
     }
-    assert!(state.has_short(slot) && !state.is_busy());
+    assert!(state.is_short_next(slot) == Some(true) && !state.is_busy());
     assert_eq!(state.copies.received, 4, "of long ones nothing is copied");
 }
 
