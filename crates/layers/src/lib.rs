@@ -15,8 +15,10 @@
 pub mod bip;
 mod copies;
 pub mod features;
+pub mod fm;
 pub mod gam;
 mod list;
+pub mod pm;
 
 pub use copies::Copies;
 pub use list::{ALL, Layer};

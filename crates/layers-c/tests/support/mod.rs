@@ -70,6 +70,8 @@ impl Programs {
             .arg("-L")
             .arg(&libraries)
             .arg("-lstandpipe_layers")
+            // Ahead of LD_LIBRARY_PATH, where cargo names a folder with an older library.
+            .arg("-Wl,--disable-new-dtags")
             .arg(format!("-Wl,-rpath,{}", libraries.display()))
             .arg("-lm")
             .output()
@@ -114,14 +116,14 @@ impl Job {
         self
     }
 
-    /// Whether the others go on when a rank has failed.
-    pub(crate) fn keep_going(mut self) -> Job {
-        self.keep_going = true;
+    pub(crate) fn same_addresses(mut self) -> Job {
+        self.same_addresses = true;
         self
     }
 
-    pub(crate) fn same_addresses(mut self) -> Job {
-        self.same_addresses = true;
+    /// The others go on when a rank has failed.
+    pub(crate) fn keep_going(mut self) -> Job {
+        self.keep_going = true;
         self
     }
 
@@ -215,8 +217,9 @@ pub(crate) fn header_compiles(header: &str) {
             continue;
         }
         let source = folder.path().join(format!("header.{extension}"));
-        let text = format!("#include \"{header}\"\n#include \"{header}\"\nint main(void) {{ return 0; }}\n");
-        std::fs::write(&source, text).expect("there is room");
+        let program =
+            format!("#include \"{header}\"\n#include \"{header}\"\nint main(void) {{ return 0; }}\n");
+        std::fs::write(&source, program).expect("there is room");
         let output = Command::new(compiler)
             .args([&format!("-std={standard}"), "-fsyntax-only"])
             .args(STRICT)

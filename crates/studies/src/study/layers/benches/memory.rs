@@ -75,6 +75,10 @@ impl Memory {
         &mut self.place[..size]
     }
 
+    pub(super) fn place_start(&mut self) -> *mut u8 {
+        self.place.as_mut_ptr()
+    }
+
     /// Where messages to that rank are to lie.
     pub(super) fn place_of(&self, rank: Rank) -> u64 {
         self.places[rank as usize]

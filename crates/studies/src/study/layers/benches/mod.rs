@@ -2,8 +2,11 @@
 
 mod bare;
 mod bench;
+mod bip;
+mod fm;
 mod gam;
 mod memory;
+mod pm;
 
 use anyhow::{Result, bail, ensure};
 use standpipe::Node;
@@ -26,7 +29,10 @@ pub(super) fn open(name: &str, node: &Node, longest: usize) -> Result<Box<dyn Be
     Ok(match name {
         bare::AM => Box::new(bare::Messages::open(node, longest)?),
         bare::PUT => Box::new(bare::Puts::open(node, longest)?),
+        "bip" => Box::new(bip::Bip::open(node, longest)?),
+        "fm" => Box::new(fm::Fm::open(node, longest)?),
         "gam" => Box::new(gam::Gam::open(node, longest)?),
+        "pm" => Box::new(pm::Pm::open(node, longest)?),
         _ => bail!("there is no layer {name}"),
     })
 }

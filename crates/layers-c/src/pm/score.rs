@@ -1,0 +1,103 @@
+//! `score.h`: the environment in which SCore starts a program.
+
+use std::ffi::{c_char, c_int};
+
+use standpipe::{Node, Rank};
+
+use super::pmContext;
+use super::state::{COMPOSITE, layer, pmc_of, say};
+
+/// Declares the variables of score.h.
+macro_rules! variables {
+    ($($(#[$doc:meta])* $name:ident;)*) => {
+        $(
+            $(#[$doc])*
+            #[allow(non_upper_case_globals, reason = "its name in score.h")]
+            #[unsafe(no_mangle)]
+            pub static mut $name: c_int = 0;
+        )*
+    };
+}
+
+variables! {
+    /// Networks: elements of [`score_pmnet`].
+    score_num_pmnet;
+    /// Hosts.
+    score_num_host;
+    /// This process's host, from 0.
+    score_self_host;
+    /// Processes on this host.
+    score_num_proc;
+    /// This process's number on its host, from 0.
+    score_self_proc;
+    /// Processes in all.
+    score_num_node;
+    /// This process's number, from 0.
+    score_self_node;
+}
+
+/// The contexts that the program is given.
+#[allow(non_upper_case_globals, reason = "its name in score.h")]
+#[unsafe(no_mangle)]
+pub static mut score_pmnet: *mut *mut pmContext = std::ptr::null_mut();
+
+/// What [`score_pmnet`] points to.
+static mut NETS: [*mut pmContext; 2] = [std::ptr::null_mut(); 2];
+
+/// `score_initialize`: see score.h.
+#[unsafe(no_mangle)]
+pub extern "C" fn score_initialize(_argc: c_int, _argv: *mut *mut c_char) {
+    let layer = &mut *layer();
+    if layer.devices[COMPOSITE] {
+        say(
+            "score_initialize: the composite device is open already; call this once, and open no such device",
+        );
+        return;
+    }
+    // Where PM cannot be had the program cannot go on, and the reason has been said.
+    if layer.open().is_err() {
+        say("score_initialize: PM cannot be opened; start the program by `standpipe run`");
+        std::process::exit(1);
+    }
+    layer.devices[COMPOSITE] = true;
+    let opened = layer.open_context(COMPOSITE);
+    let pm = layer.pm.as_ref().filter(|_| opened.is_ok());
+    let Some(hosts) = pm.and_then(|pm| hosts_of(pm.node())) else {
+        say("score_initialize: the other processes cannot be reached; see what ended them");
+        std::process::exit(1);
+    };
+    let (rank, size) = pm.map(layers::pm::Pm::rank_and_size).unwrap_or_default();
+    set(rank, size, hosts);
+}
+
+/// Numbers of hosts and of processes on this one: `num_host`, `self_host`, `num_proc`, `self_proc`.
+type Hosts = [usize; 4];
+
+/// Ranks that are near each other share a host, which is known by the lowest of them.
+fn hosts_of(node: &Node) -> Option<Hosts> {
+    let near = node.near_ranks();
+    let lowest = *near.first()?;
+    let mut all = vec![0 as Rank; node.size() as usize];
+    node.world_of("pm").ok()?.all_gather(&[lowest], &mut all).ok()?;
+    let own = near.iter().position(|rank| *rank == node.rank())?;
+    all.sort_unstable();
+    all.dedup();
+    let host = all.iter().position(|rank| *rank == lowest)?;
+    Some([all.len(), host, near.len(), own])
+}
+
+fn set(rank: Rank, size: u32, [num_host, self_host, num_proc, self_proc]: Hosts) {
+    let int = |number: usize| c_int::try_from(number).unwrap_or(c_int::MAX);
+    // SAFETY: the layer's lock is held, and by score.h the program reads these only after this call.
+    unsafe {
+        NETS[0] = pmc_of(COMPOSITE);
+        score_pmnet = (&raw mut NETS).cast();
+        score_num_pmnet = 1;
+        score_num_host = int(num_host);
+        score_self_host = int(self_host);
+        score_num_proc = int(num_proc);
+        score_self_proc = int(self_proc);
+        score_num_node = int(size as usize);
+        score_self_node = int(rank as usize);
+    }
+}

@@ -1,0 +1,199 @@
+//! The layer's handle: how it opens and ends.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use standpipe::{Error, HandlerId, Node, Team};
+
+use super::arrivals::arrive;
+use super::credits::window;
+use super::incoming::Dispatch;
+use super::notices::Notice;
+use super::runner::Runner;
+use super::shared::Shared;
+use crate::Copies;
+
+/// The layer's namespace.
+const NAMESPACE: &str = "fm";
+
+/// How long closing may take.
+const CLOSE: Duration = Duration::from_secs(5);
+
+/// Nodes that the layer can tell apart.
+pub(crate) const NODES_MAX: u32 = 1 << 20;
+
+/// Fast Messages on a node. Any thread may use it; handlers run in its calls only, one at a time.
+pub struct Fm {
+    pub(crate) node: Node,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) packets: HandlerId,
+    pub(crate) dispatch: Arc<Dispatch>,
+    /// Calls of extract in a row that found nothing.
+    pub(crate) idle: AtomicU32,
+    world: Team,
+}
+
+/// What the layer has counted at this process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Messages and packets of peers that were refused, as no process of this layer sends them.
+    pub refused: u64,
+    /// Messages for handlers that were not registered.
+    pub unhandled: u64,
+    /// Handlers whose message will never be complete. Each keeps its stack.
+    pub set_aside: u64,
+    /// Stacks that were made.
+    pub stacks: u64,
+}
+
+/// Why the layer does not open.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The job has more processes than the layer can tell apart.
+    #[error("a job of {nodes} processes, where {most} are the most")]
+    Nodes {
+        /// How many it has.
+        nodes: u32,
+        /// How many it may have.
+        most: u32,
+    },
+    /// The node refuses, or a process is lost before it comes.
+    #[error(transparent)]
+    Node(#[from] Error),
+}
+
+impl Fm {
+    /// Opens the layer on a node, whose handle it keeps, and waits until all processes of the job have.
+    /// `dispatch` runs the handlers: it must hold nothing that keeps this value alive.
+    ///
+    /// # Errors
+    /// [`OpenError::Nodes`]; [`OpenError::Node`] where the layer is open on this node already
+    /// ([`Error::HandlerTaken`]), where a process is lost ([`Error::PeerLost`]), and in a handler of Active
+    /// Messages ([`Error::InHandler`]).
+    pub fn open(
+        node: Node,
+        dispatch: impl Fn(&super::Incoming<'_>) -> Option<super::Done> + Send + Sync + 'static,
+    ) -> Result<Fm, OpenError> {
+        let nodes = node.size();
+        if nodes > NODES_MAX {
+            return Err(OpenError::Nodes { nodes, most: NODES_MAX });
+        }
+        let shared = Arc::new(Shared::new(nodes));
+        let its = Arc::clone(&shared);
+        let packets = node.register(NAMESPACE, "packet", move |call| arrive(&its, call))?;
+        let world = node.world_of(NAMESPACE)?;
+        world.barrier()?;
+        Ok(Fm { node, shared, packets, dispatch: Arc::new(dispatch), idle: AtomicU32::new(0), world })
+    }
+
+    /// This process's number, from 0.
+    pub fn node_id(&self) -> u32 {
+        self.node.rank()
+    }
+
+    /// Processes in the job.
+    pub fn nodes(&self) -> u32 {
+        self.shared.peers.len() as u32
+    }
+
+    /// Packets that may be under way from one process to another, of up to
+    /// [`PACKET_MAX`](super::wire::PACKET_MAX) bytes each.
+    pub fn window(&self) -> u32 {
+        window(self.nodes())
+    }
+
+    /// Whether a handler of the layer's runs on the calling thread.
+    pub fn in_handler(&self) -> bool {
+        Runner::current().is_some()
+    }
+
+    /// Where the [`Incoming`](super::Incoming) lies of the handler that runs on the calling thread. `None`
+    /// outside handlers.
+    pub fn running(&self) -> Option<usize> {
+        Runner::current().map(|current| current.incoming)
+    }
+
+    /// Whether a process is known to be lost.
+    pub fn is_lost(&self, node: u32) -> bool {
+        self.shared.peers.get(node as usize).is_some_and(|peer| peer.is_lost.load(Ordering::Relaxed))
+    }
+
+    /// What went wrong since the last call, and was gone on with.
+    #[inline]
+    pub fn take_notices(&self) -> Vec<Notice> {
+        self.shared.notices.take()
+    }
+
+    /// What was counted so far.
+    pub fn counts(&self) -> Counts {
+        let counters = &self.shared.counters;
+        let [refused, unhandled, set_aside, stacks] =
+            [&counters.refused, &counters.unhandled, &counters.set_aside, &counters.stacks]
+                .map(|counter| counter.load(Ordering::Relaxed));
+        Counts { refused, unhandled, set_aside, stacks }
+    }
+
+    /// Bytes that the layer has copied.
+    pub fn copies(&self) -> Copies {
+        let counters = &self.shared.counters;
+        Copies {
+            sent: counters.copied_sent.load(Ordering::Relaxed),
+            received: counters.copied_received.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Ends the layer at this process, once all others have called this or are lost. What has not been
+    /// extracted, and what comes meanwhile, is thrown away. Messages that have not been ended are given up,
+    /// and handlers that wait are set aside. Nothing may be called after it.
+    ///
+    /// # Errors
+    /// [`Error::InHandler`] in a handler, and nothing is done. [`Error::PeerLost`] where a process is lost;
+    /// the layer has ended all the same.
+    pub fn finalize(&self) -> Result<(), Error> {
+        if self.in_handler() {
+            return Err(Error::InHandler { call: "ending the layer" });
+        }
+        self.give_all_up();
+        let all_met = self.meet();
+        // What stays open at a peer that is lost is no news.
+        let _ = self.node.clone().close(CLOSE);
+        all_met
+    }
+
+    /// Waits until all others have come, and takes what they send meanwhile.
+    fn meet(&self) -> Result<(), Error> {
+        let mut event = self.world.barrier_nb();
+        while !event.is_complete() {
+            self.throw_away_queued();
+            self.return_all_credits();
+            self.tell_of_cuts();
+            // An event's end wakes it; the time is for what a full lane has kept.
+            let _ = self.node.within(Duration::from_millis(10)).wait_until(|| event.is_complete());
+        }
+        event.wait().0
+    }
+
+    fn give_all_up(&self) {
+        self.shared.is_closing.store(true, Ordering::Relaxed);
+        Runner::with(|runner| {
+            runner.take_all(&self.shared).into_iter().for_each(|suspended| suspended.set_aside());
+        });
+        for peer in &self.shared.peers {
+            let mut outgoing = super::lock::lock(&peer.outgoing);
+            if outgoing.is_open {
+                self.shared.give_up(peer, &mut outgoing);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Fm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Fm");
+        shown.field("node", &self.node).field("counts", &self.counts()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,268 @@
+//! What the layer's calls share with its Active Message handler.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use super::assembly::Assembly;
+use super::body::Body;
+use super::credits::{Credits, window};
+use super::lock::lock;
+use super::notices::Notices;
+use super::stream::Stream;
+use super::wire::Packet;
+
+/// All but the node and the handlers: no handle of the node is in here, so that it can close.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) peers: Box<[Peer]>,
+    pub(crate) notices: Notices,
+    pub(crate) counters: Counters,
+    /// Whether what arrives is thrown away.
+    pub(crate) is_closing: AtomicBool,
+    /// Whether credits are owed that a full lane has kept here.
+    pub(crate) has_stuck_credits: AtomicBool,
+    /// Messages that were given up, and whose receivers have not been told.
+    pub(crate) cuts_due: AtomicUsize,
+    queue: Mutex<VecDeque<Arrival>>,
+    queued: AtomicUsize,
+    /// The token of the thread that extracts; 0 where none does.
+    turn: AtomicU64,
+    runs: AtomicU64,
+    /// The thread and the run of handlers for which another thread has found something.
+    ready: Mutex<Vec<(u64, u64)>>,
+    has_ready: AtomicBool,
+}
+
+/// What this process has to do with one other.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(crate) credits: Credits,
+    pub(crate) is_lost: AtomicBool,
+    pub(crate) has_contact: AtomicBool,
+    pub(crate) outgoing: Mutex<Outgoing>,
+    pub(crate) incoming: Mutex<FromPeer>,
+}
+
+/// The message that this process sends to a peer: one at a time.
+#[derive(Debug, Default)]
+pub(crate) struct Outgoing {
+    pub(crate) is_open: bool,
+    /// Counts messages; the open one's is in its handle.
+    pub(crate) serial: u64,
+    pub(crate) handler: u32,
+    pub(crate) announced: u64,
+    /// Bytes that have left.
+    pub(crate) sent: u64,
+    /// Bytes that wait for the packet to be full.
+    pub(crate) staged: Vec<u8>,
+    /// Credits that were taken for it at its beginning.
+    pub(crate) reserved: u32,
+    /// Whether its first packet has left.
+    pub(crate) has_begun: bool,
+    /// Whether its last packet has left.
+    pub(crate) is_over: bool,
+    /// The run of the handler that began it; 0 where none did.
+    pub(crate) opener: u64,
+    /// It was given up, and the receiver has not been told.
+    pub(crate) is_cut_due: bool,
+}
+
+impl Outgoing {
+    /// Bytes of the message so far.
+    pub(crate) fn total(&self) -> u64 {
+        self.sent + self.staged.len() as u64
+    }
+
+    /// Ends it, and gives back the credits that it has not used.
+    pub(crate) fn close(&mut self, credits: &Credits) {
+        credits.untake(std::mem::take(&mut self.reserved));
+        self.staged.clear();
+        self.is_open = false;
+    }
+}
+
+/// The message that a peer sends to this process.
+#[derive(Debug, Default)]
+pub(crate) struct FromPeer {
+    pub(crate) assembly: Assembly,
+    pub(crate) stream: Option<Arc<Stream>>,
+}
+
+/// Something that waits to be extracted.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    pub(crate) from: u32,
+    pub(crate) what: Arrived,
+}
+
+#[derive(Debug)]
+pub(crate) enum Arrived {
+    Packet(Packet, Body),
+    /// The sender gave its message up.
+    Cut,
+    /// The sender is gone.
+    Lost,
+}
+
+/// What is counted.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) refused: AtomicU64,
+    pub(crate) unhandled: AtomicU64,
+    pub(crate) set_aside: AtomicU64,
+    pub(crate) stacks: AtomicU64,
+    pub(crate) copied_sent: AtomicU64,
+    pub(crate) copied_received: AtomicU64,
+}
+
+impl Counters {
+    pub(crate) fn add(counter: &AtomicU64, count: u64) {
+        counter.fetch_add(count, Ordering::Relaxed);
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(nodes: u32) -> Shared {
+        let peer = || Peer {
+            credits: Credits::new(window(nodes)),
+            is_lost: AtomicBool::new(false),
+            has_contact: AtomicBool::new(false),
+            outgoing: Mutex::default(),
+            incoming: Mutex::default(),
+        };
+        Shared {
+            peers: (0..nodes).map(|_| peer()).collect(),
+            notices: Notices::default(),
+            counters: Counters::default(),
+            is_closing: AtomicBool::new(false),
+            has_stuck_credits: AtomicBool::new(false),
+            cuts_due: AtomicUsize::new(0),
+            queue: Mutex::default(),
+            queued: AtomicUsize::new(0),
+            turn: AtomicU64::new(0),
+            runs: AtomicU64::new(0),
+            ready: Mutex::default(),
+            has_ready: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn peer(&self, rank: u32) -> &Peer {
+        &self.peers[rank as usize]
+    }
+
+    /// Queues something.
+    #[inline]
+    pub(crate) fn push(&self, arrival: Arrival) {
+        let mut queue = lock(&self.queue);
+        queue.push_back(arrival);
+        self.queued.store(queue.len(), Ordering::Release);
+    }
+
+    /// Takes what has waited for longest.
+    #[inline]
+    pub(crate) fn pop(&self) -> Option<Arrival> {
+        if !self.has_queued() {
+            return None;
+        }
+        let mut queue = lock(&self.queue);
+        let arrival = queue.pop_front();
+        self.queued.store(queue.len(), Ordering::Release);
+        arrival
+    }
+
+    #[inline]
+    pub(crate) fn has_queued(&self) -> bool {
+        self.queued.load(Ordering::Acquire) > 0
+    }
+
+    /// Gives up all messages that a handler's run began and has not ended. Their receivers are told later.
+    #[cold]
+    pub(crate) fn give_up_of(&self, run: u64) {
+        for peer in &self.peers {
+            let mut outgoing = lock(&peer.outgoing);
+            if outgoing.is_open && outgoing.opener == run {
+                self.give_up(peer, &mut outgoing);
+            }
+        }
+    }
+
+    /// Gives up the message that is open. Where its receiver knows of it, telling that is left to be done.
+    pub(crate) fn give_up(&self, peer: &Peer, outgoing: &mut Outgoing) {
+        let is_begun = outgoing.has_begun && !outgoing.is_over && !peer.is_lost.load(Ordering::Relaxed);
+        outgoing.is_cut_due = is_begun;
+        self.cuts_due.fetch_add(usize::from(is_begun), Ordering::Relaxed);
+        outgoing.close(&peer.credits);
+    }
+
+    /// Numbers a handler's run.
+    pub(crate) fn next_run(&self) -> u64 {
+        self.runs.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// The right to extract, for the thread of that token: `None` while another one has it.
+    pub(crate) fn turn(&self, thread: u64) -> Option<Turn<'_>> {
+        match self.turn.compare_exchange(0, thread, Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) => Some(Turn { of: Some(self) }),
+            Err(holder) if holder == thread => Some(Turn { of: None }),
+            Err(_) => None,
+        }
+    }
+
+    /// Tells a thread that one of its handlers can go on.
+    pub(crate) fn add_ready(&self, thread: u64, run: u64) {
+        lock(&self.ready).push((thread, run));
+        self.has_ready.store(true, Ordering::Release);
+    }
+
+    /// The runs of a thread's handlers that can go on.
+    #[inline]
+    pub(crate) fn take_ready(&self, thread: u64) -> Vec<u64> {
+        if !self.has_ready.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        let mut ready = lock(&self.ready);
+        let mine = ready.extract_if(.., |(of, _)| *of == thread).map(|(_, run)| run).collect();
+        self.has_ready.store(!ready.is_empty(), Ordering::Release);
+        mine
+    }
+}
+
+/// While it lives, no other thread extracts.
+#[derive(Debug)]
+pub(crate) struct Turn<'a> {
+    /// `None` of one within another of the same thread.
+    of: Option<&'a Shared>,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if let Some(shared) = self.of {
+            shared.turn.store(0, Ordering::Release);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_thread_has_the_turn_and_may_nest() {
+        let shared = Shared::new(2);
+        let outer = shared.turn(7).expect("nobody has it");
+        drop(shared.turn(7).expect("it is the same thread's"));
+        assert!(shared.turn(8).is_none());
+        drop(outer);
+        assert!(shared.turn(8).is_some());
+    }
+
+    #[test]
+    fn each_thread_is_told_of_its_own() {
+        let shared = Shared::new(2);
+        shared.add_ready(1, 10);
+        shared.add_ready(2, 20);
+        assert_eq!((shared.take_ready(1), shared.take_ready(1)), (vec![10], vec![]));
+        assert_eq!((shared.take_ready(2), shared.take_ready(2)), (vec![20], vec![]));
+    }
+}
