@@ -191,7 +191,7 @@ fn faults() {
         "{ran:#?}"
     );
     let ran = Job::of(1).arg("alone").run(&program);
-    assert!(ran.status == 1 && ran.says("standpipe: bip_recv: there is no other node"), "{ran:#?}");
+    assert!(ran.status == 1 && ran.says("standpipe: bip_recv: no other node is there"), "{ran:#?}");
 }
 
 /// Waits that the loss of node 1 ends, and the call that says so.
@@ -233,6 +233,18 @@ fn losses() {
     }
     let ran = Job::of(3).arg("in_recv").arg("never").keep_going().run(&program);
     assert_lost(&ran, "bip_init", 3);
+}
+
+/// Waits for a process whose program has ended well end, too: it waits for the others, and not they for it.
+#[test]
+fn ends() {
+    let program = c_program("losses.c", &STRICT);
+    for (name, call) in LOSSES {
+        let ran = Job::of(2).arg(name).arg("ends").run(&program);
+        let sends = ["in_swait", "in_stest", "in_short_sends"].contains(&name);
+        let says = if sends { "node 1 has ended" } else { "no other node is there, or all have ended" };
+        assert!(ran.status == 1 && ran.says(&format!("standpipe: {call}: {says}")), "{name}: {ran:#?}");
+    }
 }
 
 /// The program of this layer, with rows that are short messages, and that are long ones.

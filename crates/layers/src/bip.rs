@@ -41,6 +41,8 @@ pub use wire::SMALL_WORDS;
 
 /// Buffers that a program may declare for a tag, at most.
 pub const BUFFERS_MAX: u32 = 1 << 20;
+/// Peers that a process tells that it leaves. To tell more, it would connect to many that it never talked to.
+const TOLD_MAX: usize = 64;
 /// How long a process that leaves waits for what its node has under way.
 const CLOSE: Duration = Duration::from_secs(5);
 
@@ -124,12 +126,14 @@ impl Bip {
     }
 
     /// Leaves the job with all others: waits until every process has called this or is lost, and goes on with
-    /// a send that has not ended meanwhile. The others may then still receive what this process has sent.
-    /// Every later call ends with an error.
+    /// a send that has not ended meanwhile. The others may then still receive what this process has sent, and
+    /// their waits for what only it could do end. Every later call ends with an error.
     pub fn leave(&self) {
+        let mut untold: Vec<Rank> = (0..self.numnodes()).filter(|rank| *rank != self.mynode()).collect();
+        untold.truncate(TOLD_MAX);
         let mut all = self.world.barrier_nb();
-        let may_go_on = |result: Result<bool, BipError>| !matches!(result, Err(BipError::Node(_)));
-        while !all.is_complete() && may_go_on(self.link.advance()) {
+        while !all.is_complete() && !matches!(self.link.advance(), Err(BipError::Node(_))) {
+            untold.retain(|peer| !self.link.tell_of_leaving(*peer));
             // An error means that it cannot be waited for, and then it is over.
             if all.wait_at_most(Duration::from_millis(1)).is_err() {
                 break;

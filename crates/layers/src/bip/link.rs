@@ -183,6 +183,13 @@ impl Link {
         }
     }
 
+    /// Tells a peer that this process leaves: whether that is over. Not before what was to be sent was sent.
+    pub(super) fn tell_of_leaving(&self, peer: Rank) -> bool {
+        let has_sent = self.state().sends.unsent().is_none();
+        // A peer that cannot be told is gone, or on the way there.
+        has_sent && self.try_message(peer, Message::Leaving, &[]) != Ok(false)
+    }
+
     /// Tells senders of long messages that these were got. `false`: a lane is full.
     fn tell_of_gets(&self) -> Result<bool, BipError> {
         loop {

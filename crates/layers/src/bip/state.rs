@@ -31,6 +31,8 @@ struct Peer {
     inflow: Inflow,
     /// Whether a long message of it waits or is being got: a correct peer has one at a time.
     has_asked: bool,
+    /// Whether its program has ended well.
+    has_left: bool,
 }
 
 /// Where a message goes that has come.
@@ -87,6 +89,7 @@ impl State {
             outflow: Outflow::new(*window),
             inflow: Inflow::default(),
             has_asked: false,
+            has_left: false,
         };
         State {
             tags: Tags::new(declared),
@@ -146,6 +149,13 @@ impl State {
             Message::Taken { total } => {
                 let peer = self.peers.get_mut(from as usize);
                 peer.and_then(|peer| peer.outflow.heard(total).then_some(Route::Nowhere))
+            }
+            Message::Leaving => {
+                let peer = self.peers.get_mut(from as usize).filter(|peer| !peer.has_left);
+                peer.map(|peer| {
+                    peer.has_left = true;
+                    Route::Nowhere
+                })
             }
         };
         route.unwrap_or_else(|| {
@@ -223,6 +233,16 @@ impl State {
         {
             self.owed.push_back(from);
         }
+    }
+
+    /// Whether that peer's program has ended well.
+    pub(super) fn has_left(&self, peer: Rank) -> bool {
+        self.peers.get(peer as usize).is_some_and(|peer| peer.has_left)
+    }
+
+    /// Whether all programs but one's own have.
+    pub(super) fn have_left(&self) -> bool {
+        self.peers.iter().filter(|peer| peer.has_left).count() + 1 >= self.peers.len()
     }
 
     /// How many of that peer's messages were taken, and that it is being told so.

@@ -220,3 +220,17 @@ fn the_window_has_all_declared_buffers() {
     assert_eq!(window_of(&HashMap::from([(1, of(10)), (2, of(5))])), BASE + 15);
     assert_eq!(window_of(&HashMap::from([(1, of(u32::MAX)), (2, of(5))])), u32::MAX);
 }
+
+#[test]
+fn a_process_is_alone_once_all_others_have_left() {
+    let mut state = state();
+    for from in [1, 2] {
+        assert!(!state.have_left() && !state.has_left(from));
+        assert_eq!(state.arrive(from, Message::Leaving), Route::Nowhere);
+    }
+    assert!(state.have_left() && state.has_left(1) && state.counts.refused == 0);
+    state.arrive(1, Message::Leaving);
+    state.arrive(7, Message::Leaving);
+    assert_eq!(state.counts.refused, 2);
+    assert!(State::new(HashMap::new(), &[BASE]).have_left(), "in a job of one");
+}

@@ -132,12 +132,14 @@ impl Bip {
 
     /// The loss that ends such a wait.
     fn loss(&self, awaits: Awaits) -> Option<BipError> {
+        let node = &self.link.node;
         match awaits {
-            Awaits::Peer(node) => self.link.node.is_lost(node).then_some(BipError::Lost { node }),
-            Awaits::Message(tag) if self.link.node.size() == 1 => Some(BipError::Alone { tag }),
-            Awaits::Message(_) => {
-                self.link.node.lost_peers().first().map(|node| BipError::Lost { node: *node })
-            }
+            Awaits::Peer(peer) if node.is_lost(peer) => Some(BipError::Lost { node: peer }),
+            Awaits::Peer(peer) => self.link.state().has_left(peer).then_some(BipError::Ended { node: peer }),
+            Awaits::Message(tag) => match node.lost_peers().first() {
+                Some(lost) => Some(BipError::Lost { node: *lost }),
+                None => self.link.state().have_left().then_some(BipError::Alone { tag }),
+            },
         }
     }
 }
