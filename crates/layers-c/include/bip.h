@@ -19,7 +19,7 @@ extern "C" {
 #endif
 
 /* The longest message that is short, in words. The value is this library's: the original one was not found. */
-#define BIPSMALLSIZE 2048
+#define BIPSMALLSIZE 1024
 
 /* This process's number, 0 and more, and how many there are. Set by bip_init; -1 and 0 before. */
 extern int bip_mynode, bip_numnodes;

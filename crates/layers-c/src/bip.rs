@@ -4,17 +4,19 @@
 //! and the process ends with status 1.
 
 use std::ffi::{c_int, c_void};
-use std::fmt::Display;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use layers::bip::{Bip, BipError, Received, TagBuffers};
-use standpipe::{AllMemory, Config, Node, ProgressThread};
+
+use crate::border::{end, memory, open_node};
 
 /// This process's number, once `bip_init` has returned; -1 before.
+// SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
 pub static mut bip_mynode: c_int = -1;
 
 /// How many processes there are, once `bip_init` has returned; 0 before.
+// SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
 pub static mut bip_numnodes: c_int = 0;
 
@@ -22,28 +24,21 @@ static LAYER: OnceLock<Bip> = OnceLock::new();
 /// What is declared before the layer opens; `None` from then on.
 static DECLARED: Mutex<Option<Vec<TagBuffers>>> = Mutex::new(Some(Vec::new()));
 
+// SAFETY: the C library of Linux declares it so, with these types.
 unsafe extern "C" {
     /// Has a function called when the process ends by `exit`, or by returning from `main`, with its status.
     fn on_exit(function: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
 }
 
-/// Says what is wrong, and ends the process.
-#[cold]
-fn fail(function: &str, error: impl Display) -> ! {
-    eprintln!("bip: {function}: {error}");
-    // SAFETY: ending the process needs nothing, and no lock of the layer's is held here.
-    unsafe { libc::exit(1) }
-}
-
 fn layer(function: &str) -> &'static Bip {
     match LAYER.get() {
         Some(layer) => layer,
-        None => fail(function, "bip_init has not been called: call it before everything but bip_taginit"),
+        None => end(function, "bip_init has not been called: call it before everything but bip_taginit"),
     }
 }
 
-fn or_fail<T>(function: &str, result: Result<T, BipError>) -> T {
-    result.unwrap_or_else(|error| fail(function, error))
+fn or_end<T>(function: &str, result: Result<T, BipError>) -> T {
+    result.unwrap_or_else(|error| end(function, error))
 }
 
 /// A length as C programs have it: it was checked to be one.
@@ -59,39 +54,37 @@ fn give(to: *mut c_int, value: u32) {
 
 fn expect(function: &str, pointer: *mut c_int, what: &'static str) {
     if pointer.is_null() {
-        fail(function, BipError::Null { what });
+        end(function, BipError::Null { what });
     }
 }
 
 /// Declares `nbufs` buffers of `size` words for a tag, before `bip_init`. Of two declarations of a tag the
 /// later counts. Gives 0.
+// SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
 pub extern "C" fn bip_taginit(tag: c_int, nbufs: c_int, size: c_int) -> c_int {
     const NAME: &str = "bip_taginit";
-    let buffers = or_fail(NAME, TagBuffers::new(tag, nbufs, size));
+    let buffers = or_end(NAME, TagBuffers::new(tag, nbufs, size));
     let is_declared = {
         let mut declared = DECLARED.lock().unwrap_or_else(PoisonError::into_inner);
         declared.as_mut().map(|declared| declared.push(buffers)).is_some()
     };
     if !is_declared {
-        fail(NAME, format_args!("tag {tag} was declared after bip_init: declare it before"));
+        end(NAME, format_args!("tag {tag} was declared after bip_init: declare it before"));
     }
     0
 }
 
 /// Opens the layer, in all processes of the job; waits until they have. Sets [`bip_mynode`] and
 /// [`bip_numnodes`].
+// SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
 pub extern "C" fn bip_init() {
     const NAME: &str = "bip_init";
     let declared = DECLARED.lock().unwrap_or_else(PoisonError::into_inner).take();
-    let Some(declared) = declared else { fail(NAME, "it has been called before: call it once") };
-    let config = Config::from_env().unwrap_or_else(|error| fail(NAME, error));
-    let node = Node::shared(config.progress(ProgressThread::Off)).unwrap_or_else(|error| fail(NAME, error));
-    // SAFETY: the program vouches for all addresses that it passes, as bip.h asks it to, and its peers run
-    // programs that do the same: the layer uses no others.
-    let memory = unsafe { AllMemory::promised() };
-    let layer = or_fail(NAME, Bip::open(node, memory, &declared));
+    let Some(declared) = declared else { end(NAME, "it has been called before: call it once") };
+    let node = open_node().unwrap_or_else(|error| end(NAME, error));
+    let layer = or_end(NAME, Bip::open(node, memory(), &declared));
     let (mynode, numnodes) = (as_int(layer.mynode()), as_int(layer.numnodes()));
     // SAFETY: the layer is not open yet, so that no other thread of the program may look at them.
     unsafe {
@@ -115,12 +108,14 @@ extern "C" fn leave(status: c_int, opened_by: *mut c_void) {
 }
 
 /// Sends `words` words to node `dst` with a tag, and gives `words`.
+// SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
 pub extern "C" fn bip_tsend(dst: c_int, tag: c_int, buf: *const c_int, words: c_int) -> c_int {
     send("bip_tsend", dst, tag, buf, words)
 }
 
 /// [`bip_tsend`] with tag 0.
+// SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
 pub extern "C" fn bip_send(dst: c_int, buf: *const c_int, words: c_int) -> c_int {
     send("bip_send", dst, 0, buf, words)
@@ -128,41 +123,47 @@ pub extern "C" fn bip_send(dst: c_int, buf: *const c_int, words: c_int) -> c_int
 
 #[inline]
 fn send(function: &str, dst: c_int, tag: c_int, buf: *const c_int, words: c_int) -> c_int {
-    or_fail(function, layer(function).send(dst, tag, buf.cast(), words));
+    or_end(function, layer(function).send(dst, tag, buf.cast(), words));
     words
 }
 
 /// Starts to send, and gives the send's number.
+// SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
 pub extern "C" fn bip_tisend(dst: c_int, tag: c_int, buf: *const c_int, words: c_int) -> c_int {
-    or_fail("bip_tisend", layer("bip_tisend").isend(dst, tag, buf.cast(), words))
+    or_end("bip_tisend", layer("bip_tisend").isend(dst, tag, buf.cast(), words))
 }
 
 /// [`bip_tisend`] with tag 0.
+// SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
 pub extern "C" fn bip_isend(dst: c_int, buf: *const c_int, words: c_int) -> c_int {
-    or_fail("bip_isend", layer("bip_isend").isend(dst, 0, buf.cast(), words))
+    or_end("bip_isend", layer("bip_isend").isend(dst, 0, buf.cast(), words))
 }
 
 /// Waits until a send has ended.
+// SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
 pub extern "C" fn bip_swait(id: c_int) {
-    or_fail("bip_swait", layer("bip_swait").swait(id));
+    or_end("bip_swait", layer("bip_swait").swait(id));
 }
 
 /// 1 if a send has ended, 0 if not.
+// SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
 pub extern "C" fn bip_stest(id: c_int) -> c_int {
-    or_fail("bip_stest", layer("bip_stest").stest(id)).into()
+    or_end("bip_stest", layer("bip_stest").stest(id)).into()
 }
 
 /// Receives a message with a tag into room for `words` words, and gives its length.
+// SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
 pub extern "C" fn bip_trecv(tag: c_int, buf: *mut c_int, words: c_int) -> c_int {
     recv("bip_trecv", tag, buf, words)
 }
 
 /// [`bip_trecv`] with tag 0.
+// SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
 pub extern "C" fn bip_recv(buf: *mut c_int, words: c_int) -> c_int {
     recv("bip_recv", 0, buf, words)
@@ -170,16 +171,18 @@ pub extern "C" fn bip_recv(buf: *mut c_int, words: c_int) -> c_int {
 
 #[inline]
 fn recv(function: &str, tag: c_int, buf: *mut c_int, words: c_int) -> c_int {
-    as_int(or_fail(function, layer(function).recv(tag, buf.cast(), words)).words)
+    as_int(or_end(function, layer(function).recv(tag, buf.cast(), words)).words)
 }
 
 /// As [`bip_trecv`], and says who sent the message.
+// SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
 pub extern "C" fn bip_trecvx(tag: c_int, buf: *mut c_int, words: c_int, src: *mut c_int) -> c_int {
     recvx("bip_trecvx", tag, (buf, words), src)
 }
 
 /// [`bip_trecvx`] with tag 0.
+// SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
 pub extern "C" fn bip_recvx(buf: *mut c_int, words: c_int, src: *mut c_int) -> c_int {
     recvx("bip_recvx", 0, (buf, words), src)
@@ -188,7 +191,7 @@ pub extern "C" fn bip_recvx(buf: *mut c_int, words: c_int, src: *mut c_int) -> c
 fn recvx(function: &str, tag: c_int, (buf, words): (*mut c_int, c_int), src: *mut c_int) -> c_int {
     let layer = layer(function);
     expect(function, src, SOURCE);
-    with_source(or_fail(function, layer.recv(tag, buf.cast(), words)), src)
+    with_source(or_end(function, layer.recv(tag, buf.cast(), words)), src)
 }
 
 const SOURCE: &str = "pointer for the source";
@@ -199,76 +202,86 @@ fn with_source(received: Received, src: *mut c_int) -> c_int {
 }
 
 /// Posts a receive, and gives its number.
+// SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
 pub extern "C" fn bip_tirecv(tag: c_int, buf: *mut c_int, words: c_int) -> c_int {
-    or_fail("bip_tirecv", layer("bip_tirecv").irecv(tag, buf.cast(), words))
+    or_end("bip_tirecv", layer("bip_tirecv").irecv(tag, buf.cast(), words))
 }
 
 /// [`bip_tirecv`] with tag 0.
+// SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
 pub extern "C" fn bip_irecv(buf: *mut c_int, words: c_int) -> c_int {
-    or_fail("bip_irecv", layer("bip_irecv").irecv(0, buf.cast(), words))
+    or_end("bip_irecv", layer("bip_irecv").irecv(0, buf.cast(), words))
 }
 
 /// Waits until a receive has ended, and gives the message's length.
+// SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
 pub extern "C" fn bip_rwait(id: c_int) -> c_int {
-    as_int(or_fail("bip_rwait", layer("bip_rwait").rwait(id)).words)
+    as_int(or_end("bip_rwait", layer("bip_rwait").rwait(id)).words)
 }
 
 /// As [`bip_rwait`], and says who sent the message.
+// SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
 pub extern "C" fn bip_rwaitx(id: c_int, src: *mut c_int) -> c_int {
     let layer = layer("bip_rwaitx");
     expect("bip_rwaitx", src, SOURCE);
-    with_source(or_fail("bip_rwaitx", layer.rwait(id)), src)
+    with_source(or_end("bip_rwaitx", layer.rwait(id)), src)
 }
 
 /// The length of what a receive gave, -1 if it has not ended.
+// SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
 pub extern "C" fn bip_rtest(id: c_int) -> c_int {
-    let received = or_fail("bip_rtest", layer("bip_rtest").rtest(id));
+    let received = or_end("bip_rtest", layer("bip_rtest").rtest(id));
     received.map_or(-1, |received| as_int(received.words))
 }
 
 /// As [`bip_rtest`], and says who sent the message, if one was received.
+// SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
 pub extern "C" fn bip_rtestx(id: c_int, src: *mut c_int) -> c_int {
     let layer = layer("bip_rtestx");
     expect("bip_rtestx", src, SOURCE);
-    or_fail("bip_rtestx", layer.rtest(id)).map_or(-1, |received| with_source(received, src))
+    or_end("bip_rtestx", layer.rtest(id)).map_or(-1, |received| with_source(received, src))
 }
 
 /// Receives a short message if one is next; else gives -1.
+// SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
 pub extern "C" fn bip_tnrecv(tag: c_int, buf: *mut c_int, words: c_int) -> c_int {
-    let received = or_fail("bip_tnrecv", layer("bip_tnrecv").recv_short(tag, buf.cast(), words));
+    let received = or_end("bip_tnrecv", layer("bip_tnrecv").recv_short(tag, buf.cast(), words));
     received.map_or(-1, |received| as_int(received.words))
 }
 
 /// As [`bip_tnrecv`], and says who sent the message, if one was received.
+// SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
 pub extern "C" fn bip_tnrecvx(tag: c_int, buf: *mut c_int, words: c_int, src: *mut c_int) -> c_int {
     let layer = layer("bip_tnrecvx");
     expect("bip_tnrecvx", src, SOURCE);
-    let received = or_fail("bip_tnrecvx", layer.recv_short(tag, buf.cast(), words));
+    let received = or_end("bip_tnrecvx", layer.recv_short(tag, buf.cast(), words));
     received.map_or(-1, |received| with_source(received, src))
 }
 
 /// Waits for a message, and gives it in place; says its length and who sent it.
+// SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
 pub extern "C" fn bip_tgetmsg(tag: c_int, words: *mut c_int, src: *mut c_int) -> *mut c_int {
     const NAME: &str = "bip_tgetmsg";
     let layer = expect_places(NAME, words, src);
-    in_place(or_fail(NAME, layer.get_message(tag)), words, src)
+    in_place(or_end(NAME, layer.get_message(tag)), words, src)
 }
 
 /// As [`bip_tgetmsg`], if a message is there; else gives NULL.
+// SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
 pub extern "C" fn bip_tngetmsg(tag: c_int, words: *mut c_int, src: *mut c_int) -> *mut c_int {
     const NAME: &str = "bip_tngetmsg";
     let layer = expect_places(NAME, words, src);
-    let message = or_fail(NAME, layer.try_get_message(tag));
+    let message = or_end(NAME, layer.try_get_message(tag));
     message.map_or(std::ptr::null_mut(), |message| in_place(message, words, src))
 }
 
@@ -286,7 +299,8 @@ fn in_place((start, received): (*const u8, Received), words: *mut c_int, src: *m
 }
 
 /// Frees the message that is read in place.
+// SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
 pub extern "C" fn bip_tfreemsg(tag: c_int) {
-    or_fail("bip_tfreemsg", layer("bip_tfreemsg").free_message(tag));
+    or_end("bip_tfreemsg", layer("bip_tfreemsg").free_message(tag));
 }

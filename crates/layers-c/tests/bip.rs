@@ -173,8 +173,8 @@ const FAULTS: [(&str, &str); 40] = [
     ("get_twice", "bip_tgetmsg: a message of tag 7 is being read in place"),
     ("short_too_long", "bip_trecv: a message of 1 words of node 1 came for tag 7, where at most 0"),
     ("queued_too_long", "bip_trecv: a message of 1 words of node 1 came for tag 7, where at most 0"),
-    ("long_too_long", "bip_trecv: a message of 2049 words of node 1 came for tag 8, where at most 2048"),
-    ("posted_too_long", "bip_rtest: a message of 2049 words of node 1 came for tag 8, where at most 2048"),
+    ("long_too_long", "bip_trecv: a message of 1025 words of node 1 came for tag 8, where at most 1024"),
+    ("posted_too_long", "bip_rtest: a message of 1025 words of node 1 came for tag 8, where at most 1024"),
 ];
 
 #[test]
@@ -183,15 +183,15 @@ fn faults() {
     for (name, says) in FAULTS {
         let ran = Job::of(2).arg(name).run(&program);
         assert_eq!(ran.status, 1, "{name}: {ran:#?}");
-        assert!(ran.says(&format!("bip: {says}")), "{name}: {ran:#?}");
+        assert!(ran.says(&format!("standpipe: {says}")), "{name}: {ran:#?}");
     }
     let ran = Job::of(2).arg("not_there").run(&program);
     assert!(
-        ran.status == 1 && ran.says("bip: bip_trecv: peer 1 has no accessible private memory"),
+        ran.status == 1 && ran.says("standpipe: bip_trecv: peer 1 has no accessible private memory"),
         "{ran:#?}"
     );
     let ran = Job::of(1).arg("alone").run(&program);
-    assert!(ran.status == 1 && ran.says("bip: bip_recv: there is no other node"), "{ran:#?}");
+    assert!(ran.status == 1 && ran.says("standpipe: bip_recv: no other node is there"), "{ran:#?}");
 }
 
 /// Waits that the loss of node 1 ends, and the call that says so.
@@ -208,13 +208,15 @@ const LOSSES: [(&str, &str); 10] = [
     ("after_a_message", "bip_trecv"),
 ];
 
-/// All but node 1 say that a node is lost, in the call that they were in: the first of them that it is node 1;
-/// the others may hear first that another one has ended of that.
+/// All but node 1 say that a node is lost, in the call that they were in. The first of them names node 1; the
+/// others may hear first of one that has ended for that reason.
 fn assert_lost(ran: &Ran, call: &str, ranks: u32) {
-    assert!(ran.says(&format!("bip: {call}: node 1 is lost")), "{call}: {ran:#?}");
+    assert!(ran.says(&format!("standpipe: {call}: node 1 is lost")), "{call}: {ran:#?}");
     for rank in (0..ranks).filter(|rank| *rank != 1) {
         let says = |(from, line): &(u32, String)| {
-            *from == rank && line.starts_with(&format!("bip: {call}: node ")) && line.ends_with(" is lost")
+            *from == rank
+                && line.starts_with(&format!("standpipe: {call}: node "))
+                && line.ends_with(" is lost")
         };
         assert!(ran.lines.iter().any(says), "{call}, rank {rank}: {ran:#?}");
     }
@@ -231,6 +233,18 @@ fn losses() {
     }
     let ran = Job::of(3).arg("in_recv").arg("never").keep_going().run(&program);
     assert_lost(&ran, "bip_init", 3);
+}
+
+/// Waits for a process whose program has ended well end, too: it waits for the others, and not they for it.
+#[test]
+fn ends() {
+    let program = c_program("losses.c", &STRICT);
+    for (name, call) in LOSSES {
+        let ran = Job::of(2).arg(name).arg("ends").run(&program);
+        let sends = ["in_swait", "in_stest", "in_short_sends"].contains(&name);
+        let says = if sends { "node 1 has ended" } else { "no other node is there, or all have ended" };
+        assert!(ran.status == 1 && ran.says(&format!("standpipe: {call}: {says}")), "{name}: {ran:#?}");
+    }
 }
 
 /// The program of this layer, with rows that are short messages, and that are long ones.
@@ -307,7 +321,10 @@ fn nobody_launched_it() {
 #[test]
 fn settings_are_refused_in_words() {
     let ran = Job::of(1).arg("variables").env("STANDPIPE_SPIN_US", "soon").run(cases());
-    assert!(ran.status == 1 && ran.says("bip: bip_init: ") && ran.says("STANDPIPE_SPIN_US"), "{ran:#?}");
+    assert!(
+        ran.status == 1 && ran.says("standpipe: bip_init: ") && ran.says("STANDPIPE_SPIN_US"),
+        "{ran:#?}"
+    );
 }
 
 #[test]

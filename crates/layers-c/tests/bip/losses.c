@@ -86,6 +86,8 @@ int main(int argc, char **argv)
         usleep(200000);
         if (strcmp(argv[2], "killed") == 0)
             raise(SIGKILL);
+        if (strcmp(argv[2], "ends") == 0)
+            return 0;
         return 5; /* a process that fails leaves at once */
     }
     run_case(cases, argc, argv);

@@ -125,11 +125,17 @@ pub enum BipError {
         /// Its number.
         node: Rank,
     },
-    /// Nobody is there who could send.
-    #[error("there is no other node that could send a message for tag {tag}")]
+    /// Nobody is there who could send: the job has one process, or all others have ended well.
+    #[error("no other node is there, or all have ended: nobody sends a message for tag {tag}")]
     Alone {
         /// The tag.
         tag: u32,
+    },
+    /// The receiver's program has ended well, and receives nothing more.
+    #[error("node {node} has ended, and receives nothing more")]
+    Ended {
+        /// Its number.
+        node: Rank,
     },
     /// What carries the messages refused something.
     #[error("{0}")]

@@ -1,14 +1,10 @@
 //! Receiving.
 
-use std::ptr::with_exposed_provenance_mut;
-use std::sync::PoisonError;
-
+use crate::bip::Bip;
 use crate::bip::error::BipError;
 use crate::bip::send::{tag_of, words_of};
-use crate::bip::state::ToGet;
 use crate::bip::tags::{Receive, Received, Target};
-use crate::bip::wire::WORD;
-use crate::bip::{Awaits, Bip, Get};
+use crate::bip::waits::Awaits;
 
 /// A receive that has been posted.
 struct Posted {
@@ -27,7 +23,7 @@ impl Bip {
         let Posted { tag, slot, .. } = self.post(tag, buf, most)?;
         let ended = self.wait(Awaits::Message(tag), |state| state.tags.at(slot).tell());
         if ended.is_err() {
-            self.inner.lock().tags.at(slot).withdraw();
+            self.link.state().tags.at(slot).withdraw();
         }
         ended?
     }
@@ -74,16 +70,13 @@ impl Bip {
         let number = tag_of(tag)?;
         words_of(most, buf)?;
         let slot = self.slot_of(number)?;
-        self.inner.lock().tags.at(slot).may_receive()?;
-        let is_there = self.poll(Awaits::Message(number), |state| match state.tags.at(slot).front() {
-            Some(_) => Some(state.has_short(slot)),
-            None => None,
-        })?;
+        self.link.state().tags.at(slot).may_receive()?;
+        let is_there = self.poll(Awaits::Message(number), |state| state.is_short_next(slot))?;
         if is_there != Some(true) {
             return Ok(None);
         }
         self.post(tag, buf, most)?;
-        self.inner.lock().tags.at(slot).tell().transpose()
+        self.link.state().tags.at(slot).tell().transpose()
     }
 
     /// Waits for the next message with that tag, and gives it where it lies: its words may be read until
@@ -133,24 +126,24 @@ impl Bip {
     /// [`BipError::BadTag`]; [`BipError::NotHeld`] where there is none.
     pub fn free_message(&self, tag: i32) -> Result<(), BipError> {
         let slot = self.slot_of(tag_of(tag)?)?;
-        self.inner.lock().free(slot)
+        self.link.state().free(slot)
     }
 
     fn slot_of(&self, tag: u32) -> Result<u16, BipError> {
-        self.inner.lock().tags.slot_of(tag)
+        self.link.state().tags.slot_of(tag)
     }
 
     #[inline]
     fn post(&self, tag: i32, buf: *mut u8, most: i32) -> Result<Posted, BipError> {
         let (tag, most) = (tag_of(tag)?, words_of(most, buf)?);
         let target = Target { addr: buf.expose_provenance(), most };
-        let mut state = self.inner.lock();
+        let mut state = self.link.state();
         let slot = state.tags.slot_of(tag)?;
         let short = state.post(slot, target)?;
         let id = i32::from(state.tags.at(slot).generation) << 16 | i32::from(slot);
         drop(state);
         if let Some(body) = short {
-            self.memory.write(buf, body.bytes());
+            self.link.memory.write(buf, body.bytes());
         }
         Ok(Posted { tag, slot, id })
     }
@@ -158,7 +151,7 @@ impl Bip {
     /// The tag of a receive, and where it is.
     #[inline]
     fn receive_of(&self, id: i32) -> Result<(u32, u16), BipError> {
-        let mut state = self.inner.lock();
+        let mut state = self.link.state();
         let (generation, slot) = ((id >> 16) as u16, id as u16);
         let tag = if id > 0 { state.tags.get_mut(slot) } else { None };
         match tag {
@@ -170,58 +163,7 @@ impl Bip {
     }
 
     fn hold_next(&self, slot: u16) -> Result<(), BipError> {
-        let to_get = self.inner.lock().hold_next(slot)?;
-        to_get.map_or(Ok(()), |to_get| self.begin_get(to_get))
-    }
-
-    /// Starts to get the long messages that receives wait for.
-    pub(super) fn begin_gets(&self) -> Result<(), BipError> {
-        loop {
-            let Some(to_get) = self.inner.lock().next_to_get() else { return Ok(()) };
-            self.begin_get(to_get)?;
-        }
-    }
-
-    fn begin_get(&self, what: ToGet) -> Result<(), BipError> {
-        let (len, mut words) = (what.long.words as usize * WORD, None);
-        let start: *mut u8 = match what.into {
-            Some(addr) => with_exposed_provenance_mut(addr),
-            None => words.insert(self.room_for(&what)?).as_mut_ptr().cast(),
-        };
-        let from = self.memory.remote(what.long.from, what.long.addr);
-        let event = self.node.get_nb(from, self.memory.buffer(start, len, words));
-        self.gets.lock().unwrap_or_else(PoisonError::into_inner).push(Get { what, event });
-        Ok(())
-    }
-
-    /// Memory for a long message that is to be read in place.
-    fn room_for(&self, what: &ToGet) -> Result<Vec<u32>, BipError> {
-        let (mut room, len) = (Vec::new(), what.long.words as usize);
-        match room.try_reserve_exact(len) {
-            Ok(()) => {
-                room.resize(len, 0);
-                Ok(room)
-            }
-            Err(_) => {
-                let tag = self.inner.lock().tags.at(what.slot).number;
-                Err(BipError::NoMemory { tag, words: what.long.words })
-            }
-        }
-    }
-
-    /// Takes note of the gets that have ended.
-    pub(super) fn end_gets(&self) {
-        let mut gets = self.gets.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut index = 0;
-        while let Some(get) = gets.get_mut(index) {
-            if !get.event.is_complete() {
-                index += 1;
-                continue;
-            }
-            let Get { what, event } = gets.swap_remove(index);
-            let (result, buffer) = event.wait();
-            let result = result.map_err(BipError::from);
-            self.inner.lock().got(&what, result, buffer.into_keeper());
-        }
+        let to_get = self.link.state().hold_next(slot)?;
+        to_get.map_or(Ok(()), |to_get| self.link.begin_get(to_get))
     }
 }

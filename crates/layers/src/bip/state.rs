@@ -31,6 +31,8 @@ struct Peer {
     inflow: Inflow,
     /// Whether a long message of it waits or is being got: a correct peer has one at a time.
     has_asked: bool,
+    /// Whether its program has ended well.
+    has_left: bool,
 }
 
 /// Where a message goes that has come.
@@ -87,6 +89,7 @@ impl State {
             outflow: Outflow::new(*window),
             inflow: Inflow::default(),
             has_asked: false,
+            has_left: false,
         };
         State {
             tags: Tags::new(declared),
@@ -146,6 +149,13 @@ impl State {
             Message::Taken { total } => {
                 let peer = self.peers.get_mut(from as usize);
                 peer.and_then(|peer| peer.outflow.heard(total).then_some(Route::Nowhere))
+            }
+            Message::Leaving => {
+                let peer = self.peers.get_mut(from as usize).filter(|peer| !peer.has_left);
+                peer.map(|peer| {
+                    peer.has_left = true;
+                    Route::Nowhere
+                })
             }
         };
         route.unwrap_or_else(|| {
@@ -225,6 +235,16 @@ impl State {
         }
     }
 
+    /// Whether that peer's program has ended well.
+    pub(super) fn has_left(&self, peer: Rank) -> bool {
+        self.peers.get(peer as usize).is_some_and(|peer| peer.has_left)
+    }
+
+    /// Whether all programs but one's own have.
+    pub(super) fn have_left(&self) -> bool {
+        self.peers.iter().filter(|peer| peer.has_left).count() + 1 >= self.peers.len()
+    }
+
     /// How many of that peer's messages were taken, and that it is being told so.
     pub(super) fn taken_of(&mut self, peer: Rank) -> u64 {
         self.peers.get(peer as usize).map_or(0, |peer| peer.inflow.total())
@@ -271,9 +291,9 @@ impl State {
         Ok(body)
     }
 
-    /// Whether a short message is next in that queue.
-    pub(super) fn has_short(&mut self, slot: u16) -> bool {
-        matches!(self.tags.at(slot).front(), Some(Arrived::Short(..)))
+    /// Whether the next message in that queue is a short one, if there is one.
+    pub(super) fn is_short_next(&mut self, slot: u16) -> Option<bool> {
+        self.tags.at(slot).front().map(|message| matches!(message, Arrived::Short(..)))
     }
 
     /// The next long message that a receive waits for.

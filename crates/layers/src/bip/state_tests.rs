@@ -61,7 +61,7 @@ fn short_and_long_ones_are_received_in_the_order_in_which_they_came() {
         assert_eq!(state.done.pop_front(), Some((from, send)));
         assert_eq!(state.tags.at(slot).tell(), Some(Ok(Received { words: LONG_WORDS, from })));
     }
-    assert!(state.has_short(slot) && !state.is_busy());
+    assert!(state.is_short_next(slot) == Some(true) && !state.is_busy());
     assert_eq!(state.copies.received, 4, "of long ones nothing is copied");
 }
 
@@ -219,4 +219,18 @@ fn the_window_has_all_declared_buffers() {
     let of = |count| Buffers { count, words: 1 };
     assert_eq!(window_of(&HashMap::from([(1, of(10)), (2, of(5))])), BASE + 15);
     assert_eq!(window_of(&HashMap::from([(1, of(u32::MAX)), (2, of(5))])), u32::MAX);
+}
+
+#[test]
+fn a_process_is_alone_once_all_others_have_left() {
+    let mut state = state();
+    for from in [1, 2] {
+        assert!(!state.have_left() && !state.has_left(from));
+        assert_eq!(state.arrive(from, Message::Leaving), Route::Nowhere);
+    }
+    assert!(state.have_left() && state.has_left(1) && state.counts.refused == 0);
+    state.arrive(1, Message::Leaving);
+    state.arrive(7, Message::Leaving);
+    assert_eq!(state.counts.refused, 2);
+    assert!(State::new(HashMap::new(), &[BASE]).have_left(), "in a job of one");
 }

@@ -12,7 +12,7 @@ pub const WORD: usize = 4;
 ///
 /// The value is ours, as the original one was not found. A short message is copied through the lane to the
 /// peer; a long one costs a question, a system call and an answer, which is more than the copies up to here.
-pub const SMALL_WORDS: u32 = 2048;
+pub const SMALL_WORDS: u32 = 1024;
 
 const _: () = assert!(SMALL_WORDS as usize * WORD <= standpipe::MEDIUM_MAX);
 
@@ -47,6 +47,8 @@ pub enum Message {
         /// The number.
         total: u64,
     },
+    /// The peer's program has ended well: it sends nothing more, and receives nothing.
+    Leaving,
 }
 
 /// Why a message is refused.
@@ -93,6 +95,7 @@ const SHORT: u32 = 1;
 const LONG: u32 = 2;
 const DONE: u32 = 3;
 const TAKEN: u32 = 4;
+const LEAVING: u32 = 5;
 
 const fn low(word: u64) -> u32 {
     word as u32
@@ -115,6 +118,7 @@ impl Message {
             Message::Long { tag, words, send, addr } => [join(LONG, tag), join(words, send), addr, 0],
             Message::Done { send } => [join(DONE, 0), send.into(), 0, 0],
             Message::Taken { total } => [join(TAKEN, 0), total, 0, 0],
+            Message::Leaving => [join(LEAVING, 0), 0, 0, 0],
         }
     }
 
@@ -138,6 +142,7 @@ impl Message {
             LONG => parse_long(tag, second, third, bytes)?,
             DONE => Message::Done { send: low(second) },
             TAKEN => Message::Taken { total: second },
+            LEAVING => Message::Leaving,
             _ => return Err(Malformed::Kind { kind }),
         };
         if tag > i32::MAX as u32 {
@@ -180,6 +185,7 @@ mod tests {
             Message::Long { tag: 7, words: most, send: u32::MAX, addr: 4096 },
             Message::Done { send: u32::MAX },
             Message::Taken { total: u64::MAX },
+            Message::Leaving,
         ] {
             let words = if let Message::Short { words, .. } = message { words } else { 0 };
             let payload = vec![0; words as usize * WORD];
@@ -189,7 +195,7 @@ mod tests {
 
     #[test]
     fn a_message_of_no_kind_is_refused() {
-        for kind in [0, TAKEN + 1, 0xff, u32::MAX] {
+        for kind in [0, LEAVING + 1, 0xff, u32::MAX] {
             assert_eq!(
                 Message::parse([join(kind, 0), 0, 0, 0], &[]),
                 Err(Malformed::Kind { kind }),

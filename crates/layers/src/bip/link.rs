@@ -1,0 +1,290 @@
+//! What carries a process's messages: the handler that takes them in, and what sends, gets and tells.
+//!
+//! Nothing here waits. [`Link::advance`] does what is due; whoever waits calls it in between.
+
+use std::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use standpipe::{AllMemory, Call, Error, Event, Foreign, HandlerId, Node, Rank};
+
+use crate::Copies;
+use crate::bip::error::BipError;
+use crate::bip::sends::Send;
+use crate::bip::state::{Route, State, ToGet};
+use crate::bip::tags::Body;
+use crate::bip::wire::{Message, WORD};
+
+/// The layer's handlers are in this namespace, and its team has this name.
+pub(super) const NAME: &str = "bip";
+/// Bytes up to which a short message is copied to the stack on its way into the lane.
+const ON_STACK: usize = 64;
+
+/// A process's connection to all others.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) node: Node,
+    message: HandlerId,
+    pub(super) memory: AllMemory,
+    inner: Arc<Inner>,
+    /// Gets that are under way. Whoever holds this may run handlers, which never look here.
+    gets: Mutex<Vec<Get>>,
+    /// Where a short message lies while it is put into the lane.
+    outgoing: Mutex<Vec<u8>>,
+}
+
+/// What the handler shares with the calls.
+#[derive(Debug)]
+struct Inner {
+    state: Mutex<State>,
+    memory: AllMemory,
+}
+
+/// A long message that is being got; read in place, its words are the event's keeper.
+#[derive(Debug)]
+struct Get {
+    what: ToGet,
+    event: Event<Foreign<Option<Vec<u32>>>>,
+}
+
+impl Link {
+    /// Has messages taken in from now on.
+    pub(super) fn open(node: Node, memory: AllMemory, state: State) -> Result<Link, BipError> {
+        let inner = Arc::new(Inner { state: Mutex::new(state), memory });
+        let here = Arc::clone(&inner);
+        let message = node.register(NAME, "message", move |call| here.on_message(call))?;
+        let (gets, outgoing) = (Mutex::default(), Mutex::new(Vec::with_capacity(standpipe::MEDIUM_MAX)));
+        Ok(Link { node, message, memory, inner, gets, outgoing })
+    }
+
+    /// What the process knows of its messages. Nothing may be called meanwhile that runs handlers.
+    #[inline]
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.inner.lock()
+    }
+
+    /// Does what is due. Whether something was left, since a lane is full.
+    #[cold]
+    pub(super) fn advance(&self) -> Result<bool, BipError> {
+        self.begin_gets()?;
+        self.end_gets();
+        let told = self.tell_of_gets()? && self.tell_of_taken()?;
+        let sent = self.push_send()?;
+        Ok(!told || !sent)
+    }
+}
+
+impl Inner {
+    #[inline]
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a message that has come.
+    #[inline]
+    fn on_message(&self, call: &mut Call<'_>) {
+        let parsed = Message::parse(call.args(), call.payload());
+        let mut state = self.lock();
+        let Ok(message) = parsed else {
+            state.refuse();
+            return;
+        };
+        match state.arrive(call.from(), message) {
+            Route::Into(addr) => self.memory.write(with_exposed_provenance_mut(addr), call.payload()),
+            Route::Queue(slot) => {
+                let body = kept(&mut state.copies, call);
+                state.keep(slot, call.from(), body);
+            }
+            Route::Nowhere => {}
+        }
+    }
+}
+
+/// A message's payload beyond its handler: a copy only where as many are kept as may be.
+fn kept(copies: &mut Copies, call: &mut Call<'_>) -> Body {
+    if call.payload().is_empty() {
+        return Body::Copied(Vec::new());
+    }
+    match call.take_payload() {
+        Ok(payload) => Body::Kept(payload),
+        Err(_) => {
+            copies.received += call.payload().len() as u64;
+            Body::Copied(call.payload().to_vec())
+        }
+    }
+}
+
+/// Sending.
+impl Link {
+    /// A send that has failed is none any more.
+    pub(super) fn abandon_if_failed<T>(&self, result: Result<T, BipError>) -> Result<T, BipError> {
+        if result.is_err() {
+            self.state().sends.abandon();
+        }
+        result
+    }
+
+    /// Gives the message under way to its lane, if it may go there. `false`: the lane is full.
+    fn push_send(&self) -> Result<bool, BipError> {
+        let unsent = {
+            let state = self.state();
+            state.sends.unsent().filter(|send| state.may_send(send.peer, send.is_short()))
+        };
+        unsent.map_or(Ok(true), |send| self.try_send(&send))
+    }
+
+    /// Gives a message to its lane: whether that had room.
+    #[inline]
+    pub(super) fn try_send(&self, send: &Send) -> Result<bool, BipError> {
+        let sent = self.try_message_of(send);
+        let is_sent = self.abandon_if_failed(sent)?;
+        let mut state = self.state();
+        if send.is_short() {
+            state.copies.sent += u64::from(send.words) * WORD as u64;
+        }
+        if is_sent {
+            state.sends.sent();
+            state.sent(send.peer, send.is_short());
+        }
+        Ok(is_sent)
+    }
+
+    fn try_message_of(&self, send: &Send) -> Result<bool, BipError> {
+        let (tag, words, addr) = (send.tag, send.words, send.addr as u64);
+        if !send.is_short() {
+            let long = Message::Long { tag, words, send: send.id as u32, addr };
+            return self.try_message(send.peer, long, &[]);
+        }
+        let (short, len) = (Message::Short { tag, words }, words as usize * WORD);
+        let from = with_exposed_provenance(send.addr);
+        if len <= ON_STACK {
+            let mut bytes = [0; ON_STACK];
+            self.memory.read(from, &mut bytes[..len]);
+            return self.try_message(send.peer, short, &bytes[..len]);
+        }
+        let mut bytes = self.outgoing.lock().unwrap_or_else(PoisonError::into_inner);
+        bytes.resize(len, 0);
+        self.memory.read(from, &mut bytes);
+        self.try_message(send.peer, short, &bytes)
+    }
+
+    /// Sends a message, unless its lane is full: whether it did.
+    fn try_message(&self, peer: Rank, message: Message, payload: &[u8]) -> Result<bool, BipError> {
+        let try_once = || match payload {
+            [] => self.node.try_request(peer, self.message, message.args()),
+            _ => self.node.try_request_medium(peer, self.message, message.args(), payload),
+        };
+        match try_once() {
+            Err(Error::NotConnected { .. }) => {
+                self.node.connect(peer)?;
+                Ok(try_once()?)
+            }
+            tried => Ok(tried?),
+        }
+    }
+
+    /// Tells a peer that this process leaves: whether that is over. Not before what was to be sent was sent.
+    pub(super) fn tell_of_leaving(&self, peer: Rank) -> bool {
+        let has_sent = self.state().sends.unsent().is_none();
+        // A peer that cannot be told is gone, or on the way there.
+        has_sent && self.try_message(peer, Message::Leaving, &[]) != Ok(false)
+    }
+
+    /// Tells senders of long messages that these were got. `false`: a lane is full.
+    fn tell_of_gets(&self) -> Result<bool, BipError> {
+        loop {
+            let Some((peer, send)) = self.state().done.front().copied() else { return Ok(true) };
+            match self.try_message(peer, Message::Done { send }, &[]) {
+                // To a process that is gone nothing need be told.
+                Ok(true) | Err(BipError::Lost { .. }) => drop(self.state().done.pop_front()),
+                Ok(false) => return Ok(false),
+                Err(fault) => return Err(fault),
+            }
+        }
+    }
+
+    /// Tells peers how many of their messages were taken. `false`: a lane is full.
+    fn tell_of_taken(&self) -> Result<bool, BipError> {
+        loop {
+            let (peer, total) = {
+                let mut state = self.state();
+                let Some(peer) = state.owed.front().copied() else { return Ok(true) };
+                (peer, state.taken_of(peer))
+            };
+            // Before it hears of it: what it sends then is within its window.
+            let tried = self.try_message(peer, Message::Taken { total }, &[]);
+            let mut state = self.state();
+            match tried {
+                Ok(true) | Err(BipError::Lost { .. }) => {
+                    state.told(peer, total);
+                    state.owed.pop_front();
+                }
+                Ok(false) => return Ok(false),
+                Err(fault) => return Err(fault),
+            }
+        }
+    }
+}
+
+/// Getting.
+impl Link {
+    /// Starts to get the long messages that receives wait for.
+    fn begin_gets(&self) -> Result<(), BipError> {
+        loop {
+            let Some(to_get) = self.state().next_to_get() else { return Ok(()) };
+            self.begin_get(to_get)?;
+        }
+    }
+
+    pub(super) fn begin_get(&self, what: ToGet) -> Result<(), BipError> {
+        let (len, mut words) = (what.long.words as usize * WORD, None);
+        let start: *mut u8 = match what.into {
+            Some(addr) => with_exposed_provenance_mut(addr),
+            None => words.insert(self.room_for(&what)?).as_mut_ptr().cast(),
+        };
+        let from = self.memory.remote(what.long.from, what.long.addr);
+        let event = self.node.get_nb(from, self.memory.buffer(start, len, words));
+        self.gets.lock().unwrap_or_else(PoisonError::into_inner).push(Get { what, event });
+        Ok(())
+    }
+
+    /// Memory for a long message that is to be read in place.
+    fn room_for(&self, what: &ToGet) -> Result<Vec<u32>, BipError> {
+        let (mut room, len) = (Vec::new(), what.long.words as usize);
+        match room.try_reserve_exact(len) {
+            Ok(()) => {
+                room.resize(len, 0);
+                Ok(room)
+            }
+            Err(_) => {
+                let tag = self.state().tags.at(what.slot).number;
+                Err(BipError::NoMemory { tag, words: what.long.words })
+            }
+        }
+    }
+
+    /// Takes note of the gets that have ended.
+    fn end_gets(&self) {
+        let mut gets = self.gets.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut index = 0;
+        while let Some(get) = gets.get_mut(index) {
+            if !get.event.is_complete() {
+                index += 1;
+                continue;
+            }
+            let Get { what, event } = gets.swap_remove(index);
+            let (result, buffer) = event.wait();
+            let result = result.map_err(BipError::from);
+            self.state().got(&what, result, buffer.into_keeper());
+        }
+    }
+
+    /// Waits a little for the end of a get, if one is under way.
+    pub(super) fn wait_for_get(&self, at_most: Duration) {
+        let mut gets = self.gets.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(get) = gets.first_mut() {
+            // Where it cannot be waited for, the node has closed: whatever is waited for next says so.
+            let _ = get.event.wait_at_most(at_most);
+        }
+    }
+}
