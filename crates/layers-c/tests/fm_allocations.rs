@@ -10,7 +10,7 @@ struct Counting;
 
 static ALLOCATED: AtomicU64 = AtomicU64::new(0);
 
-// SAFETY: everything is passed on to the system's allocator, which keeps the contract; counting changes nothing.
+// SAFETY: all is passed on to the system's allocator, which keeps the contract; counting changes nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATED.fetch_add(1, Ordering::Relaxed);

@@ -58,8 +58,7 @@ fn send(fm: &Fm, handler: u32, pieces: &[&[u8]]) {
     fm.end(message).expect("it is open");
 }
 
-/// A piece that fills packets, or ends its message, goes from where it lies. What waits for a packet to be full
-/// is copied.
+/// A piece that fills packets, or ends its message, goes from where it lies. Parts of packets are copied.
 #[test]
 fn a_whole_piece_is_not_copied_and_parts_of_packets_are() {
     let (_node, fm, program) = open();
