@@ -20,12 +20,15 @@ const FM_MAX_HANDLERS: c_int = 2;
 const PARAMETERS: c_int = 12;
 
 /// This process's number.
+// SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
 pub(crate) static mut FM_nodeid: c_ulong = 0;
 /// Processes in the job.
+// SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
 pub(crate) static mut FM_numnodes: c_ulong = 0;
 /// The handlers by number, in which programs write.
+// SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
 pub(crate) static mut FM_handler_table: *mut *mut c_void = SLOTS.as_ptr().cast_mut().cast();
 
@@ -80,6 +83,7 @@ fn dispatch(incoming: &Incoming<'_>) -> Option<Done> {
 }
 
 /// Joins the job.
+// SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn FM_initialize() {
     const NAME: &str = "FM_initialize";
@@ -105,6 +109,7 @@ fn open() -> Result<Fm, String> {
 }
 
 /// Leaves the job.
+// SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn FM_finalize() {
     const NAME: &str = "FM_finalize";
@@ -127,6 +132,7 @@ pub(crate) extern "C" fn FM_finalize() {
 
 /// Sets a parameter. C declares it with any arguments: on the processors and systems that this library is
 /// built for, an integer or a pointer that is passed so comes where the second argument of this comes.
+// SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn FM_set_parameter(name: c_int, value: c_ulong) {
     const NAME: &str = "FM_set_parameter";
@@ -161,6 +167,7 @@ fn resize(len: usize) {
 }
 
 /// Registers a handler.
+// SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn FM_register_handler(id: c_ulong, handler: *mut c_void) -> c_ulong {
     const NAME: &str = "FM_register_handler";
@@ -182,6 +189,7 @@ pub(crate) extern "C" fn FM_register_handler(id: c_ulong, handler: *mut c_void) 
 }
 
 /// Begins a message.
+// SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn FM_begin_message(
     recipient: c_ulong,
@@ -204,6 +212,7 @@ fn sending(stream: *mut c_void) -> Sending {
 }
 
 /// Sends a piece.
+// SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn FM_send_piece(stream: *mut c_void, buffer: *const c_void, length: c_ulong) {
     const NAME: &str = "FM_send_piece";
@@ -242,6 +251,7 @@ pub(crate) extern "C" fn FM_send_piece(stream: *mut c_void, buffer: *const c_voi
 }
 
 /// Ends a message.
+// SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn FM_end_message(stream: *mut c_void) {
     const NAME: &str = "FM_end_message";
@@ -253,6 +263,7 @@ pub(crate) extern "C" fn FM_end_message(stream: *mut c_void) {
 }
 
 /// Receives bytes of the handler's message.
+// SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn FM_receive(buffer: *mut c_void, stream: *mut c_void, length: c_uint) {
     const NAME: &str = "FM_receive";
@@ -285,6 +296,7 @@ pub(crate) extern "C" fn FM_receive(buffer: *mut c_void, stream: *mut c_void, le
 }
 
 /// Takes what has arrived, and runs handlers.
+// SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn FM_extract(maxbytes: c_uint) -> c_int {
     const NAME: &str = "FM_extract";
@@ -296,6 +308,7 @@ pub(crate) extern "C" fn FM_extract(maxbytes: c_uint) -> c_int {
 }
 
 /// Deals the room anew, which has been dealt to all.
+// SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn FM_reallocate_credit() {
     if STATE.load(Ordering::Acquire) != OPEN {

@@ -74,6 +74,23 @@ fn the_bucket_sort_runs_over_tcp() {
 }
 
 #[test]
+fn two_jobs_run_side_by_side() {
+    let programs = Programs::new();
+    let program = programs.compile("fm_bucketsort.c", &PIE);
+    std::thread::scope(|scope| {
+        let run = |ranks| {
+            let program = &program;
+            move || Job::of(ranks).run_well(program)
+        };
+        let jobs: Vec<_> = (2..4).map(|ranks| (ranks, scope.spawn(run(ranks)))).collect();
+        for (ranks, job) in jobs {
+            let ran = job.join().expect("it ends well");
+            assert!(ran.says(&format!("sorted {} keys on {ranks} nodes", ranks * 50_000)), "{ran:#?}");
+        }
+    });
+}
+
+#[test]
 fn messages_come_whole_and_in_order() {
     (1..=4).for_each(|ranks| all_done(&Job::of(ranks), ORDER, &[]));
 }

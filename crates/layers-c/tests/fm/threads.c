@@ -3,7 +3,7 @@
 #include <pthread.h>
 
 #define THREADS 4
-#define MESSAGES 200
+#define MESSAGES 80
 #define LONG 20000
 
 static int h_long, h_part;

@@ -59,7 +59,7 @@ impl Credits {
         self.left.load(Relaxed) > 0
     }
 
-    /// Takes credits that the other one gives back: `false`, and nothing changes, where it has not had so many.
+    /// Takes credits that the other one gives back: `false`, and nothing changes, where it had not so many.
     #[inline]
     pub(crate) fn returned(&self, packets: u32) -> bool {
         let add = |left: u32| left.checked_add(packets).filter(|left| *left <= self.window);

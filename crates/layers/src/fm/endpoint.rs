@@ -2,15 +2,15 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use standpipe::{Error, HandlerId, Node, Team};
+use standpipe::{Error, Node, Team};
 
 use super::arrivals::arrive;
-use super::credits::window;
-use super::incoming::Dispatch;
+use super::extract::Extractor;
 use super::notices::Notice;
+use super::port::Port;
 use super::runner::Runner;
 use super::shared::Shared;
 use crate::Copies;
@@ -26,12 +26,7 @@ pub(crate) const NODES_MAX: u32 = 1 << 20;
 
 /// Fast Messages on a node. Any thread may use it; handlers run in its calls only, one at a time.
 pub struct Fm {
-    pub(crate) node: Node,
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) packets: HandlerId,
-    pub(crate) dispatch: Arc<Dispatch>,
-    /// Calls of extract in a row that found nothing.
-    pub(crate) idle: AtomicU32,
+    extractor: Extractor,
     world: Team,
 }
 
@@ -87,23 +82,42 @@ impl Fm {
         let packets = node.register(NAMESPACE, "packet", move |call| arrive(&its, call))?;
         let world = node.world_of(NAMESPACE)?;
         world.barrier()?;
-        Ok(Fm { node, shared, packets, dispatch: Arc::new(dispatch), idle: AtomicU32::new(0), world })
+        let port = Port { node, shared, packets };
+        Ok(Fm { extractor: Extractor::new(port, Arc::new(dispatch)), world })
+    }
+
+    #[inline]
+    pub(crate) fn port(&self) -> &Port {
+        &self.extractor.port
+    }
+
+    /// Takes packets in the order in which they came, and runs the handlers of their messages, until packets
+    /// of `most` bytes have been taken: the last one may go beyond it. A packet counts as one byte at least;
+    /// with 0 none is taken. What waits at the call, and what comes meanwhile, is taken up to as many packets
+    /// as could have waited. Ends early where a handler says [`Done::Quit`](super::Done::Quit). Never waits.
+    ///
+    /// Handlers run on this thread, and may call this. While another thread extracts, and deeper within
+    /// handlers than [`NESTING_MAX`](super::NESTING_MAX), it runs none. Returns how many bytes of messages it
+    /// has taken.
+    #[inline]
+    pub fn extract(&self, most: u64) -> u64 {
+        self.extractor.extract(most)
     }
 
     /// This process's number, from 0.
     pub fn node_id(&self) -> u32 {
-        self.node.rank()
+        self.port().node.rank()
     }
 
     /// Processes in the job.
     pub fn nodes(&self) -> u32 {
-        self.shared.peers.len() as u32
+        self.port().nodes()
     }
 
     /// Packets that may be under way from one process to another, of up to
     /// [`PACKET_MAX`](super::wire::PACKET_MAX) bytes each.
     pub fn window(&self) -> u32 {
-        window(self.nodes())
+        self.port().window()
     }
 
     /// Whether a handler of the layer's runs on the calling thread.
@@ -119,18 +133,18 @@ impl Fm {
 
     /// Whether a process is known to be lost.
     pub fn is_lost(&self, node: u32) -> bool {
-        self.shared.peers.get(node as usize).is_some_and(|peer| peer.is_lost.load(Ordering::Relaxed))
+        self.port().shared.peers.get(node as usize).is_some_and(|peer| peer.is_lost.load(Ordering::Relaxed))
     }
 
     /// What went wrong since the last call, and was gone on with.
     #[inline]
     pub fn take_notices(&self) -> Vec<Notice> {
-        self.shared.notices.take()
+        self.port().shared.notices.take()
     }
 
     /// What was counted so far.
     pub fn counts(&self) -> Counts {
-        let counters = &self.shared.counters;
+        let counters = &self.port().shared.counters;
         let [refused, unhandled, set_aside, stacks] =
             [&counters.refused, &counters.unhandled, &counters.set_aside, &counters.stacks]
                 .map(|counter| counter.load(Ordering::Relaxed));
@@ -139,7 +153,7 @@ impl Fm {
 
     /// Bytes that the layer has copied.
     pub fn copies(&self) -> Copies {
-        let counters = &self.shared.counters;
+        let counters = &self.port().shared.counters;
         Copies {
             sent: counters.copied_sent.load(Ordering::Relaxed),
             received: counters.copied_received.load(Ordering::Relaxed),
@@ -160,7 +174,7 @@ impl Fm {
         self.give_all_up();
         let all_met = self.meet();
         // What stays open at a peer that is lost is no news.
-        let _ = self.node.clone().close(CLOSE);
+        let _ = self.port().node.clone().close(CLOSE);
         all_met
     }
 
@@ -168,24 +182,24 @@ impl Fm {
     fn meet(&self) -> Result<(), Error> {
         let mut event = self.world.barrier_nb();
         while !event.is_complete() {
-            self.throw_away_queued();
-            self.return_all_credits();
-            self.tell_of_cuts();
+            self.port().throw_away_queued();
+            self.port().return_all_credits();
+            self.port().tell_of_cuts();
             // An event's end wakes it; the time is for what a full lane has kept.
-            let _ = self.node.within(Duration::from_millis(10)).wait_until(|| event.is_complete());
+            let _ = self.port().node.within(Duration::from_millis(10)).wait_until(|| event.is_complete());
         }
         event.wait().0
     }
 
     fn give_all_up(&self) {
-        self.shared.is_closing.store(true, Ordering::Relaxed);
+        self.port().shared.is_closing.store(true, Ordering::Relaxed);
         Runner::with(|runner| {
-            runner.take_all(&self.shared).into_iter().for_each(|suspended| suspended.set_aside());
+            runner.take_all(&self.port().shared).into_iter().for_each(|suspended| suspended.set_aside());
         });
-        for peer in &self.shared.peers {
+        for peer in &self.port().shared.peers {
             let mut outgoing = super::lock::lock(&peer.outgoing);
             if outgoing.is_open {
-                self.shared.give_up(peer, &mut outgoing);
+                self.port().shared.give_up(peer, &mut outgoing);
             }
         }
     }
@@ -194,6 +208,6 @@ impl Fm {
 impl fmt::Debug for Fm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Fm");
-        shown.field("node", &self.node).field("counts", &self.counts()).finish_non_exhaustive()
+        shown.field("node", &self.port().node).field("counts", &self.counts()).finish_non_exhaustive()
     }
 }

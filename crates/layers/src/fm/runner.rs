@@ -1,8 +1,8 @@
 //! Handlers on stacks of their own, each on the thread that began it.
 //!
-//! A handler of a C program that waits in the middle of its message is never unwound, which it could not bear:
-//! [`ManuallyDrop`] keeps its coroutine from being dropped. Where it cannot go on its stack is left as it is,
-//! for as long as the process lives.
+//! A handler of a C program that waits in the middle of its message is never unwound, which it could not
+//! bear: [`ManuallyDrop`] keeps its coroutine from being dropped. Where it cannot go on its stack is left as
+//! it is, for as long as the process lives.
 
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;

@@ -103,9 +103,9 @@ impl Fm {
     /// # Errors
     /// [`BeginError`].
     pub fn begin(&self, recipient: u64, announced: u64, handler: u32) -> Result<Option<Sending>, BeginError> {
-        let no_such_node = || BeginError::NoSuchNode { node: recipient, nodes: self.nodes() };
+        let no_such_node = || BeginError::NoSuchNode { node: recipient, nodes: self.port().nodes() };
         let rank = u32::try_from(recipient).map_err(|_| no_such_node())?;
-        let peer = self.shared.peers.get(rank as usize).ok_or_else(no_such_node)?;
+        let peer = self.port().shared.peers.get(rank as usize).ok_or_else(no_such_node)?;
         if !peer.has_contact.load(Ordering::Relaxed) {
             self.make_contact(rank, peer)?;
         }
@@ -118,16 +118,16 @@ impl Fm {
         if opener == 0 {
             self.extract(u64::MAX);
         } else {
-            self.node.progress();
+            self.port().node.progress();
         }
         Ok(self.try_begin(rank, peer, (announced, handler), opener))
     }
 
     #[cold]
     fn make_contact(&self, rank: u32, peer: &Peer) -> Result<(), BeginError> {
-        match self.node.connect(rank) {
+        match self.port().node.connect(rank) {
             Ok(()) => {}
-            Err(Error::PeerLost { .. }) => self.lose(rank),
+            Err(Error::PeerLost { .. }) => self.port().lose(rank),
             Err(error) => return Err(BeginError::Connect(error)),
         }
         peer.has_contact.store(true, Ordering::Relaxed);
@@ -170,7 +170,7 @@ impl Fm {
     fn reserve(&self, peer: &Peer, announced: u64) -> Option<u32> {
         let (packets, most) = (announced.div_ceil(PACKET_MAX as u64).max(1), peer.credits.most_at_once());
         let Some(few) = u32::try_from(packets).ok().filter(|packets| *packets <= most) else {
-            self.shared.notices.add(Notice::TooLong { packets, most });
+            self.port().shared.notices.add(Notice::TooLong { packets, most });
             return None;
         };
         peer.credits.take(few).then_some(few)
@@ -247,7 +247,7 @@ impl Fm {
             outgoing.staged.truncate(before);
             return (0, departed);
         }
-        Counters::add(&self.shared.counters.copied_sent, bytes as u64);
+        Counters::add(&self.port().shared.counters.copied_sent, bytes as u64);
         (bytes, departed)
     }
 
@@ -283,12 +283,12 @@ impl Fm {
         let owed = peer.credits.take_owed();
         let (args, is_inline) = wire::packet_args(first, position, is_last, owed, packet);
         let sent = if is_inline {
-            self.node.request(rank, self.packets, args)
+            self.port().node.request(rank, self.port().packets, args)
         } else {
-            self.node.request_medium(rank, self.packets, args, packet)
+            self.port().node.request_medium(rank, self.port().packets, args, packet)
         };
         if sent.is_err() {
-            self.lose(rank);
+            self.port().lose(rank);
             return Departed::Lost;
         }
         outgoing.has_begun = true;
@@ -300,22 +300,25 @@ impl Fm {
     /// Waits until there may be room for more of a message, or its recipient is lost. Extracts meanwhile,
     /// except in a handler.
     pub fn wait_for_room(&self, message: Sending) {
-        let Some(peer) = message.parts().and_then(|(rank, _)| self.shared.peers.get(rank)) else { return };
+        let Some(peer) = message.parts().and_then(|(rank, _)| self.port().shared.peers.get(rank)) else {
+            return;
+        };
         let is_over = || peer.credits.has_any() || peer.is_lost.load(Ordering::Relaxed);
         let may_extract = !self.in_handler();
         while !is_over() {
-            let has_moved = if may_extract { self.extract(u64::MAX) > 0 } else { self.node.progress() };
+            let has_moved =
+                if may_extract { self.extract(u64::MAX) > 0 } else { self.port().node.progress() };
             if has_moved || is_over() {
                 continue;
             }
-            let can_take = || may_extract && self.shared.has_queued();
+            let can_take = || may_extract && self.port().shared.has_queued();
             if can_take() {
                 // Another thread extracts.
                 std::thread::yield_now();
             }
             // It is asked again after a nap, and says nothing of one that has passed.
-            let _ = self.node.within(NAP).wait_until(|| is_over() || can_take());
-            self.look_for_lost();
+            let _ = self.port().node.within(NAP).wait_until(|| is_over() || can_take());
+            self.port().look_for_lost();
         }
     }
 
@@ -340,34 +343,12 @@ impl Fm {
         message: Sending,
     ) -> Result<(u32, &Peer, std::sync::MutexGuard<'_, Outgoing>), SendError> {
         let (rank, serial) = message.parts().ok_or(SendError::NotOpen)?;
-        let peer = self.shared.peers.get(rank).ok_or(SendError::NotOpen)?;
+        let peer = self.port().shared.peers.get(rank).ok_or(SendError::NotOpen)?;
         let outgoing = lock(&peer.outgoing);
         if !outgoing.is_open || outgoing.serial != serial {
             return Err(SendError::NotOpen);
         }
         Ok((rank as u32, peer, outgoing))
-    }
-
-    /// Tells receivers of messages that were given up, where there is a credit for it.
-    #[cold]
-    pub(crate) fn tell_of_cuts(&self) {
-        for (rank, peer) in self.shared.peers.iter().enumerate() {
-            let mut outgoing = lock(&peer.outgoing);
-            if !outgoing.is_cut_due {
-                continue;
-            }
-            let is_lost = peer.is_lost.load(Ordering::Relaxed);
-            if !is_lost && !peer.credits.take(1) {
-                continue;
-            }
-            match self.node.try_request(rank as u32, self.packets, wire::cut_args()) {
-                Ok(false) if !is_lost => peer.credits.untake(1),
-                _ => {
-                    outgoing.is_cut_due = false;
-                    self.shared.cuts_due.fetch_sub(1, Ordering::Relaxed);
-                }
-            }
-        }
     }
 }
 

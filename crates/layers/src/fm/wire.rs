@@ -1,10 +1,10 @@
 //! What processes of the layer send each other: made and parsed here alone.
 //!
-//! Every message is an Active Message with four arguments. The first one is the head, in bits: 0–7 the kind, 8
-//! whether the packet begins a message, 9 whether it ends it, 10 whether its bytes are in the arguments, 11–15
-//! how many these are, 16–31 credits that come back, 32–63 the handler that a first packet is for. The second
-//! one is where the packet's bytes are in the message; of a first packet it is the announced length. Up to
-//! [`INLINE_MAX`] bytes travel in the last two, more in the payload.
+//! Every message is an Active Message with four arguments. The first one is the head, in bits: 0–7 the kind,
+//! 8 whether the packet begins a message, 9 whether it ends it, 10 whether its bytes are in the arguments,
+//! 11–15 how many these are, 16–31 credits that come back, 32–63 the handler that a first packet is for. The
+//! second one is where the packet's bytes are in the message; of a first packet it is the announced length.
+//! Up to [`INLINE_MAX`] bytes travel in the last two, more in the payload.
 
 use standpipe::MEDIUM_MAX;
 
