@@ -17,7 +17,8 @@ fn program(programs: &Programs, name: &str) -> PathBuf {
     let path = support::folder("tests/pm").join(format!("{name}.c"));
     let text = std::fs::read_to_string(&path).expect("the program is there");
     let include = format!("-I{}", support::folder("tests/pm").display());
-    let flags: Vec<&str> = STRICT.iter().copied().chain(["-D_GNU_SOURCE", "-Wno-unused-variable", &include]).collect();
+    let flags: Vec<&str> =
+        STRICT.iter().copied().chain(["-D_GNU_SOURCE", "-Wno-unused-variable", &include]).collect();
     programs.compile_text(&format!("{name}.c"), &text, &flags)
 }
 
@@ -62,6 +63,38 @@ fn the_stencil_is_right_over_tcp() {
     let program = programs.compile("pm_stencil.c", &["-O1"]);
     let ran = job(3, &[network]).arg("2000").arg("30").run_well(&program);
     assert!(ran.says("steps: right"), "{ran:#?}");
+}
+
+/// Rounds of 64 KiB, each of which locks a buffer twice; 16 buffers are twice what may be held.
+#[test]
+fn the_pin_down_cache_is_seen_at_work() {
+    let programs = Programs::new();
+    let program = programs.compile("pm_mpi.c", &["-O1"]);
+    let held = ("STANDPIPE_PM_LOCKS", "addresses:524288");
+    let ran = job(2, &[held]).arg("65536").arg("16").run_well(&program);
+    for rank in 0..2 {
+        for line in [
+            "short messages: 0 hits, 0 misses, 0 evictions, right",
+            "one buffer: 31 hits, 1 misses, 0 evictions, right",
+            // The first is held from before.
+            "ever new buffers: 17 hits, 15 misses, 8 evictions, right",
+        ] {
+            assert!(ran.says(&format!("node {rank}, {line}")), "{line}: {ran:#?}");
+        }
+    }
+    let ran = job(2, &[]).arg("65536").run_well(&program);
+    assert!(ran.says("no memory can be locked here"), "{ran:#?}");
+}
+
+#[test]
+fn the_pin_down_cache_is_seen_at_work_by_real_pins() {
+    let Some(network) = network() else { return };
+    let programs = Programs::new();
+    let program = programs.compile("pm_mpi.c", &["-O1", "-g"]);
+    let pins = [network, ("STANDPIPE_STRATEGY", "firehose"), ("STANDPIPE_PIN", "4M")];
+    let ran = job(2, &pins).arg("65536").arg("16").run_well(&program);
+    assert!(ran.says("node 0, one buffer: 31 hits, 1 misses, 0 evictions, right"), "{ran:#?}");
+    assert!(ran.says("misses") && ran.says("ever new buffers"), "{ran:#?}");
 }
 
 #[test]

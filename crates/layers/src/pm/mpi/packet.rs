@@ -81,7 +81,8 @@ mod tests {
             let has_data = matches!(packet, Packet::Eager { .. } | Packet::Piece { .. });
             assert_eq!(Packet::parse(&bytes), has_data.then_some((packet, &[9][..])));
         }
-        for words in [[0, 0, 0, 0, 0], [6, 0, 0, 0, 0], [1, 1 << 32, 0, 0, 0], [1, 0, 0, 0, 1], [5, 0, 1, 0, 0]]
+        for words in
+            [[0, 0, 0, 0, 0], [6, 0, 0, 0, 0], [1, 1 << 32, 0, 0, 0], [1, 0, 0, 0, 1], [5, 0, 1, 0, 0]]
         {
             let bytes: Vec<u8> = words.iter().flat_map(|word: &u64| word.to_le_bytes()).collect();
             assert_eq!(Packet::parse(&bytes), None, "{words:?}");

@@ -20,10 +20,20 @@ enum Part {
     /// It has not asked yet.
     None,
     /// It has, and the sender's memory is to be locked.
-    Asked { receive: u64, handle: Handle, len: usize },
-    Writing { receive: u64, len: usize },
+    Asked {
+        receive: u64,
+        handle: Handle,
+        len: usize,
+    },
+    Writing {
+        receive: u64,
+        len: usize,
+    },
     /// So many bytes of it are left to be sent in pieces.
-    Pieces { receive: u64, left: usize },
+    Pieces {
+        receive: u64,
+        left: usize,
+    },
 }
 
 impl Mpi {
@@ -56,14 +66,7 @@ impl Mpi {
         Ok(Request(send))
     }
 
-    pub(super) fn take_reply(
-        &mut self,
-        from: Rank,
-        id: u64,
-        receive: u64,
-        handle: Handle,
-        len: u64,
-    ) -> bool {
+    pub(super) fn take_reply(&mut self, from: Rank, id: u64, receive: u64, handle: Handle, len: u64) -> bool {
         let Some(send) = self.sends.get_mut(&id) else { return false };
         let left = (send.len - send.sent) as u64;
         if send.dest != from || !matches!(send.part, Part::None) || len > left {
