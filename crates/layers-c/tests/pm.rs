@@ -129,6 +129,18 @@ fn each_pair_and_context_keeps_its_order_over_tcp() {
     run("streams", [3], &[network]);
 }
 
+/// PM has no threads of its own, and asks for one of the program's at a time.
+#[test]
+fn nothing_arrives_but_by_polling() {
+    run("polling", [1, 3], &[]);
+}
+
+/// Two threads with a context each: PM takes their calls one after the other, though it promises nothing.
+#[test]
+fn calls_of_two_threads_go_one_after_the_other() {
+    run("polling", [2], &[]);
+}
+
 #[test]
 fn locks_are_counted_bounded_and_released_late() {
     run("locks", 1..=2, &[EIGHT_PAGES]);
