@@ -65,6 +65,38 @@ fn the_stencil_is_right_over_tcp() {
     assert!(ran.says("steps: right"), "{ran:#?}");
 }
 
+/// Rounds of 64 KiB, each of which locks a buffer twice; 16 buffers are twice what may be held.
+#[test]
+fn the_pin_down_cache_is_seen_at_work() {
+    let programs = Programs::new();
+    let program = programs.compile("pm_mpi.c", &["-O1"]);
+    let held = ("STANDPIPE_PM_LOCKS", "addresses:524288");
+    let ran = job(2, &[held]).arg("65536").arg("16").run_well(&program);
+    for rank in 0..2 {
+        for line in [
+            "short messages: 0 hits, 0 misses, 0 evictions, right",
+            "one buffer: 31 hits, 1 misses, 0 evictions, right",
+            // The first is held from before.
+            "ever new buffers: 17 hits, 15 misses, 8 evictions, right",
+        ] {
+            assert!(ran.says(&format!("node {rank}, {line}")), "{line}: {ran:#?}");
+        }
+    }
+    let ran = job(2, &[]).arg("65536").run_well(&program);
+    assert!(ran.says("no memory can be locked here"), "{ran:#?}");
+}
+
+#[test]
+fn the_pin_down_cache_is_seen_at_work_by_real_pins() {
+    let Some(network) = network() else { return };
+    let programs = Programs::new();
+    let program = programs.compile("pm_mpi.c", &["-O1", "-g"]);
+    let pins = [network, ("STANDPIPE_STRATEGY", "firehose"), ("STANDPIPE_PIN", "4M")];
+    let ran = job(2, &pins).arg("65536").arg("16").run_well(&program);
+    assert!(ran.says("node 0, one buffer: 31 hits, 1 misses, 0 evictions, right"), "{ran:#?}");
+    assert!(ran.says("misses") && ran.says("ever new buffers"), "{ran:#?}");
+}
+
 #[test]
 fn what_is_not_open_is_invalid() {
     run("nothing_open", [1], &[]);
@@ -95,6 +127,18 @@ fn each_pair_and_context_keeps_its_order() {
 fn each_pair_and_context_keeps_its_order_over_tcp() {
     let Some(network) = network() else { return };
     run("streams", [3], &[network]);
+}
+
+/// PM has no threads of its own, and asks for one of the program's at a time.
+#[test]
+fn nothing_arrives_but_by_polling() {
+    run("polling", [1, 3], &[]);
+}
+
+/// Two threads with a context each: PM takes their calls one after the other, though it promises nothing.
+#[test]
+fn calls_of_two_threads_go_one_after_the_other() {
+    run("polling", [2], &[]);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 /* More writes than may be under way, over a network: the next is refused, until some are done. */
 int main(int argc, char **argv)
 {
-    static char memory[1 << 20];
+    static char memory[1 << 18];
     pmAddrHandle local, remote;
     int i, refused = 0;
 

@@ -4,7 +4,7 @@
 //! it the number of an entry in its owner's table. The table lies in the owner's heap. Whoever writes or reads
 //! by a handle looks there first, by a get, and starts nothing that is not locked.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use standpipe::{GlobalPtr, HeapArray, HeapError, Node, PinError, Pinned, Rank};
@@ -71,7 +71,11 @@ struct Region {
 
 /// What keeps a region locked.
 enum Held {
-    Pin { _guard: Pinned },
+    Pin {
+        _guard: Pinned,
+    },
+    /// Nothing: the library keeps no registration of such memory, and moves it otherwise.
+    Unpinned,
     Entry(EntryId),
 }
 
@@ -90,7 +94,8 @@ pub(super) struct Locks {
     tables: Vec<GlobalPtr<u64>>,
     regions: Vec<Option<Region>>,
     rounds: Vec<u8>,
-    free: Vec<usize>,
+    /// Those that have been free longest come first, so that a number comes again late.
+    free: VecDeque<usize>,
     by_name: HashMap<Name, usize>,
 }
 
@@ -115,7 +120,7 @@ impl Locks {
         };
         let table = node.heap().alloc_zeroed((LOCKS_MAX + 1) * WORDS)?;
         let regions = (0..=LOCKS_MAX).map(|_| None).collect();
-        let free = (1..=LOCKS_MAX).rev().collect();
+        let free = (1..=LOCKS_MAX).collect();
         let (tables, by_name) = (Vec::new(), HashMap::new());
         Ok(Locks { keeper, table, tables, regions, rounds: vec![0; LOCKS_MAX + 1], free, by_name })
     }
@@ -157,8 +162,8 @@ impl Locks {
         if let Some(slot) = self.by_name.get(&(addr, bytes, rank)).copied() {
             return self.lock_again(slot);
         }
-        let Some(slot) = self.free.pop() else { return Err(PmError::NoSpace) };
-        let held = self.keeper.lock(node, start, len).inspect_err(|_| self.free.push(slot))?;
+        let Some(slot) = self.free.pop_front() else { return Err(PmError::NoSpace) };
+        let held = self.keeper.lock(node, start, len).inspect_err(|_| self.free.push_front(slot))?;
         self.rounds[slot] = (self.rounds[slot] + 1) % (1 << ROUND_BITS);
         let tag = (slot as u64) << ROUND_BITS | u64::from(self.rounds[slot]);
         let row = [tag << ADDRESS_BITS | addr, bytes, rank];
@@ -196,7 +201,7 @@ impl Locks {
                 cache.unlock(id);
             }
             self.by_name.remove(&name);
-            self.free.push(slot);
+            self.free.push_back(slot);
         }
         Ok(())
     }
@@ -235,7 +240,14 @@ impl Keeper {
                     node.within(PIN_WAIT).pin(std::ptr::slice_from_raw_parts(start.cast_const(), len));
                 let after = node.registrations().table;
                 counters.evictions += after.evictions - before.evictions;
-                let pinned = pinned.map_err(|error| of_pin(&error))?;
+                let pinned = match pinned {
+                    // Statics and mapped files, of whose changes nobody is told.
+                    Err(PinError::Unwatched { .. }) => {
+                        counters.misses += 1;
+                        return Ok(Held::Unpinned);
+                    }
+                    pinned => pinned.map_err(|error| of_pin(&error))?,
+                };
                 match after.registrations == before.registrations {
                     true => counters.hits += 1,
                     false => counters.misses += 1,
@@ -250,7 +262,7 @@ fn of_pin(error: &PinError) -> PmError {
     match error {
         PinError::NotOffered => PmError::NotOffered,
         PinError::Fault { .. } => PmError::Invalid,
-        // What cannot be watched now can be in a moment, as room comes.
+        // No room, or none in time.
         _ => PmError::NoSpace,
     }
 }

@@ -43,14 +43,15 @@ impl Pm {
         let handler = node.register(NAMESPACE, "message", move |call| {
             taking.lock().unwrap_or_else(PoisonError::into_inner).take(call);
         })?;
+        // Before they meet: after that, one may have left already.
+        for peer in 0..node.size() {
+            node.connect(peer)?;
+        }
         let mut locks = Locks::new(&node, by)?;
         let mut tables = vec![[0_u64; 2]; node.size() as usize];
         // It is a barrier as well: all have registered once anybody has them.
         node.world_of(NAMESPACE)?.all_gather(&[locks.place().to_words()], &mut tables)?;
         locks.learn(tables.into_iter().map(GlobalPtr::from_words).collect());
-        for peer in 0..node.size() {
-            node.connect(peer)?;
-        }
         Ok(Pm {
             node,
             memory,

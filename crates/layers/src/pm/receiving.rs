@@ -1,5 +1,7 @@
 //! Messages that have come: read where they lie, and released.
 
+use standpipe::Rank;
+
 use super::error::PmError;
 use super::wire::Message;
 use super::{Context, Pm};
@@ -29,6 +31,12 @@ impl Pm {
         let place = (bytes.as_ptr(), bytes.len());
         self.state(context)?.received = Some(received);
         Ok(place)
+    }
+
+    /// The sender of the message that was received last and is not released. Not of PM's own: its programs
+    /// say in the message who sends it.
+    pub fn sender(&self, context: Context) -> Option<Rank> {
+        self.contexts[usize::from(context.0)].as_ref()?.received.as_ref().map(|received| received.from)
     }
 
     fn why_nothing(&mut self) -> PmError {

@@ -82,17 +82,16 @@ impl Transfers {
         asked: Asked,
     ) -> Result<(), PmError> {
         let place = locks.row_of(asked.peer, asked.remote);
-        let row = match self.known.get(&(asked.peer, asked.remote.tag())) {
-            Some(row) => *row,
-            None if node.is_near(asked.peer) => node.get(place).map_err(|error| of_transport(&error))?,
-            None => {
-                let event = node.get_nb(place, vec![0; WORDS]);
-                self.under_way.push(Transfer { asked, state: State::LookingUp(event) });
-                return Ok(());
+        let does = |row: Row| covers(row, asked.remote, asked.len as u64, node.rank());
+        if node.is_near(asked.peer) {
+            if !does(node.get(place).map_err(|error| of_transport(&error))?) {
+                return Err(PmError::Invalid);
             }
-        };
-        if !covers(row, asked.remote, asked.len as u64, node.rank()) {
-            return Err(PmError::Invalid);
+        } else if !self.known.get(&(asked.peer, asked.remote.tag())).is_some_and(|row| does(*row)) {
+            // Numbers come again: what is known may be of another region.
+            let event = node.get_nb(place, vec![0; WORDS]);
+            self.under_way.push(Transfer { asked, state: State::LookingUp(event) });
+            return Ok(());
         }
         let mut event = begin(node, memory, asked);
         if event.is_complete() {
