@@ -193,8 +193,9 @@ pub(crate) fn header_compiles(header: &str) {
             continue;
         }
         let source = folder.path().join(format!("header.{extension}"));
-        let text = format!("#include \"{header}\"\n#include \"{header}\"\nint main(void) {{ return 0; }}\n");
-        std::fs::write(&source, text).expect("there is room");
+        let source_text =
+            format!("#include \"{header}\"\n#include \"{header}\"\nint main(void) {{ return 0; }}\n");
+        std::fs::write(&source, source_text).expect("there is room");
         let output = Command::new(compiler)
             .args([&format!("-std={standard}"), "-fsyntax-only"])
             .args(STRICT)
