@@ -160,8 +160,8 @@ fn with_layer(function: &'static str, act: impl FnOnce(&Gam<CProgram>) -> Result
     };
     match act(layer) {
         Ok(()) => 0,
-        // Nobody who waits for a handler of such a process learns of it otherwise.
-        Err(error @ GamError::Lost { .. }) => end(function, error),
+        // A program that waits for a handler that will not run learns of it no other way.
+        Err(error @ (GamError::Lost { .. } | GamError::Failed(_))) => end(function, error),
         Err(error) => {
             complain(function, error);
             FAILED
@@ -172,7 +172,7 @@ fn with_layer(function: &'static str, act: impl FnOnce(&Gam<CProgram>) -> Result
 fn close(function: &'static str) -> c_int {
     with_layer(function, |layer| {
         let closed = layer.close();
-        if !matches!(closed, Err(GamError::InHandler { .. } | GamError::Lost { .. })) {
+        if !matches!(closed, Err(GamError::InHandler { .. } | GamError::Lost { .. } | GamError::Failed(_))) {
             IS_CLOSED.store(true, Ordering::SeqCst);
             processes::part_is_over();
         }

@@ -93,8 +93,9 @@ fn handlers_that_do_not_reply_give_their_credits_back() {
 fn thirty_requests_leave_at_once_and_the_next_waits() {
     let programs = Programs::new();
     let program = compile(&programs, "calls.c", LINKED[0]);
-    let file = program.with_extension("left");
-    launched(&program, job(2).same_addresses().env("GAM_TEST_FILE", &file.to_string_lossy()), "credits");
+    let file = |end: &str| program.with_extension(end).to_string_lossy().into_owned();
+    let job = job(2).env("GAM_TEST_DEAF", &file("deaf")).env("GAM_TEST_LEFT", &file("left"));
+    launched(&program, job.same_addresses(), "credits");
 }
 
 #[test]
@@ -158,7 +159,24 @@ fn a_stores_handler_may_reply() {
 fn an_address_that_the_other_has_not_is_an_error_and_costs_nothing() {
     let programs = Programs::new();
     let program = compile(&programs, "memory.c", LINKED[0]);
-    forked(&program, 2, "unmapped");
+    let output = run_alone(&program, &["2", "unmapped"]);
+    let said = text(&output);
+    assert!(said.contains("peer 1 has no accessible private memory at 0x40, 100 bytes"), "{said}");
+    // Where the system forbids to look into another process at once, it shows later.
+    match output.status.code() {
+        Some(0) => all_well(&program, 2, "unmapped", &said),
+        status => assert!(status == Some(1) && said.contains("has failed"), "{said}"),
+    }
+}
+
+#[test]
+fn an_address_that_the_other_has_not_ends_the_program_over_tcp() {
+    let Some(transport) = network() else { return };
+    let programs = Programs::new();
+    let job = job(2).arg("unmapped").env("STANDPIPE_TRANSPORT", transport).keep_going();
+    let ran = job.run(&compile(&programs, "memory.c", LINKED[1]));
+    let why = "what an earlier call has started has failed: peer";
+    assert!(ran.status == 1 && ran.says(why) && ran.says("at 0x40, 100 bytes"), "{ran:?}");
 }
 
 #[test]
@@ -190,7 +208,7 @@ fn requests_go_over_tcp() {
 
 #[test]
 fn stores_and_gets_go_over_tcp() {
-    for part in ["empty", "async", "gets", "reply", "unmapped", "addresses", "shapes"] {
+    for part in ["empty", "async", "gets", "reply", "addresses", "shapes"] {
         over_tcp("memory.c", part);
     }
 }

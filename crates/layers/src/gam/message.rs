@@ -232,7 +232,8 @@ mod tests {
                     Kind::Store => false,
                     _ => len == 0,
                 };
-                let parsed = Message::parse(kind, [0; 4], &vec![0; len], None);
+                let payload = vec![0; len];
+                let parsed = Message::parse(kind, [0; 4], &payload, None);
                 assert_eq!(parsed.is_ok(), fits, "{kind:?} with {len} bytes");
             }
             let stored = Message::parse(kind, [0; 4], &[], Some((0x1000, 16)));

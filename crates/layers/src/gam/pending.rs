@@ -55,6 +55,14 @@ impl State {
         }
     }
 
+    /// What it is by now.
+    ///
+    /// # Errors
+    /// How it failed.
+    pub(super) fn look(mut self) -> Result<State, Error> {
+        if self.is_over() { self.result().map(|()| State::Over) } else { Ok(self) }
+    }
+
     /// How it ended; waits for the end.
     pub(super) fn result(self) -> Result<(), Error> {
         match self {

@@ -15,7 +15,7 @@ impl<P: Program + 'static> Gam<P> {
     ///
     /// # Errors
     /// As for [`Gam::request`]; [`GamError::Size`] beyond [`MAX_SIZE`] bytes. An address that `dest` has not
-    /// fails here, or where the bytes are under way still, in a later [`Gam::poll`].
+    /// fails here, or where the bytes are under way still, with [`GamError::Failed`] in a later call.
     pub fn store(
         &self,
         dest: i64,
@@ -30,23 +30,16 @@ impl<P: Program + 'static> Gam<P> {
             return self.store_here(local, remote, bytes, (function, arg));
         }
         let event = self.start_store(dest, local, remote, bytes, (function, arg))?;
-        let (_, mut rest) = event.wait_local();
-        if rest.is_complete() {
-            return rest.wait().0.map_err(|error| {
-                self.shared.give_credit(dest);
-                error.into()
-            });
-        }
-        self.pending.hold(Pending { state: State::Free(rest), dest, end: None, credit: Credit::IfItFails });
-        Ok(())
+        let (_, rest) = event.wait_local();
+        let state = State::Free(rest);
+        self.hold(Pending { state, dest, end: None, credit: Credit::IfItFails })
     }
 
     /// As [`Gam::store`], and returns at once (`am_store_async`): `local` is the program's again when
     /// `(end_function, end_arg)` has run here, in a later poll.
     ///
     /// # Errors
-    /// As for [`Gam::store`]; those of the transfer itself in a later poll. The end function does not run
-    /// then.
+    /// As for [`Gam::store`]. The end function does not run then.
     pub fn store_async(
         &self,
         dest: i64,
@@ -68,15 +61,14 @@ impl<P: Program + 'static> Gam<P> {
             let event = self.start_store(dest, local, remote, bytes, (function, arg))?;
             (State::Lent(event), Credit::IfItFails)
         };
-        self.pending.hold(Pending { state, dest, end: Some(end), credit });
-        Ok(())
+        self.hold(Pending { state, dest, end: Some(end), credit })
     }
 
     /// Gets `len` bytes from address `remote` of `dest` to `local`, and runs the function here when they are
     /// there (`am_get`), in a later poll. `dest` takes no part where its memory can be reached.
     ///
     /// # Errors
-    /// As for [`Gam::store_async`].
+    /// As for [`Gam::store`]. The function does not run then.
     pub fn get(
         &self,
         dest: i64,
@@ -99,8 +91,7 @@ impl<P: Program + 'static> Gam<P> {
             let event = self.node.get_nb(self.memory.remote(dest, remote), buffer);
             (State::Lent(event), Credit::AtEnd)
         };
-        self.pending.hold(Pending { state, dest, end: Some(end), credit });
-        Ok(())
+        self.hold(Pending { state, dest, end: Some(end), credit })
     }
 
     fn store_here(
@@ -139,6 +130,25 @@ impl<P: Program + 'static> Gam<P> {
         Ok(event.expect("the closure has run to its end, which sets it"))
     }
 
+    /// Keeps what is under way, or has something to run in a later poll. What has failed already fails here.
+    fn hold(&self, pending: Pending) -> Result<(), GamError> {
+        let Pending { state, dest, end, credit } = pending;
+        let state = match state.look() {
+            Ok(state) => state,
+            Err(error) => {
+                if credit != Credit::None {
+                    self.shared.give_credit(dest);
+                }
+                return Err(error.into());
+            }
+        };
+        let is_settled = matches!(state, State::Over) && end.is_none();
+        if !is_settled {
+            self.pending.hold(Pending { state, dest, end, credit });
+        }
+        Ok(())
+    }
+
     /// Ends what is over, in the order in which it was started: whether there was anything. Stops at the
     /// first that has failed; the next call goes on.
     pub(super) fn end_pending(&self) -> Result<bool, GamError> {
@@ -149,7 +159,7 @@ impl<P: Program + 'static> Gam<P> {
             if credit == Credit::AtEnd || credit == Credit::IfItFails && result.is_err() {
                 self.shared.give_credit(dest);
             }
-            result?;
+            result.map_err(GamError::late)?;
             if let Some(End { function, local, len, arg }) = end {
                 self.shared.run_after(dest, function, Arguments::Memory { addr: local, len, arg });
             }

@@ -36,7 +36,7 @@ impl<P: Program + 'static> Gam<P> {
     /// In a handler it does nothing. Never waits.
     ///
     /// # Errors
-    /// [`GamError::Lost`] where a process is gone; what else an operation failed with.
+    /// [`GamError::Lost`] where a process is gone; [`GamError::Failed`].
     pub fn poll(&self) -> Result<(), GamError> {
         if may_call("a poll").is_err() {
             return Ok(());
@@ -87,18 +87,14 @@ impl<P: Program + 'static> Gam<P> {
     /// all processes come here, and closes the layer's part of the node.
     ///
     /// # Errors
-    /// [`GamError::InHandler`], and the layer stays open. [`GamError::Lost`], or the first failure of what
-    /// was under way: the layer is closed all the same.
+    /// [`GamError::InHandler`], and the layer stays open. [`GamError::Lost`] and [`GamError::Failed`]: the
+    /// layer is closed all the same, and the others find this process lost.
     pub fn close(&self) -> Result<(), GamError> {
         may_call("am_disable")?;
-        let settled = self.settle();
-        let met = match settled {
-            Err(GamError::Lost { .. }) => Ok(()),
-            _ => self.barrier(),
-        };
+        let met = self.settle().and_then(|()| self.barrier());
         // What is left are messages to processes that have left, too.
         let _ = self.node.clone().close(LEAVE_WITHIN);
-        settled.and(met)
+        met
     }
 
     /// Leaves without the others, which find this process lost: for a program that ends without
@@ -107,19 +103,12 @@ impl<P: Program + 'static> Gam<P> {
         let _ = self.node.clone().close(ABANDON_WITHIN);
     }
 
-    /// Waits until nothing of this process's is under way. What has failed is over, too.
+    /// Waits until nothing of this process's is under way.
     fn settle(&self) -> Result<(), GamError> {
-        let mut first = Ok(());
         while !(self.pending.is_empty() && self.shared.owes_nothing()) {
-            match self.poll_idle() {
-                Ok(()) => {}
-                lost @ Err(GamError::Lost { .. }) => return lost,
-                // Nobody sends the replies of requests that were refused: do not wait for them.
-                refused @ Err(GamError::Node(Error::NoSuchHandler { .. })) => return first.and(refused),
-                failed => first = first.and(failed),
-            }
+            self.poll_idle()?;
         }
-        first
+        Ok(())
     }
 
     /// Polls, and takes a credit, for which it waits.
@@ -170,7 +159,7 @@ impl<P: Program + 'static> Gam<P> {
         match self.node.within(NAP).quiet() {
             // Something else is under way still: it is told of later.
             Err(Error::Timeout { .. } | Error::WaitTimeout { .. }) => Ok(()),
-            told => Ok(told?),
+            told => told.map_err(GamError::late),
         }
     }
 
