@@ -109,6 +109,26 @@ fn bad_arguments_are_refused_and_cost_nothing() {
 }
 
 #[test]
+fn requests_of_one_process_come_in_order() {
+    everywhere("calls.c", "order", &[1, 3]);
+}
+
+#[test]
+fn handlers_run_in_the_programs_calls_on_its_thread() {
+    everywhere("calls.c", "thread", &[2, 3]);
+}
+
+#[test]
+fn jobs_run_side_by_side() {
+    let programs = Programs::new();
+    let program = compile(&programs, "calls.c", LINKED[0]);
+    std::thread::scope(|scope| {
+        scope.spawn(|| forked(&program, 2, "flood"));
+        scope.spawn(|| launched(&program, job(2).same_addresses(), "flood"));
+    });
+}
+
+#[test]
 fn am_sleep_runs_handlers_for_its_time() {
     everywhere("calls.c", "sleep", &[2]);
 }
@@ -455,4 +475,39 @@ fn a_peer_that_is_killed_ends_all_waits_over_tcp() {
         let job = job(3).arg("lost").arg(how).env("STANDPIPE_TRANSPORT", transport).keep_going();
         says_that_one_is_lost(&job.run(&program));
     }
+}
+
+#[test]
+fn the_stencil_of_stores_computes_what_one_process_does() {
+    let programs = Programs::new();
+    for linked in LINKED {
+        let program = programs.compile("gam_heat.c", &[&STRICT[..], &linked].concat());
+        for procs in ["1", "2", "3", "4"] {
+            let said = ends_as(&program, &[procs], 0);
+            assert!(said.contains("200 steps: mean temperature 6.206672"), "{said}");
+        }
+        let ran = job(3).same_addresses().run_well(&program);
+        assert!(ran.says("3 processes, 200 steps"), "{ran:?}");
+    }
+}
+
+#[test]
+fn the_sort_of_medium_messages_sorts() {
+    let programs = Programs::new();
+    let program = programs.compile("gam_sort.c", &[&STRICT[..], &LINKED[0]].concat());
+    for procs in 1..=4 {
+        let ran = Job::of(procs).same_addresses().run_well(&program);
+        assert!(ran.says(&format!("{procs} processes, {} keys: sorted", procs * 50_000)), "{ran:?}");
+    }
+}
+
+#[test]
+fn the_programs_compute_the_same_over_tcp() {
+    let Some(transport) = network() else { return };
+    let programs = Programs::new();
+    let [heat, sort] = ["gam_heat.c", "gam_sort.c"].map(|name| programs.compile(name, &LINKED[1]));
+    let ran = job(2).env("STANDPIPE_TRANSPORT", transport).run_well(&heat);
+    assert!(ran.says("2 processes, 200 steps"), "{ran:?}");
+    let ran = job(2).env("STANDPIPE_TRANSPORT", transport).run_well(&sort);
+    assert!(ran.says("2 processes, 100000 keys: sorted"), "{ran:?}");
 }

@@ -11,6 +11,7 @@
 //! One thread at a time calls a [`Gam`]. Handlers run on it, in its calls.
 
 mod error;
+mod features;
 mod handlers;
 #[doc(hidden)]
 pub mod message;
@@ -24,6 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use standpipe::{AllMemory, Error, MEDIUM_MAX, Node, Rank, Team};
 
 pub use self::error::GamError;
+pub use self::features::FEATURES;
 use self::handlers::{Shared, may_call};
 pub use self::message::{Arguments, Function};
 use self::message::{Kind, Outgoing};

@@ -1,6 +1,7 @@
 /* Requests and replies of am.h: what each documented sentence says of them. */
 #include <limits.h>
 #include <math.h>
+#include <pthread.h>
 #include <time.h>
 #include <unistd.h>
 #include "check.h"
@@ -347,6 +348,56 @@ static void dummy(void)
     meet();
 }
 
+/* -- order: requests of one process come in the order sent, of whatever length. */
+
+static long next_from[64];
+
+static void is_next(vnn_t from, long i) { CHECK(next_from[from]++ == i); requests++; }
+static void next_one(vnn_t from, long i) { is_next(from, i); }
+static void next_four(vnn_t from, long i, long b, long c, long d)
+{
+    CHECK(b == 1 && c == 2 && d == 3);
+    is_next(from, i);
+}
+static void next_double(vnn_t from, long i, long b, double d) { CHECK(b == 1 && d == 0.5); is_next(from, i); }
+
+static void order(void)
+{
+    int proc, procs = am_procs();
+    long i;
+
+    for (i = 0; i < 900; i += 3)
+        for (proc = 0; proc < procs; proc++) {
+            CHECK(am_request_1(proc, next_one, i) == 0);
+            CHECK(am_request_4(proc, next_four, i + 1, 1, 2, 3) == 0);
+            CHECK(am_request_df(proc, next_double, i + 2, 1, 0.5) == 0);
+        }
+    am_wait_for(requests == 900 * procs);
+}
+
+/* -- thread: handlers run in the program's own calls, and on its own thread. */
+
+static pthread_t own_thread;
+
+static void on_thread(vnn_t from) { (void)from; CHECK(pthread_equal(pthread_self(), own_thread)); requests++; }
+
+static void thread(void)
+{
+    struct timespec soon = { 0, 100000000 };
+    int right = (am_my_proc() + 1) % am_procs();
+    long before;
+
+    own_thread = pthread_self();
+    meet();
+    CHECK(am_request_0(right, on_thread) == 0);
+    before = requests;
+    nanosleep(&soon, NULL);
+    /* What has come meanwhile is handled in the next call. */
+    CHECK(requests == before);
+    am_wait_for(requests == 1);
+    meet();
+}
+
 /* -- drain: what was sent before am_disable is handled before that returns anywhere. */
 
 static void drain(void)
@@ -381,6 +432,8 @@ int main(int argc, char **argv)
     else if (strcmp(what, "bad") == 0) bad();
     else if (strcmp(what, "sleep") == 0) sleeps();
     else if (strcmp(what, "dummy") == 0) dummy();
+    else if (strcmp(what, "order") == 0) order();
+    else if (strcmp(what, "thread") == 0) thread();
     else if (strcmp(what, "drain") == 0) drain();
     else CHECK(!"such a part");
     meet();
