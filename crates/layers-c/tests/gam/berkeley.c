@@ -43,21 +43,33 @@ static void three(vnn_t from, long a, long b, long c)
 static void three_there(vnn_t from, long a, long b, long c) { CHECK(gam_reply3(from, three, a, b, c) == 0); }
 static void two_there(vnn_t from, int a, int b) { CHECK(gam_reply_2(from, two, a, b) == 0); }
 
+/* The same in the other spelling. */
+static void there_too(vnn_t from, int a, int b, int c, int d) { CHECK(gam_reply4(from, back, a, b, c, d) == 0); }
+static void zero_there(vnn_t from) { CHECK(gam_reply0(from, count) == 0); }
+static void zero_there_too(vnn_t from) { CHECK(gam_reply_0(from, count) == 0); }
+static void one_there_too(vnn_t from, int a) { CHECK(gam_reply_1(from, one, a) == 0); }
+static void two_there_too(vnn_t from, int a, int b) { CHECK(gam_reply2(from, two, a, b) == 0); }
+static void three_there_too(vnn_t from, long a, long b, long c) { CHECK(gam_reply_3(from, three, a, b, c) == 0); }
+
 static void words(void)
 {
     int proc, procs = gam_procs();
 
     for (proc = 0; proc < procs; proc++) {
-        CHECK(gam_request_0(proc, count) == 0);
-        CHECK(gam_request0(proc, count) == 0);
+        CHECK(gam_request_0(proc, zero_there) == 0);
+        CHECK(gam_request0(proc, zero_there_too) == 0);
+        CHECK(gam_request_1(proc, one_there_too, 7) == 0);
+        CHECK(gam_request_2(proc, two_there_too, 1, 2) == 0);
+        CHECK(gam_request3(proc, three_there_too, LONG_MIN, LONG_MAX, (long)table) == 0);
+        CHECK(gam_request_4(proc, there_too, 1, -2, INT_MIN, INT_MAX) == 0);
         CHECK(gam_request1(proc, one_there, 7) == 0);
         CHECK(gam_request2(proc, two_there, 1, 2) == 0);
         CHECK(gam_request_3(proc, three_there, LONG_MIN, LONG_MAX, (long)table) == 0);
         CHECK(gam_request4(proc, there, 1, -2, INT_MIN, INT_MAX) == 0);
     }
     CHECK(gam_wait(&counter, 2 * procs) == 0);
-    CHECK(gam_wait(&replied, procs) == 0);
-    CHECK(gam_wait(&words_seen, 5 * procs) == 0);
+    CHECK(gam_wait(&replied, 2 * procs) == 0);
+    CHECK(gam_wait(&words_seen, 10 * procs) == 0);
     CHECK(counter == 0 && replied == 0 && words_seen == 0);
 }
 
