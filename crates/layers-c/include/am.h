@@ -75,7 +75,8 @@ int am_reply_4(vnn_t dest, handler_4_t handler, long a0, long a1, long a2, long 
 int am_reply_df(vnn_t dest, handler_df_t handler, long a0, long a1, double d);
 
 /* Copies `n` bytes from `lva` here to `rva` in `dest`, and then has `handler` run there. Returns
- * when `lva` may be used again. An address that `dest` has not gives -1, here or in a later call. */
+ * when `lva` may be used again. An address that `dest` has not gives -1; where that shows only
+ * later, as over a network, it ends the program (status 1). */
 int am_store(vnn_t dest, void *lva, void *rva, int n, handler_mem_t handler, void *arg);
 
 /* As am_store, and returns at once. A later am_poll calls `endfunc` here, with `dest`, `lva` and `n`,
@@ -84,7 +85,7 @@ int am_store_async(vnn_t dest, void *lva, void *rva, int n, handler_mem_t handle
                    handler_mem_t endfunc, void *earg);
 
 /* Copies `n` bytes from `rva` in `dest` to `lva` here. A later am_poll calls `handler` here when
- * they are there. */
+ * they are there. Bad addresses: as for am_store. */
 int am_get(vnn_t dest, void *rva, void *lva, int n, handler_mem_t handler, void *arg);
 
 /* Runs the handlers of what has come. Never waits; does nothing in a handler. Where a process has

@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use standpipe::{AllMemory, Config, Node, ProgressThread};
 
@@ -12,9 +13,18 @@ pub(crate) fn memory() -> AllMemory {
     unsafe { AllMemory::promised() }
 }
 
+/// Whether a layer has asked for this process's node.
+static HAS_OPENED: AtomicBool = AtomicBool::new(false);
+
+/// Whether any layer has opened, or tried to open, this process's node: it cannot fork into a job then.
+pub(crate) fn has_opened() -> bool {
+    HAS_OPENED.load(Ordering::SeqCst)
+}
+
 /// This process's node, for one more layer. The library's threads run no handlers: they are the program's, and
 /// run on its own thread in its own calls.
 pub(crate) fn open_node() -> Result<Node, String> {
+    HAS_OPENED.store(true, Ordering::SeqCst);
     let config = Config::from_env().map_err(|error| error.to_string())?;
     Node::shared(config.progress(ProgressThread::Off)).map_err(|error| error.to_string())
 }

@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use layers::gam::{Arguments, Function, Gam, GamError, MAX_SIZE, Program};
-use standpipe::bootstrap::launched_by;
+use standpipe::bootstrap::{RANKS_MAX, launched_by};
 use standpipe::{Node, Rank};
 
 use self::layout::Agreed;
-use crate::border::{complain, end, memory, open_node};
+use crate::border::{complain, end, has_opened, memory, open_node};
 
 /// The layer, from the first `am_enable` on.
 static LAYER: OnceLock<Gam<CProgram>> = OnceLock::new();
@@ -87,19 +87,15 @@ impl Program for CProgram {
 
 /// Opens the layer, in a job of `procs` processes, or of as many as there are for `None`.
 fn enable(function: &'static str, procs: Option<c_int>) -> Result<(), String> {
-    if LAYER.get().is_some() {
-        return Err("the layer is open, or has been: a process opens it once".into());
-    }
-    let wanted = procs.map(u32::try_from).transpose().ok().flatten().filter(|procs| *procs > 0);
-    if procs.is_some() && wanted.is_none() {
-        return Err(format!("{} processes: there is at least one", procs.unwrap_or_default()));
-    }
-    let is_launched = std::env::var_os("STANDPIPE_JOB").is_some() || !matches!(launched_by(), Ok(None));
+    let wanted = procs.map(number_of_processes).transpose()?;
     if let Some(procs) = wanted
         && procs > 1
-        && !is_launched
+        && !is_launched()
     {
-        processes::fork(procs)?;
+        if has_opened() {
+            return Err("another layer is open, and an open process cannot be forked: call am_enable first, or start the program by `standpipe run --same-addresses`".into());
+        }
+        processes::fork(procs, abandon)?;
     }
     let node = open_node()?;
     if let Some(procs) = wanted
@@ -112,9 +108,41 @@ fn enable(function: &'static str, procs: Option<c_int>) -> Result<(), String> {
     LAYER.get().map_or(Ok(()), Gam::join).map_err(|error| error.to_string())
 }
 
+fn number_of_processes(procs: c_int) -> Result<u32, String> {
+    let number = u32::try_from(procs).ok().filter(|procs| (1..=RANKS_MAX).contains(procs));
+    number.ok_or_else(|| format!("{procs} processes: a job has 1 to {RANKS_MAX}"))
+}
+
+/// Whether a launcher has started this process, as one of a job.
+fn is_launched() -> bool {
+    std::env::var_os("STANDPIPE_JOB").is_some() || !matches!(launched_by(), Ok(None))
+}
+
+/// Whether the layer is open already, or has been: it opens once.
+fn has_been_open(function: &str) -> bool {
+    if LAYER.get().is_none() {
+        return false;
+    }
+    let state = if IS_CLOSED.load(Ordering::SeqCst) { "has been closed" } else { "is open" };
+    complain(function, format_args!("the layer {state}: a process opens it once"));
+    true
+}
+
+/// Leaves without the others, at the end of a program that has not called `am_disable`.
+fn abandon() {
+    if let Some(layer) = LAYER.get() {
+        layer.abandon();
+    }
+}
+
 fn open_layer(function: &'static str, node: Node) -> Result<Gam<CProgram>, String> {
     let agreed = Agreed::find(&node, function)?;
     Gam::new(node, memory(), CProgram { agreed }).map_err(|error| error.to_string())
+}
+
+/// Whether calls of the layer have something to work with.
+fn is_open() -> bool {
+    LAYER.get().is_some() && !IS_CLOSED.load(Ordering::Relaxed)
 }
 
 /// Has the layer do something, and says what it refuses.
@@ -132,8 +160,8 @@ fn with_layer(function: &'static str, act: impl FnOnce(&Gam<CProgram>) -> Result
     };
     match act(layer) {
         Ok(()) => 0,
-        // Nobody who waits for a handler of such a process learns of it otherwise.
-        Err(error @ GamError::Lost { .. }) => end(function, error),
+        // A program that waits for a handler that will not run learns of it no other way.
+        Err(error @ (GamError::Lost { .. } | GamError::Failed(_))) => end(function, error),
         Err(error) => {
             complain(function, error);
             FAILED
@@ -142,12 +170,14 @@ fn with_layer(function: &'static str, act: impl FnOnce(&Gam<CProgram>) -> Result
 }
 
 fn close(function: &'static str) -> c_int {
-    let closed = with_layer(function, Gam::close);
-    if closed == 0 {
-        IS_CLOSED.store(true, Ordering::SeqCst);
-        processes::part_is_over();
-    }
-    closed
+    with_layer(function, |layer| {
+        let closed = layer.close();
+        if !matches!(closed, Err(GamError::InHandler { .. } | GamError::Lost { .. } | GamError::Failed(_))) {
+            IS_CLOSED.store(true, Ordering::SeqCst);
+            processes::part_is_over();
+        }
+        closed
+    })
 }
 
 /// A function of the program, or a null pointer, which is none.
@@ -210,6 +240,9 @@ words_forms! { reply, c_int:
 // SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
 pub extern "C" fn am_enable(procs: c_int, _argc: c_int, _argv: *mut *mut c_char) {
+    if has_been_open("am_enable") {
+        return;
+    }
     if let Err(error) = enable("am_enable", Some(procs)) {
         end("am_enable", error);
     }
@@ -273,6 +306,11 @@ pub extern "C" fn am_poll_wait() {
 // SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
 pub extern "C" fn am_sleep(seconds: c_uint) -> c_uint {
+    if !is_open() {
+        // The header gives programs this for the system's.
+        // SAFETY: the call takes and gives numbers alone.
+        return unsafe { libc::sleep(seconds) };
+    }
     let slept = with_layer("am_sleep", |layer| layer.sleep(Duration::from_secs(seconds.into())));
     if slept == 0 { 0 } else { seconds }
 }
@@ -319,7 +357,7 @@ type Moved = (*const c_void, *mut c_void, c_int);
 type Called = (Pointer, *mut c_void);
 
 fn store(name: &'static str, dest: i64, (local, remote, len): Moved, (function, arg): Called) -> c_int {
-    if is_missing(name, local, len) {
+    if is_missing(name, local, remote, len) {
         return FAILED;
     }
     with_layer(name, |layer| {
@@ -351,7 +389,7 @@ fn store_async(
     (function, arg): Called,
     (end_function, end_arg): Called,
 ) -> c_int {
-    if is_missing(name, local, len) {
+    if is_missing(name, local, remote, len) {
         return FAILED;
     }
     let (there, here) = ((at(function), word(arg)), (at(end_function), word(end_arg)));
@@ -373,7 +411,7 @@ pub extern "C" fn am_get(
 }
 
 fn get(name: &'static str, dest: i64, (remote, local, len): Moved, (function, arg): Called) -> c_int {
-    if is_missing(name, local, len) {
+    if is_missing(name, local, remote, len) {
         return FAILED;
     }
     with_layer(name, |layer| {
@@ -382,11 +420,15 @@ fn get(name: &'static str, dest: i64, (remote, local, len): Moved, (function, ar
 }
 
 /// Says that there is no memory where some is to be moved.
-fn is_missing(name: &str, local: *const c_void, len: c_int) -> bool {
+fn is_missing(name: &str, local: *const c_void, remote: *const c_void, len: c_int) -> bool {
     // Peers may reach it by its address.
-    let missing = local.expose_provenance() == 0 && len > 0;
-    if missing {
+    let missing_here = local.expose_provenance() == 0;
+    if len > 0 && missing_here {
         complain(name, format_args!("{len} bytes at NULL of this process"));
+    } else if len > 0 && remote.is_null() {
+        complain(name, format_args!("{len} bytes at NULL of the other process"));
+    } else {
+        return false;
     }
-    missing
+    true
 }

@@ -1,7 +1,7 @@
 //! All layers that there are.
 
 use crate::features::Feature;
-use crate::{bip, pm};
+use crate::{bip, fm, gam, pm};
 
 /// A layer.
 #[derive(Clone, Copy, Debug)]
@@ -18,8 +18,13 @@ pub struct Layer {
 
 /// Every layer, in the order in which the study names them.
 pub const ALL: &[Layer] = &[
-    Layer { name: "gam", title: "Generic Active Messages 1.1", headers: &["am.h", "gam.h"], features: &[] },
+    Layer {
+        name: "gam",
+        title: "Generic Active Messages 1.1",
+        headers: &["am.h", "gam.h"],
+        features: gam::FEATURES,
+    },
     Layer { name: "bip", title: "BIP 0.92", headers: &["bip.h"], features: bip::FEATURES },
-    Layer { name: "fm", title: "Fast Messages 2.x", headers: &["fm.h"], features: &[] },
+    Layer { name: "fm", title: "Fast Messages 2.x", headers: &["fm.h"], features: fm::FEATURES },
     Layer { name: "pm", title: "PM, PMv2", headers: &["pm.h", "score.h"], features: pm::FEATURES },
 ];

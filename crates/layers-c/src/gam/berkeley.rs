@@ -5,9 +5,9 @@ use std::ffi::{c_char, c_double, c_int, c_long, c_uint, c_void};
 
 use layers::gam::{Arguments, Gam};
 
-use super::{Called, Pointer, at, close, enable, end, get, number, reply, request, store, store_async};
-use super::{is_missing, with_layer, words_forms};
-use crate::border::complain;
+use super::{Called, Pointer, at, close, enable, get, has_been_open, is_open, number, reply, request};
+use super::{store, store_async, with_layer, words_forms};
+use crate::border::{complain, end};
 
 words_forms! { request, c_uint:
     gam_request_0();
@@ -29,6 +29,9 @@ words_forms! { reply, c_uint:
 // SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
 pub extern "C" fn gam_enable() -> c_int {
+    if has_been_open("gam_enable") {
+        return super::FAILED;
+    }
     match enable("gam_enable", None) {
         Ok(()) => 0,
         Err(error) => end("gam_enable", error),
@@ -47,7 +50,7 @@ pub extern "C" fn gam_disable() -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn gam_exit(status: c_int) {
     // A program that fails ends for all others, which then find it lost.
-    if status == 0 {
+    if status == 0 && is_open() {
         close("gam_exit");
     }
     std::process::exit(status)
@@ -100,8 +103,11 @@ pub extern "C" fn gam_dummy() {}
 // SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gam_wait(flag: *mut c_int, count: c_int) -> c_int {
-    if flag.is_null() {
-        complain("gam_wait", "no counter to wait for: the pointer is NULL");
+    if flag.is_null() || count < 0 {
+        complain(
+            "gam_wait",
+            format_args!("{count} at {flag:?}: a count of 0 or more, of a counter, is needed"),
+        );
         return super::FAILED;
     }
     loop {
@@ -142,6 +148,15 @@ pub extern "C" fn gam_reply_fd(dest: c_uint, function: Pointer, d: c_double, a: 
     with_layer("gam_reply_fd", |layer| layer.reply(dest.into(), at(function), &arguments))
 }
 
+/// Says that there are no bytes where some are to be sent from.
+fn is_null(name: &str, buffer: *const c_char, len: c_int) -> bool {
+    let missing = buffer.is_null() && len > 0;
+    if missing {
+        complain(name, format_args!("{len} bytes at NULL"));
+    }
+    missing
+}
+
 /// A request with bytes in a buffer of the system; see the header.
 // SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
@@ -153,7 +168,7 @@ pub extern "C" fn gam_request(
     a: c_long,
     b: c_long,
 ) -> c_int {
-    if is_missing("gam_request", buffer.cast(), len) {
+    if is_null("gam_request", buffer, len) {
         return super::FAILED;
     }
     let (bytes, words) = ((buffer.cast(), len.into()), super::words([a, b]));
@@ -171,7 +186,7 @@ pub extern "C" fn gam_reply(
     a: c_long,
     b: c_long,
 ) -> c_int {
-    if is_missing("gam_reply", buffer.cast(), len) {
+    if is_null("gam_reply", buffer, len) {
         return super::FAILED;
     }
     let (bytes, words) = ((buffer.cast(), len.into()), super::words([a, b]));

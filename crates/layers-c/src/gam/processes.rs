@@ -4,17 +4,27 @@ use std::ffi::c_int;
 use std::io::{self, PipeReader, PipeWriter, Read as _, Write as _};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use standpipe::launch::HostedJob;
 
 /// The children of this process, and the job that it hosts for them.
 static FAMILY: Mutex<Option<Family>> = Mutex::new(None);
 
+/// How long the children of a program that has ended without `am_disable` may take to end by themselves. Those
+/// that wait for others find this process lost, and end within a second.
+const END_WITHIN: Duration = Duration::from_secs(5);
+
+/// How long they may take when they are told to.
+const TERMINATE_WITHIN: Duration = Duration::from_secs(2);
+
 /// Whether the program has come to the end of its part: children may then end as they like.
 static IS_OVER: AtomicBool = AtomicBool::new(false);
 
 struct Family {
     children: Vec<libc::pid_t>,
+    /// Has the others find this process lost.
+    abandon: fn(),
     _job: HostedJob,
 }
 
@@ -23,12 +33,11 @@ struct Family {
 ///
 /// # Errors
 /// What the system said. No child is left then.
-pub(super) fn fork(procs: u32) -> Result<(), String> {
+pub(super) fn fork(procs: u32, abandon: fn()) -> Result<(), String> {
     let failed = |what: &str, error: io::Error| format!("cannot make {procs} processes: {what}: {error}");
     let mut children = Vec::new();
     let mut pipes: Vec<PipeWriter> = Vec::new();
-    // SAFETY: it takes a null pointer, for all streams. What they hold would be written once by each process.
-    unsafe { libc::fflush(std::ptr::null_mut()) };
+    empty_streams();
     for rank in 1..procs {
         let (reader, writer) = io::pipe().map_err(|error| failed("a pipe", error))?;
         // SAFETY: the child goes on as this thread alone. Nothing of this library has a thread yet, which the
@@ -64,10 +73,23 @@ pub(super) fn fork(procs: u32) -> Result<(), String> {
     for (name, value) in job.variables(0) {
         set(name, &value);
     }
-    *FAMILY.lock().expect("nobody panics with it") = Some(Family { children, _job: job });
+    *FAMILY.lock().expect("nobody panics with it") = Some(Family { children, abandon, _job: job });
     // SAFETY: the function may be called at any time, and lives as long as this library, which stays loaded.
     unsafe { libc::atexit(wait_for_children) };
     Ok(())
+}
+
+/// Leaves nothing in the buffers of the program's streams, as each process would have it.
+fn empty_streams() {
+    unsafe extern "C" {
+        /// The C library's standard input.
+        static stdin: *mut libc::FILE;
+    }
+    // SAFETY: it takes a null pointer, for all streams: what those hold would be written once by each process.
+    unsafe { libc::fflush(std::ptr::null_mut()) };
+    // SAFETY: the C library has the stream from its start on. Flushed, a file has been read as far as the
+    // program has; what is left in the buffer would otherwise be read once by each process.
+    unsafe { libc::fflush(stdin) };
 }
 
 /// Says that the program has come to the end of its part.
@@ -104,32 +126,52 @@ fn set(name: &str, value: &str) {
 
 /// Ends children that have not come to anything.
 fn end_all(children: &[libc::pid_t]) {
-    for child in children {
-        // SAFETY: the call takes numbers alone, and the child has not been waited for: the number is its own.
-        unsafe { libc::kill(*child, libc::SIGKILL) };
-    }
+    tell(libc::SIGKILL, children);
     children.iter().for_each(|child| _ = wait_for(*child));
 }
 
-/// Waits for the children when the program ends; for those of a program that fails, after ending them. A child
-/// that has failed makes this process fail.
+/// Waits for the children when the program ends. Those of a program that has not left the layer find it lost;
+/// the rest of them are ended. A child that has failed makes this process fail.
 extern "C" fn wait_for_children() {
     let Ok(mut family) = FAMILY.lock() else { return };
-    let Some(Family { children, _job }) = family.take() else { return };
+    let Some(Family { mut children, abandon, _job }) = family.take() else { return };
     if !IS_OVER.load(Ordering::SeqCst) {
-        children.iter().for_each(|child| {
-            // SAFETY: the call takes numbers alone, and the child has not been waited for.
-            unsafe { libc::kill(*child, libc::SIGTERM) };
-        });
+        abandon();
+        wait_within(END_WITHIN, &mut children);
+        tell(libc::SIGTERM, &children);
+        wait_within(TERMINATE_WITHIN, &mut children);
+        end_all(&children);
+        return;
     }
     let worst = children.iter().map(|child| wait_for(*child)).max().unwrap_or(0);
-    if worst != 0 && IS_OVER.load(Ordering::SeqCst) {
+    if worst != 0 {
         // SAFETY: what the program has written is flushed, as the end that this one takes the place of would
         // do after this function.
         unsafe {
             libc::fflush(std::ptr::null_mut());
             libc::_exit(worst)
         }
+    }
+}
+
+fn tell(signal: c_int, children: &[libc::pid_t]) {
+    for child in children {
+        // SAFETY: the call takes numbers alone, and the child has not been waited for: the number is its own.
+        unsafe { libc::kill(*child, signal) };
+    }
+}
+
+/// Waits for children for so long, and leaves those that have not ended.
+fn wait_within(time: Duration, children: &mut Vec<libc::pid_t>) {
+    let begun = Instant::now();
+    loop {
+        // SAFETY: the call takes numbers and a null pointer, which stands for no status, and the child is this
+        // process's own. What is not to be waited for has ended, too.
+        children.retain(|child| unsafe { libc::waitpid(*child, std::ptr::null_mut(), libc::WNOHANG) } == 0);
+        if children.is_empty() || begun.elapsed() > time {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(2));
     }
 }
 

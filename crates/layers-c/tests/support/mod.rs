@@ -2,8 +2,11 @@
 
 #![allow(dead_code, reason = "each test has a use for some of it")]
 
+use std::cell::Cell;
+use std::fs::File;
+use std::io::{Read as _, Seek as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -31,16 +34,23 @@ pub(crate) fn library_folder() -> PathBuf {
 /// Compiled programs, which are gone with the value.
 pub(crate) struct Programs {
     folder: TempDir,
+    /// How many have been compiled, for their names.
+    count: Cell<u32>,
 }
 
 impl Programs {
     pub(crate) fn new() -> Programs {
-        Programs { folder: tempfile::tempdir().expect("there is room for programs") }
+        Programs { folder: tempfile::tempdir().expect("there is room for programs"), count: Cell::new(0) }
     }
 
     /// Compiles `source`, a file of `programs/`, with these flags before it, and links it with the library.
     pub(crate) fn compile(&self, source: &str, flags: &[&str]) -> PathBuf {
         self.compile_file(&folder("programs").join(source), flags)
+    }
+
+    /// Compiles a file that lies anywhere.
+    pub(crate) fn compile_at(&self, source: &Path, flags: &[&str]) -> PathBuf {
+        self.compile_file(source, flags)
     }
 
     /// Compiles the text of a C program.
@@ -57,7 +67,8 @@ impl Programs {
 
     fn compile_file(&self, source: &Path, flags: &[&str]) -> PathBuf {
         let stem = source.file_stem().expect("a file has a name").to_string_lossy();
-        let program = self.folder.path().join(format!("{stem}-{}", flags.len()));
+        let program = self.folder.path().join(format!("{stem}-{}", self.count.get()));
+        self.count.set(self.count.get() + 1);
         let libraries = library_folder();
         let is_cplusplus = source.extension().is_some_and(|extension| extension == "cc");
         let output = Command::new(if is_cplusplus { "c++" } else { "cc" })
@@ -187,22 +198,44 @@ pub(crate) fn network() -> Option<&'static str> {
 
 /// Runs a program that nobody launched, as its user would in a shell.
 pub(crate) fn run_alone(program: &Path, args: &[&str]) -> Output {
+    run_alone_with(program, args, Stdio::null(), &[])
+}
+
+/// The same, with such a standard input and such variables.
+pub(crate) fn run_alone_with(program: &Path, args: &[&str], input: Stdio, env: &[(&str, &str)]) -> Output {
+    // Files take all that it writes; a pipe that nobody reads meanwhile would not.
+    let [out, errors] = [(); 2].map(|()| tempfile::tempfile().expect("there is room for its output"));
+    let to = |file: &File| Stdio::from(file.try_clone().expect("a file can be shared"));
     let mut child = Command::new(program)
         .args(args)
         .env_remove("STANDPIPE_JOB")
-        .stdout(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::piped())
+        .envs(env.iter().copied())
+        .stdin(input)
+        .stdout(to(&out))
+        .stderr(to(&errors))
         .spawn()
         .expect("the program can be run");
     let begun = Instant::now();
-    while child.try_wait().expect("it is a child").is_none() {
+    let status = loop {
+        if let Some(status) = child.try_wait().expect("it is a child") {
+            break status;
+        }
         if begun.elapsed() > LIMIT {
             child.kill().expect("it still runs");
+            child.wait().expect("it is a child");
             panic!("{program:?} {args:?} took more than {LIMIT:?}");
         }
         std::thread::sleep(Duration::from_millis(2));
-    }
-    child.wait_with_output().expect("it has ended")
+    };
+    Output { status, stdout: whole(out), stderr: whole(errors) }
+}
+
+/// All that a file holds.
+fn whole(mut file: File) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    file.rewind().expect("it is a file");
+    file.read_to_end(&mut bytes).expect("it can be read");
+    bytes
 }
 
 /// The headers compile by themselves in each language, with warnings as errors.

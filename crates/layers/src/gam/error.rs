@@ -60,9 +60,23 @@ pub enum GamError {
         /// Which.
         peer: Rank,
     },
+    /// A transfer that an earlier call started, or a request that its receiver refused, has failed: what waits
+    /// for its handler would wait for ever.
+    #[error("what an earlier call has started has failed: {0}")]
+    Failed(standpipe::Error),
     /// The library below says no.
     #[error("{0}")]
     Node(standpipe::Error),
+}
+
+impl GamError {
+    /// Of what an earlier call has started.
+    pub(super) fn late(error: standpipe::Error) -> GamError {
+        match error {
+            standpipe::Error::PeerLost { peer } => GamError::Lost { peer },
+            error => GamError::Failed(error),
+        }
+    }
 }
 
 impl From<standpipe::Error> for GamError {

@@ -10,6 +10,22 @@ use super::error::GamError;
 use super::message::{Arguments, Function, Kind, Message, Outgoing};
 use super::{CREDITS, NAMESPACE, Program};
 
+/// The handlers of all kinds, by their numbers.
+const IDS: [HandlerId; Kind::ALL.len()] = {
+    let mut ids = [HandlerId::of(NAMESPACE, Kind::Null.name()); Kind::ALL.len()];
+    let mut number = 0;
+    while number < ids.len() {
+        ids[number] = HandlerId::of(NAMESPACE, Kind::ALL[number].name());
+        number += 1;
+    }
+    ids
+};
+
+/// The handler of a kind's messages.
+pub(super) fn id(kind: Kind) -> HandlerId {
+    IDS[kind as usize]
+}
+
 /// What handlers and the caller's side share.
 pub(super) struct Shared<P> {
     pub(super) program: P,
@@ -19,7 +35,10 @@ pub(super) struct Shared<P> {
     refused: AtomicU64,
     /// Replies that the library sent for handlers that sent none.
     null_replies: AtomicU64,
-    received: AtomicU64,
+    /// Functions of the program that were run.
+    handled: AtomicU64,
+    /// Messages that came, of any kind.
+    arrived: AtomicU64,
 }
 
 thread_local! {
@@ -45,7 +64,7 @@ impl<P: Program> Shared<P> {
     pub(super) fn new(program: P, procs: u32) -> Shared<P> {
         let credits = (0..procs).map(|_| AtomicU32::new(CREDITS)).collect();
         let zero = || AtomicU64::new(0);
-        Shared { program, credits, refused: zero(), null_replies: zero(), received: zero() }
+        Shared { program, credits, refused: zero(), null_replies: zero(), handled: zero(), arrived: zero() }
     }
 
     pub(super) fn refused(&self) -> u64 {
@@ -56,8 +75,17 @@ impl<P: Program> Shared<P> {
         self.null_replies.load(Ordering::Relaxed)
     }
 
-    pub(super) fn received(&self) -> u64 {
-        self.received.load(Ordering::Relaxed)
+    pub(super) fn handled(&self) -> u64 {
+        self.handled.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn arrived(&self) -> u64 {
+        self.arrived.load(Ordering::Relaxed)
+    }
+
+    /// Whether every request of this process has been replied to.
+    pub(super) fn owes_nothing(&self) -> bool {
+        self.credits.iter().all(|credits| credits.load(Ordering::Relaxed) == CREDITS)
     }
 
     /// Takes a credit for a request to that process, if there is one.
@@ -97,6 +125,7 @@ impl<P: Program> Shared<P> {
     /// Runs the program's function for a message that came, and replies to a request.
     fn handle(&self, kind: Kind, call: &mut Call<'_>) {
         let (from, is_request) = (call.from(), call.is_request());
+        self.arrived.fetch_add(1, Ordering::Relaxed);
         if !is_request {
             self.give_credit(from);
         }
@@ -117,7 +146,6 @@ impl<P: Program> Shared<P> {
     }
 
     fn answer(&self, call: &mut Call<'_>, reply: Option<Reply>) {
-        let id = |kind: Kind| HandlerId::of(NAMESPACE, kind.name());
         let sent = match &reply {
             None => {
                 self.null_replies.fetch_add(1, Ordering::Relaxed);
@@ -150,7 +178,7 @@ impl<P: Program> Shared<P> {
         function: Function,
         arguments: Arguments<'_>,
     ) -> Option<Reply> {
-        self.received.fetch_add(1, Ordering::Relaxed);
+        self.handled.fetch_add(1, Ordering::Relaxed);
         let answering = Answering { from, is_request, reply: None };
         let outer = ANSWERING.with(|cell| cell.replace(Some(answering)));
         self.program.call(function, from, arguments);

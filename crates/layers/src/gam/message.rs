@@ -32,10 +32,16 @@ pub enum Arguments<'a> {
 #[doc(hidden)]
 #[non_exhaustive]
 pub enum Kind {
-    /// So many words, at most three.
-    Words(usize),
-    /// Four words, the last in the payload.
-    FourWords,
+    /// No word.
+    Words0,
+    /// One.
+    Words1,
+    /// Two.
+    Words2,
+    /// Three: as many as travel beside the function.
+    Words3,
+    /// Four, the last in the payload.
+    Words4,
     /// Two words and a double.
     WordsDouble,
     /// A double and two words.
@@ -49,13 +55,13 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them.
+    /// All of them, in the order of their numbers.
     pub const ALL: [Kind; 10] = [
-        Kind::Words(0),
-        Kind::Words(1),
-        Kind::Words(2),
-        Kind::Words(3),
-        Kind::FourWords,
+        Kind::Words0,
+        Kind::Words1,
+        Kind::Words2,
+        Kind::Words3,
+        Kind::Words4,
         Kind::WordsDouble,
         Kind::DoubleWords,
         Kind::Medium,
@@ -64,19 +70,24 @@ impl Kind {
     ];
 
     /// The name that its handler is registered under.
-    pub(super) fn name(self) -> &'static str {
+    pub(super) const fn name(self) -> &'static str {
         match self {
-            Kind::Words(0) => "words 0",
-            Kind::Words(1) => "words 1",
-            Kind::Words(2) => "words 2",
-            Kind::Words(_) => "words 3",
-            Kind::FourWords => "words 4",
+            Kind::Words0 => "words 0",
+            Kind::Words1 => "words 1",
+            Kind::Words2 => "words 2",
+            Kind::Words3 => "words 3",
+            Kind::Words4 => "words 4",
             Kind::WordsDouble => "words, double",
             Kind::DoubleWords => "double, words",
             Kind::Medium => "medium",
             Kind::Store => "store",
             Kind::Null => "null",
         }
+    }
+
+    /// The kind of a message with so many words and nothing else; `None` beyond four.
+    fn of_words(count: usize) -> Option<Kind> {
+        [Kind::Words0, Kind::Words1, Kind::Words2, Kind::Words3, Kind::Words4].get(count).copied()
     }
 }
 
@@ -115,7 +126,7 @@ impl<'a> Message<'a> {
         let [function, a, b, c] = args;
         let malformed = Malformed { kind, payload: payload.len() };
         let fourth = match kind {
-            Kind::FourWords => u64::from_ne_bytes(payload.try_into().map_err(|_| malformed)?),
+            Kind::Words4 => u64::from_ne_bytes(payload.try_into().map_err(|_| malformed)?),
             Kind::Medium => 0,
             _ if payload.is_empty() => 0,
             _ => return Err(malformed),
@@ -130,8 +141,11 @@ impl<'a> Message<'a> {
     pub fn arguments(&self) -> Option<Arguments<'_>> {
         let [a, b, c, _] = self.words;
         Some(match self.kind {
-            Kind::Words(count) => Arguments::Words(&self.words[..count.min(3)]),
-            Kind::FourWords => Arguments::Words(&self.words),
+            Kind::Words0 => Arguments::Words(&self.words[..0]),
+            Kind::Words1 => Arguments::Words(&self.words[..1]),
+            Kind::Words2 => Arguments::Words(&self.words[..2]),
+            Kind::Words3 => Arguments::Words(&self.words[..3]),
+            Kind::Words4 => Arguments::Words(&self.words),
             Kind::WordsDouble => Arguments::WordsDouble(a, b, f64::from_bits(c)),
             Kind::DoubleWords => Arguments::DoubleWords(f64::from_bits(a), b, c),
             Kind::Medium => Arguments::Medium(self.payload, a, b),
@@ -157,12 +171,11 @@ impl Outgoing {
     pub(super) fn of(function: Function, arguments: &Arguments<'_>) -> Option<Outgoing> {
         let (kind, [a, b, c], fourth) = match *arguments {
             Arguments::Words(words) => {
+                let kind = Kind::of_words(words.len())?;
                 let mut all = [0; 4];
-                all.get_mut(..words.len())?.copy_from_slice(words);
+                all[..words.len()].copy_from_slice(words);
                 let [a, b, c, d] = all;
-                let four = words.len() == 4;
-                let kind = if four { Kind::FourWords } else { Kind::Words(words.len()) };
-                (kind, [a, b, c], four.then(|| d.to_ne_bytes()))
+                (kind, [a, b, c], (kind == Kind::Words4).then(|| d.to_ne_bytes()))
             }
             Arguments::WordsDouble(a, b, value) => (Kind::WordsDouble, [a, b, value.to_bits()], None),
             Arguments::DoubleWords(value, a, b) => (Kind::DoubleWords, [value.to_bits(), a, b], None),
@@ -197,6 +210,14 @@ mod tests {
     }
 
     #[test]
+    fn a_kind_stands_at_its_own_number_and_has_a_name_of_its_own() {
+        for (number, kind) in Kind::ALL.into_iter().enumerate() {
+            assert_eq!(kind as usize, number);
+            assert!(Kind::ALL[..number].iter().all(|other| other.name() != kind.name()), "{kind:?}");
+        }
+    }
+
+    #[test]
     fn five_words_are_no_message() {
         assert!(Outgoing::of(1, &Arguments::Words(&[0; 5])).is_none());
     }
@@ -206,7 +227,7 @@ mod tests {
         for kind in Kind::ALL {
             for len in [0, 1, 7, 8, 9, 4096] {
                 let fits = match kind {
-                    Kind::FourWords => len == 8,
+                    Kind::Words4 => len == 8,
                     Kind::Medium => true,
                     Kind::Store => false,
                     _ => len == 0,

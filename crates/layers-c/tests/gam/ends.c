@@ -1,0 +1,193 @@
+/* How programs of am.h begin and end, well and badly. */
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+#include "check.h"
+
+static char table[64];
+static volatile int handled;
+
+static void note(vnn_t from) { (void)from; handled++; }
+static void ends_here(vnn_t from) { (void)from; exit(7); }
+
+/* Each call without the layer says that it cannot be, and goes on. */
+static void nothing_works(void)
+{
+    handler_mem_t nothing = (handler_mem_t)am_dummy;
+
+    CHECK(am_request_0(0, note) == -1);
+    CHECK(am_request_1(0, (handler_1_t)am_dummy, 1) == -1);
+    CHECK(am_request_2(0, (handler_2_t)am_dummy, 1, 2) == -1);
+    CHECK(am_request_3(0, (handler_3_t)am_dummy, 1, 2, 3) == -1);
+    CHECK(am_request_4(0, (handler_4_t)am_dummy, 1, 2, 3, 4) == -1);
+    CHECK(am_request_df(0, (handler_df_t)am_dummy, 1, 2, 3.0) == -1);
+    CHECK(am_reply_0(0, note) == -1);
+    CHECK(am_reply_1(0, (handler_1_t)am_dummy, 1) == -1);
+    CHECK(am_reply_2(0, (handler_2_t)am_dummy, 1, 2) == -1);
+    CHECK(am_reply_3(0, (handler_3_t)am_dummy, 1, 2, 3) == -1);
+    CHECK(am_reply_4(0, (handler_4_t)am_dummy, 1, 2, 3, 4) == -1);
+    CHECK(am_reply_df(0, (handler_df_t)am_dummy, 1, 2, 3.0) == -1);
+    CHECK(am_store(0, table, table, 4, nothing, NULL) == -1);
+    CHECK(am_store_async(0, table, table, 4, nothing, NULL, nothing, NULL) == -1);
+    CHECK(am_get(0, table, table, 4, nothing, NULL) == -1);
+    CHECK(am_my_proc() == -1 && am_procs() == -1);
+    CHECK(am_max_size() == 65536);
+    CHECK(am_sleep(0) == 0);
+    am_poll();
+    am_disable();
+    CHECK(handled == 0);
+}
+
+/* Waits that nobody ends, for a process that is lost. */
+static void waits(const char *how)
+{
+    long i;
+
+    if (strcmp(how, "wait") == 0)
+        am_wait_for(handled < 0);
+    else if (strcmp(how, "poll") == 0)
+        for (;;)
+            am_poll();
+    else if (strcmp(how, "sleep") == 0)
+        am_sleep(60);
+    else if (strcmp(how, "request") == 0)
+        for (i = 0;; i++)
+            am_request_0(1, note);
+    else if (strcmp(how, "get") == 0)
+        for (i = 0;; i++)
+            am_get(1, table, table, 4, (handler_mem_t)am_dummy, NULL);
+    else if (strcmp(how, "store") == 0)
+        for (i = 0;; i++)
+            am_store(1, table, table, 4, (handler_mem_t)am_dummy, NULL);
+    else if (strcmp(how, "disable") == 0)
+        am_disable();
+    exit(9);
+}
+
+static void lost(const char *how)
+{
+    meet();
+    if (am_my_proc() == 1) {
+        am_sleep(0);
+        raise(SIGKILL);
+    }
+    waits(how);
+}
+
+/* The receiver holds the credits of the sender, and is killed then. */
+static void lost_in_debt(void)
+{
+    int i;
+
+    meet();
+    if (am_my_proc() == 1) {
+        struct timespec time = { 0, 300000000 };
+        nanosleep(&time, NULL);
+        raise(SIGKILL);
+    }
+    for (i = 0;; i++)
+        if (am_request_0(1, note) != 0)
+            exit(9);
+}
+
+int main(int argc, char **argv)
+{
+    const char *what = scenario(argc, argv);
+    const char *how = argc > 3 ? argv[3] : "";
+    int procs = wanted(argc, argv);
+    char line[64];
+    struct timespec soon = { 0, 200000000 };
+
+    if (strcmp(what, "before") == 0)
+        nothing_works();
+    if (strcmp(what, "buffer") == 0)
+        printf("before all, ");
+    if (strcmp(what, "input") == 0) {
+        CHECK(fgets(line, sizeof line, stdin) != NULL && strcmp(line, "first\n") == 0);
+    }
+    if (strcmp(what, "wait before") == 0)
+        am_wait_for(handled != 0);
+    am_enable(procs, argc, argv);
+    if (strcmp(what, "twice") == 0) {
+        am_enable(procs, argc, argv);
+        am_enable(procs + 1, argc, argv);
+    }
+    if (strcmp(what, "again") == 0) {
+        meet();
+        am_disable();
+        am_enable(procs, argc, argv);
+        return 0;
+    }
+    if (strcmp(what, "fails") == 0) {
+        int own = am_my_proc();
+        meet();
+        am_disable();
+        return own == procs - 1 ? 5 : 0;
+    }
+    if (strcmp(what, "fails early") == 0 && am_my_proc() == procs - 1)
+        exit(5);
+    if (strcmp(what, "crashes") == 0 && am_my_proc() == procs - 1)
+        raise(SIGSEGV);
+    if (strcmp(what, "no end") == 0) {
+        meet();
+        printf("%d ends\n", am_my_proc());
+        return 0;
+    }
+    if (strcmp(what, "parent leaves") == 0) {
+        /* Those who wait for it find it lost. */
+        meet();
+        if (am_my_proc() == 0)
+            return 0;
+        waits("wait");
+    }
+    if (strcmp(what, "parent leaves the deaf") == 0) {
+        if (am_my_proc() == 0)
+            return 0;
+        signal(SIGTERM, SIG_IGN);
+        printf("%d is process %ld\n", am_my_proc(), (long)getpid());
+        fflush(stdout);
+        for (;;)
+            nanosleep(&soon, NULL);
+    }
+    if (strcmp(what, "parent dies") == 0) {
+        printf("%d is process %ld\n", am_my_proc(), (long)getpid());
+        fflush(stdout);
+        meet();
+        if (am_my_proc() == 0)
+            raise(SIGKILL);
+        for (;;)
+            nanosleep(&soon, NULL);
+    }
+    if (strcmp(what, "exits in handler") == 0) {
+        meet();
+        if (am_my_proc() == 0)
+            am_request_0(procs - 1, ends_here);
+        waits("wait");
+    }
+    if (strcmp(what, "waits in handler") == 0) {
+        am_request_0(am_my_proc(), (handler_0_t)am_poll_wait);
+        exit(9);
+    }
+    if (strcmp(what, "input") == 0 && am_my_proc() == 0)
+        CHECK(fgets(line, sizeof line, stdin) != NULL && strcmp(line, "second\n") == 0);
+    if (strcmp(what, "lost") == 0)
+        lost(how);
+    if (strcmp(what, "lost in debt") == 0)
+        lost_in_debt();
+    meet();
+    if (strcmp(what, "input") == 0) {
+        /* The others end first, and leave the rest of the input to this one. */
+        int own = am_my_proc();
+        am_disable();
+        if (own != 0)
+            return 0;
+        nanosleep(&soon, NULL);
+        CHECK(fgets(line, sizeof line, stdin) != NULL && strcmp(line, "third\n") == 0);
+        return 0;
+    }
+    printf("%s: %d is well\n", what, am_my_proc());
+    am_disable();
+    if (strcmp(what, "after") == 0)
+        nothing_works();
+    return 0;
+}
