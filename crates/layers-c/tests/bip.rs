@@ -333,25 +333,3 @@ fn the_header_says_what_the_layer_does() {
     assert!(header.contains(&format!("#define BIPSMALLSIZE {}\n", layers::bip::SMALL_WORDS)));
     assert!(header.contains(&format!("1 to {} buffers", layers::bip::BUFFERS_MAX)));
 }
-
-/// The table of what each function is to do names every function, and tests that are there.
-#[test]
-fn the_table_of_results_is_whole() {
-    let read = |file: &str| std::fs::read_to_string(support::folder(file)).expect("the file is there");
-    let (table, header, tests) = (read("conformance/bip.tsv"), read("include/bip.h"), read("tests/bip.rs"));
-    let mut rows = table.lines();
-    assert_eq!(rows.next(), Some("function\tdocumented result\tsource\ttest"));
-    let mut named = Vec::new();
-    for row in rows {
-        let [function, _, _, test] = row.split('\t').collect::<Vec<_>>()[..] else {
-            panic!("four columns: {row}")
-        };
-        named.extend(function.split(", "));
-        let test = test.strip_prefix("tests/bip.rs::").expect("the tests of this layer");
-        assert!(tests.contains(&format!("#[test]\nfn {test}()")), "{row}");
-    }
-    let words = header.split(|letter: char| !(letter.is_alphanumeric() || letter == '_'));
-    for item in words.filter(|word| word.starts_with("bip_") && *word != "bip_h") {
-        assert!(named.contains(&item), "{item} has no row");
-    }
-}
