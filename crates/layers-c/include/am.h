@@ -53,8 +53,8 @@ int am_procs(void);
  * nothing: what is longer is refused, and the program cuts it. */
 int am_max_size(void);
 
-/* Has `handler` run at `dest` with these words, which may carry pointers. Polls first; waits while
- * `dest` owes 30 replies. A request to oneself runs the handler in place. No handler may be NULL:
+/* Has `handler` run at `dest` with these words, which may carry pointers. Polls now and then;
+ * waits while `dest` owes 30 replies. A request to oneself runs the handler in place. No handler may be NULL:
  * pass am_dummy. A request's handler may reply once, and make no other call but am_reply_*,
  * am_my_proc, am_procs and am_max_size; a reply's handler may not reply. A request whose handler
  * does not reply gets an empty reply from the library. Messages arrive in any order. */

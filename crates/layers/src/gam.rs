@@ -16,41 +16,34 @@ mod handlers;
 #[doc(hidden)]
 pub mod message;
 mod pending;
+mod poller;
+mod program;
 mod transfers;
-mod waits;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use standpipe::{AllMemory, Error, MEDIUM_MAX, Node, Rank, Team};
 
 pub use self::error::GamError;
 pub use self::features::FEATURES;
-use self::handlers::{Shared, may_call};
+pub use self::handlers::CREDITS;
+use self::handlers::{NAMESPACE, Shared, may_call};
 pub use self::message::{Arguments, Function};
 use self::message::{Kind, Outgoing};
-use self::pending::AllPending;
+use self::poller::Poller;
+pub use self::program::Program;
 use crate::Copies;
 
 /// The most bytes that one store or get moves (`am_max_size`).
 pub const MAX_SIZE: usize = 64 << 10;
 
-/// Requests to a process that may be without their reply: as many slots as the shared-memory original had for
-/// a pair.
-pub const CREDITS: u32 = 30;
+/// How long leaving may take, for each of the library's parts.
+const LEAVE_WITHIN: Duration = Duration::from_secs(5);
 
-/// The namespace of this layer's handlers.
-const NAMESPACE: &str = "gam";
-
-/// The program: whoever can call its functions by their addresses.
-pub trait Program: Send + Sync {
-    /// Whether all processes have a function at this address, as far as anybody can tell.
-    fn has_function(&self, function: Function) -> bool;
-
-    /// Calls the function: as a handler, with the process that the message came from, or at the end of a get
-    /// or of an asynchronous store, with the process that it was with.
-    fn call(&self, function: Function, from: Rank, arguments: Arguments<'_>);
-}
+/// The same, for a process that leaves without the others.
+const ABANDON_WITHIN: Duration = Duration::from_millis(100);
 
 /// One process's part.
 pub struct Gam<P> {
@@ -58,10 +51,7 @@ pub struct Gam<P> {
     team: Team,
     memory: AllMemory,
     shared: Arc<Shared<P>>,
-    pending: AllPending,
-    /// Polls in a row that found nothing.
-    idle: AtomicU64,
-    polls: AtomicU64,
+    poller: Poller<P>,
     copied: AtomicU64,
 }
 
@@ -74,16 +64,8 @@ impl<P: Program + 'static> Gam<P> {
         let shared = Arc::new(Shared::new(program, node.size()));
         shared.register(&node)?;
         let team = node.world_of(NAMESPACE)?;
-        Ok(Gam {
-            node,
-            team,
-            memory,
-            shared,
-            pending: AllPending::default(),
-            idle: AtomicU64::new(0),
-            polls: AtomicU64::new(0),
-            copied: AtomicU64::new(0),
-        })
+        let poller = Poller::new(node.clone(), Arc::clone(&shared));
+        Ok(Gam { node, team, memory, shared, poller, copied: AtomicU64::new(0) })
     }
 
     /// Joins the others (`am_enable`), and returns when all have. Handlers may run from now on: one that comes
@@ -111,7 +93,7 @@ impl<P: Program + 'static> Gam<P> {
     }
 
     /// Has a function run at `dest` with up to four words, or as [`Arguments`] says (`am_request_0` to
-    /// `am_request_4`, `am_request_df`). Polls first, and waits while `dest` owes [`CREDITS`] replies. To
+    /// `am_request_4`, `am_request_df`). Polls now and then, and waits while `dest` owes [`CREDITS`] replies. To
     /// oneself the function runs in place.
     ///
     /// # Errors
@@ -124,7 +106,7 @@ impl<P: Program + 'static> Gam<P> {
         let words = if let Arguments::Words(words) = arguments { words.len() } else { 0 };
         let message = Outgoing::of(function, arguments).ok_or(GamError::Words { words })?;
         if dest == self.my_proc() {
-            self.poll()?;
+            self.poller.poll_to_send()?;
             self.shared.run_here(dest, function, arguments.clone());
             return Ok(());
         }
@@ -146,7 +128,7 @@ impl<P: Program + 'static> Gam<P> {
     ) -> Result<(), GamError> {
         check_medium(bytes.len() as i64)?;
         if dest == self.my_proc() {
-            self.poll()?;
+            self.poller.poll_to_send()?;
             self.shared.run_here(dest, function, Arguments::Medium(bytes, a, b));
             return Ok(());
         }
@@ -213,6 +195,61 @@ impl<P: Program + 'static> Gam<P> {
         self.reply(dest, function, &Arguments::Medium(&bytes, a, b))
     }
 
+    /// Runs the handlers of what has come, and the functions of gets and stores that have ended (`am_poll`).
+    /// In a handler it does nothing. Never waits.
+    ///
+    /// # Errors
+    /// [`GamError::Lost`] where a process is gone; [`GamError::Failed`].
+    pub fn poll(&self) -> Result<(), GamError> {
+        self.poller.poll()
+    }
+
+    /// As [`Gam::poll`], for a loop that waits for a handler: it sleeps a while where nothing has come for
+    /// long, so that a process that waits leaves its processor to one that works.
+    ///
+    /// # Errors
+    /// As for [`Gam::poll`]; [`GamError::InHandler`], as no other handler runs meanwhile.
+    pub fn poll_idle(&self) -> Result<(), GamError> {
+        self.poller.poll_idle()
+    }
+
+    /// Runs handlers for so long (`am_sleep`).
+    ///
+    /// # Errors
+    /// As for [`Gam::poll`]; [`GamError::InHandler`].
+    pub fn sleep(&self, time: Duration) -> Result<(), GamError> {
+        self.poller.sleep(time)
+    }
+
+    /// Waits until all processes have called it, and runs handlers meanwhile (`gam_barrier`).
+    ///
+    /// # Errors
+    /// [`GamError::Lost`]; [`GamError::InHandler`].
+    pub fn barrier(&self) -> Result<(), GamError> {
+        may_call("a barrier")?;
+        Ok(self.team.barrier()?)
+    }
+
+    /// Leaves (`am_disable`): waits until all that this process has sent is handled and replied to, and until
+    /// all processes come here, and closes the layer's part of the node.
+    ///
+    /// # Errors
+    /// [`GamError::InHandler`], and the layer stays open. [`GamError::Lost`] and [`GamError::Failed`]: the
+    /// layer is closed all the same, and the others find this process lost.
+    pub fn close(&self) -> Result<(), GamError> {
+        may_call("am_disable")?;
+        let met = self.poller.settle().and_then(|()| self.barrier());
+        // What is left are messages to processes that have left, too.
+        let _ = self.node.clone().close(LEAVE_WITHIN);
+        met
+    }
+
+    /// Leaves without the others, which find this process lost: for a program that ends without
+    /// [`Gam::close`]. Does nothing in a handler, where a node cannot be closed.
+    pub fn abandon(&self) {
+        let _ = self.node.clone().close(ABANDON_WITHIN);
+    }
+
     /// Messages that were refused: malformed ones, and those for addresses that are no function's.
     pub fn refused(&self) -> u64 {
         self.shared.refused()
@@ -251,7 +288,7 @@ impl<P: Program + 'static> Gam<P> {
 
     /// Sends with a credit, which comes back if the message does not leave.
     fn with_credit(&self, dest: Rank, send: impl FnOnce() -> Result<(), Error>) -> Result<(), GamError> {
-        self.await_credit(dest)?;
+        self.poller.await_credit(dest)?;
         send().map_err(|error| {
             self.shared.give_credit(dest);
             GamError::from(error)

@@ -3,10 +3,11 @@
 
 use std::ffi::{c_char, c_double, c_int, c_long, c_uint, c_void};
 
-use layers::gam::{Arguments, Gam};
+use layers::gam::{Arguments, Gam, MAX_SIZE};
 
-use super::{Called, Pointer, at, close, enable, get, has_been_open, is_open, number, reply, request};
-use super::{store, store_async, with_layer, words_forms};
+use super::forms::words_forms;
+use super::layer::{Called, FAILED, Pointer, at, close, enable, get, has_been_open, is_open, number, reply};
+use super::layer::{request, store, store_async, with_layer, words};
 use crate::border::{complain, end};
 
 words_forms! { request, c_uint:
@@ -30,7 +31,7 @@ words_forms! { reply, c_uint:
 #[unsafe(no_mangle)]
 pub extern "C" fn gam_enable() -> c_int {
     if has_been_open("gam_enable") {
-        return super::FAILED;
+        return FAILED;
     }
     match enable("gam_enable", None) {
         Ok(()) => 0,
@@ -81,7 +82,7 @@ pub extern "C" fn gam_my_proc() -> c_int {
 // SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
 pub extern "C" fn gam_max_size() -> c_int {
-    super::am_max_size()
+    MAX_SIZE as c_int
 }
 
 /// Waits for all processes; see the header.
@@ -90,11 +91,6 @@ pub extern "C" fn gam_max_size() -> c_int {
 pub extern "C" fn gam_barrier() -> c_int {
     with_layer("gam_barrier", Gam::barrier)
 }
-
-/// A handler that does nothing.
-// SAFETY: no other symbol of this library has that name.
-#[unsafe(no_mangle)]
-pub extern "C" fn gam_dummy() {}
 
 /// Waits until a counter is at least so much, and takes that much off it; see the header.
 ///
@@ -108,7 +104,7 @@ pub unsafe extern "C" fn gam_wait(flag: *mut c_int, count: c_int) -> c_int {
             "gam_wait",
             format_args!("{count} at {flag:?}: a count of 0 or more, of a counter, is needed"),
         );
-        return super::FAILED;
+        return FAILED;
     }
     loop {
         // SAFETY: the caller promises an int, which handlers change: they run on this thread, in the poll
@@ -169,9 +165,9 @@ pub extern "C" fn gam_request(
     b: c_long,
 ) -> c_int {
     if is_null("gam_request", buffer, len) {
-        return super::FAILED;
+        return FAILED;
     }
-    let (bytes, words) = ((buffer.cast(), len.into()), super::words([a, b]));
+    let (bytes, words) = ((buffer.cast(), len.into()), words([a, b]));
     with_layer("gam_request", |layer| layer.request_bytes(dest.into(), at(function), bytes, words))
 }
 
@@ -187,9 +183,9 @@ pub extern "C" fn gam_reply(
     b: c_long,
 ) -> c_int {
     if is_null("gam_reply", buffer, len) {
-        return super::FAILED;
+        return FAILED;
     }
-    let (bytes, words) = ((buffer.cast(), len.into()), super::words([a, b]));
+    let (bytes, words) = ((buffer.cast(), len.into()), words([a, b]));
     with_layer("gam_reply", |layer| layer.reply_bytes(dest.into(), at(function), bytes, words))
 }
 

@@ -8,7 +8,14 @@ use standpipe::{Call, Error, HandlerId, Landed, Node, Rank};
 
 use super::error::GamError;
 use super::message::{Arguments, Function, Kind, Message, Outgoing};
-use super::{CREDITS, NAMESPACE, Program};
+use super::program::Program;
+
+/// Requests to a process that may be without their reply: as many slots as the shared-memory original had for
+/// a pair.
+pub const CREDITS: u32 = 30;
+
+/// The namespace of this layer's handlers.
+pub(super) const NAMESPACE: &str = "gam";
 
 /// The handlers of all kinds, by their numbers.
 const IDS: [HandlerId; Kind::ALL.len()] = {
@@ -91,19 +98,21 @@ impl<P: Program> Shared<P> {
     /// Takes a credit for a request to that process, if there is one.
     pub(super) fn take_credit(&self, dest: Rank) -> bool {
         let credits = &self.credits[dest as usize];
-        let take = |left: u32| left.checked_sub(1);
-        credits.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
+        let left = credits.load(Ordering::Relaxed);
+        // One thread calls the layer, and handlers run on it: nobody else changes it meanwhile.
+        credits.store(left.saturating_sub(1), Ordering::Relaxed);
+        left > 0
     }
 
     /// Gives one back: the request was replied to, or never sent.
     pub(super) fn give_credit(&self, dest: Rank) {
         // More than were given out come back only from a peer that replies to what nobody asked.
-        let give = |left: u32| (left < CREDITS).then_some(left + 1);
         let credits = self.credits.get(dest as usize);
-        let given = credits.map(|credits| credits.fetch_update(Ordering::Relaxed, Ordering::Relaxed, give));
-        if !matches!(given, Some(Ok(_))) {
+        let Some(credits) = credits.filter(|credits| credits.load(Ordering::Relaxed) < CREDITS) else {
             self.refused.fetch_add(1, Ordering::Relaxed);
-        }
+            return;
+        };
+        credits.store(credits.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
     pub(super) fn has_credit(&self, dest: Rank) -> bool {

@@ -6,7 +6,8 @@ use super::error::GamError;
 use super::handlers;
 use super::message::{Arguments, Function, Kind};
 use super::pending::{Credit, End, Pending, State};
-use super::{Gam, MAX_SIZE, Program, checked};
+use super::program::Program;
+use super::{Gam, MAX_SIZE, checked};
 
 /// Stores and gets.
 impl<P: Program + 'static> Gam<P> {
@@ -32,7 +33,7 @@ impl<P: Program + 'static> Gam<P> {
         let event = self.start_store(dest, local, remote, bytes, (function, arg))?;
         let (_, rest) = event.wait_local();
         let state = State::Free(rest);
-        self.hold(Pending { state, dest, end: None, credit: Credit::IfItFails })
+        self.poller.hold(Pending { state, dest, end: None, credit: Credit::IfItFails })
     }
 
     /// As [`Gam::store`], and returns at once (`am_store_async`): `local` is the program's again when
@@ -61,7 +62,7 @@ impl<P: Program + 'static> Gam<P> {
             let event = self.start_store(dest, local, remote, bytes, (function, arg))?;
             (State::Lent(event), Credit::IfItFails)
         };
-        self.hold(Pending { state, dest, end: Some(end), credit })
+        self.poller.hold(Pending { state, dest, end: Some(end), credit })
     }
 
     /// Gets `len` bytes from address `remote` of `dest` to `local`, and runs the function here when they are
@@ -81,17 +82,17 @@ impl<P: Program + 'static> Gam<P> {
         let dest = self.may_send("am_get", dest, function)?;
         let end = End { function, local: local.expose_provenance() as u64, len: bytes, arg };
         let (state, credit) = if dest == self.my_proc() {
-            self.poll()?;
+            self.poller.poll_to_send()?;
             self.memory.copy(std::ptr::with_exposed_provenance(remote as usize), local, bytes);
             self.count_copy(bytes);
             (State::Over, Credit::None)
         } else {
-            self.await_credit(dest)?;
+            self.poller.await_credit(dest)?;
             let buffer = self.memory.buffer(local, bytes, ());
             let event = self.node.get_nb(self.memory.remote(dest, remote), buffer);
             (State::Lent(event), Credit::AtEnd)
         };
-        self.hold(Pending { state, dest, end: Some(end), credit })
+        self.poller.hold(Pending { state, dest, end: Some(end), credit })
     }
 
     fn store_here(
@@ -101,7 +102,7 @@ impl<P: Program + 'static> Gam<P> {
         len: usize,
         (function, arg): (Function, u64),
     ) -> Result<(), GamError> {
-        self.poll()?;
+        self.poller.poll_to_send()?;
         self.memory.copy(local, std::ptr::with_exposed_provenance_mut(remote as usize), len);
         self.count_copy(len);
         let own = self.my_proc();
@@ -128,42 +129,5 @@ impl<P: Program + 'static> Gam<P> {
             Ok::<(), Error>(())
         })?;
         Ok(event.expect("the closure has run to its end, which sets it"))
-    }
-
-    /// Keeps what is under way, or has something to run in a later poll. What has failed already fails here.
-    fn hold(&self, pending: Pending) -> Result<(), GamError> {
-        let Pending { state, dest, end, credit } = pending;
-        let state = match state.look() {
-            Ok(state) => state,
-            Err(error) => {
-                if credit != Credit::None {
-                    self.shared.give_credit(dest);
-                }
-                return Err(error.into());
-            }
-        };
-        let is_settled = matches!(state, State::Over) && end.is_none();
-        if !is_settled {
-            self.pending.hold(Pending { state, dest, end, credit });
-        }
-        Ok(())
-    }
-
-    /// Ends what is over, in the order in which it was started: whether there was anything. Stops at the
-    /// first that has failed; the next call goes on.
-    pub(super) fn end_pending(&self) -> Result<bool, GamError> {
-        let mut any = false;
-        while let Some(Pending { state, dest, end, credit }) = self.pending.take_ended() {
-            any = true;
-            let result = state.result();
-            if credit == Credit::AtEnd || credit == Credit::IfItFails && result.is_err() {
-                self.shared.give_credit(dest);
-            }
-            result.map_err(GamError::late)?;
-            if let Some(End { function, local, len, arg }) = end {
-                self.shared.run_after(dest, function, Arguments::Memory { addr: local, len, arg });
-            }
-        }
-        Ok(any)
     }
 }

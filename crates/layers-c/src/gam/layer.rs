@@ -1,0 +1,228 @@
+//! The layer as both headers see it: opened once, called with pointers, left once.
+
+use std::ffi::{c_int, c_long, c_void};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use layers::gam::{Arguments, Function, Gam, GamError};
+use standpipe::Node;
+use standpipe::bootstrap::{RANKS_MAX, launched_by};
+
+use super::dummies;
+use super::layout::Agreed;
+use super::processes;
+use super::program::{CProgram, DUMMY};
+use crate::border::{complain, end, has_opened, memory, open_node};
+
+/// The layer, from the first `am_enable` on.
+static LAYER: OnceLock<Gam<CProgram>> = OnceLock::new();
+
+/// Whether `am_disable` has been called.
+static IS_CLOSED: AtomicBool = AtomicBool::new(false);
+
+/// What all calls of this interface that fail return; the manuals name no other value than 0.
+pub(super) const FAILED: c_int = -1;
+
+/// Opens the layer, in a job of `procs` processes, or of as many as there are for `None`.
+pub(super) fn enable(function: &'static str, procs: Option<c_int>) -> Result<(), String> {
+    let wanted = procs.map(number_of_processes).transpose()?;
+    if let Some(procs) = wanted
+        && procs > 1
+        && !is_launched()
+    {
+        if has_opened() {
+            return Err("another layer is open, and an open process cannot be forked: call am_enable first, or start the program by `standpipe run --same-addresses`".into());
+        }
+        processes::fork(procs, abandon)?;
+    }
+    let node = open_node()?;
+    if let Some(procs) = wanted
+        && procs != node.size()
+    {
+        return Err(format!("{procs} processes, and the job has {}: start as many", node.size()));
+    }
+    let layer = open_layer(function, node)?;
+    LAYER.set(layer).map_err(|_| "two threads at once: one opens the layer".to_owned())?;
+    LAYER.get().map_or(Ok(()), Gam::join).map_err(|error| error.to_string())
+}
+
+fn number_of_processes(procs: c_int) -> Result<u32, String> {
+    let number = u32::try_from(procs).ok().filter(|procs| (1..=RANKS_MAX).contains(procs));
+    number.ok_or_else(|| format!("{procs} processes: a job has 1 to {RANKS_MAX}"))
+}
+
+/// Whether a launcher has started this process, as one of a job.
+fn is_launched() -> bool {
+    std::env::var_os("STANDPIPE_JOB").is_some() || !matches!(launched_by(), Ok(None))
+}
+
+/// Whether the layer is open already, or has been: it opens once.
+pub(super) fn has_been_open(function: &str) -> bool {
+    if LAYER.get().is_none() {
+        return false;
+    }
+    let state = if IS_CLOSED.load(Ordering::SeqCst) { "has been closed" } else { "is open" };
+    complain(function, format_args!("the layer {state}: a process opens it once"));
+    true
+}
+
+/// Leaves without the others, at the end of a program that has not called `am_disable`.
+fn abandon() {
+    if let Some(layer) = LAYER.get() {
+        layer.abandon();
+    }
+}
+
+fn open_layer(function: &'static str, node: Node) -> Result<Gam<CProgram>, String> {
+    let agreed = Agreed::find(&node, function)?;
+    Gam::new(node, memory(), CProgram::new(agreed)).map_err(|error| error.to_string())
+}
+
+/// Whether calls of the layer have something to work with.
+pub(super) fn is_open() -> bool {
+    LAYER.get().is_some() && !IS_CLOSED.load(Ordering::Relaxed)
+}
+
+/// Has the layer do something, and says what it refuses.
+pub(super) fn with_layer(
+    function: &'static str,
+    act: impl FnOnce(&Gam<CProgram>) -> Result<(), GamError>,
+) -> c_int {
+    let layer = match LAYER.get() {
+        Some(layer) if !IS_CLOSED.load(Ordering::Relaxed) => layer,
+        Some(_) => {
+            complain(function, "called after am_disable");
+            return FAILED;
+        }
+        None => {
+            complain(function, "called before am_enable");
+            return FAILED;
+        }
+    };
+    match act(layer) {
+        Ok(()) => 0,
+        // A program that waits for a handler that will not run learns of it no other way.
+        Err(error @ (GamError::Lost { .. } | GamError::Failed(_))) => end(function, error),
+        Err(error) => {
+            complain(function, error);
+            FAILED
+        }
+    }
+}
+
+pub(super) fn close(function: &'static str) -> c_int {
+    with_layer(function, |layer| {
+        let closed = layer.close();
+        if !matches!(closed, Err(GamError::InHandler { .. } | GamError::Lost { .. } | GamError::Failed(_))) {
+            IS_CLOSED.store(true, Ordering::SeqCst);
+            processes::part_is_over();
+        }
+        closed
+    })
+}
+
+/// A function of the program, or a null pointer, which is none.
+pub(super) type Pointer = *const c_void;
+
+pub(super) fn at(function: Pointer) -> Function {
+    let is_dummy = dummies::ALL.iter().any(|dummy| *dummy as Pointer == function);
+    if is_dummy { DUMMY } else { function.expose_provenance() as Function }
+}
+
+/// The program's arguments as words.
+pub(super) fn words<const N: usize>(args: [c_long; N]) -> [u64; N] {
+    args.map(c_long::cast_unsigned)
+}
+
+pub(super) fn request<const N: usize>(
+    name: &'static str,
+    dest: i64,
+    function: Pointer,
+    args: [c_long; N],
+) -> c_int {
+    with_layer(name, |layer| layer.request(dest, at(function), &Arguments::Words(&words(args))))
+}
+
+pub(super) fn reply<const N: usize>(
+    name: &'static str,
+    dest: i64,
+    function: Pointer,
+    args: [c_long; N],
+) -> c_int {
+    with_layer(name, |layer| layer.reply(dest, at(function), &Arguments::Words(&words(args))))
+}
+
+fn word(pointer: *const c_void) -> u64 {
+    pointer.expose_provenance() as u64
+}
+
+pub(super) fn number(name: &'static str, ask: impl FnOnce(&Gam<CProgram>) -> u32) -> c_int {
+    let mut number = FAILED;
+    with_layer(name, |layer| {
+        number = ask(layer).cast_signed();
+        Ok(())
+    });
+    number
+}
+
+/// What a store moves: from where, to where at the receiver, and how many bytes.
+pub(super) type Moved = (*const c_void, *mut c_void, c_int);
+
+/// A function of the program, and what it is called with.
+pub(super) type Called = (Pointer, *mut c_void);
+
+pub(super) fn store(
+    name: &'static str,
+    dest: i64,
+    (local, remote, len): Moved,
+    (function, arg): Called,
+) -> c_int {
+    if is_missing(name, local, remote, len) {
+        return FAILED;
+    }
+    with_layer(name, |layer| {
+        layer.store(dest, local.cast(), word(remote), len.into(), (at(function), word(arg)))
+    })
+}
+
+pub(super) fn store_async(
+    name: &'static str,
+    dest: i64,
+    (local, remote, len): Moved,
+    (function, arg): Called,
+    (end_function, end_arg): Called,
+) -> c_int {
+    if is_missing(name, local, remote, len) {
+        return FAILED;
+    }
+    let (there, here) = ((at(function), word(arg)), (at(end_function), word(end_arg)));
+    with_layer(name, |layer| layer.store_async(dest, local.cast(), word(remote), len.into(), there, here))
+}
+
+pub(super) fn get(
+    name: &'static str,
+    dest: i64,
+    (remote, local, len): Moved,
+    (function, arg): Called,
+) -> c_int {
+    if is_missing(name, local, remote, len) {
+        return FAILED;
+    }
+    with_layer(name, |layer| {
+        layer.get(dest, word(remote), local.cast(), len.into(), (at(function), word(arg)))
+    })
+}
+
+/// Says that there is no memory where some is to be moved.
+fn is_missing(name: &str, local: *const c_void, remote: *const c_void, len: c_int) -> bool {
+    // Peers may reach it by its address.
+    let missing_here = local.expose_provenance() == 0;
+    if len > 0 && missing_here {
+        complain(name, format_args!("{len} bytes at NULL of this process"));
+    } else if len > 0 && remote.is_null() {
+        complain(name, format_args!("{len} bytes at NULL of the other process"));
+    } else {
+        return false;
+    }
+    true
+}

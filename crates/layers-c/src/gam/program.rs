@@ -1,0 +1,75 @@
+//! The program's functions, called by their addresses.
+
+use std::ffi::{c_double, c_int, c_long, c_void};
+use std::mem::transmute;
+
+use layers::gam::{Arguments, Function, Program};
+use standpipe::Rank;
+
+use super::layout::Agreed;
+use crate::border::complain;
+
+/// What is sent for this library's functions that do nothing, as a peer may have them elsewhere. No function
+/// lies there.
+pub(super) const DUMMY: Function = 1;
+
+/// The program that this library is linked with.
+#[derive(Debug)]
+pub(super) struct CProgram {
+    agreed: Agreed,
+}
+
+type Words = unsafe extern "C" fn(c_int, c_long, c_long, c_long, c_long);
+
+impl CProgram {
+    pub(super) fn new(agreed: Agreed) -> CProgram {
+        CProgram { agreed }
+    }
+}
+
+impl Program for CProgram {
+    fn has_function(&self, function: Function) -> bool {
+        function == DUMMY || self.agreed.has(function)
+    }
+
+    fn call(&self, function: Function, from: Rank, arguments: Arguments<'_>) {
+        if function == DUMMY {
+            return;
+        }
+        let (at, from) = (function as usize as *const c_void, from.cast_signed());
+        // SAFETY: code lies at the address, in this process as in the sender's. That it takes what the message
+        // brings is the promise of the program, which names it in the call that sends such messages. A function
+        // that takes fewer words than these is not disturbed by the rest: they come in registers.
+        unsafe {
+            match arguments {
+                Arguments::Words(words) => {
+                    let mut all = [0; 4];
+                    words.iter().zip(&mut all).for_each(|(word, place)| *place = word.cast_signed());
+                    let [a, b, c, d] = all;
+                    transmute::<*const c_void, Words>(at)(from, a, b, c, d);
+                }
+                Arguments::WordsDouble(a, b, value) => {
+                    type Handler = unsafe extern "C" fn(c_int, c_long, c_long, c_double);
+                    transmute::<*const c_void, Handler>(at)(from, a.cast_signed(), b.cast_signed(), value);
+                }
+                Arguments::DoubleWords(value, a, b) => {
+                    type Handler = unsafe extern "C" fn(c_int, c_double, c_long, c_long);
+                    transmute::<*const c_void, Handler>(at)(from, value, a.cast_signed(), b.cast_signed());
+                }
+                Arguments::Medium(bytes, a, b) => {
+                    type Handler = unsafe extern "C" fn(c_int, *const u8, c_int, c_long, c_long);
+                    let len = c_int::try_from(bytes.len()).unwrap_or(c_int::MAX);
+                    let (a, b) = (a.cast_signed(), b.cast_signed());
+                    transmute::<*const c_void, Handler>(at)(from, bytes.as_ptr(), len, a, b);
+                }
+                Arguments::Memory { addr, len, arg } => {
+                    type Handler = unsafe extern "C" fn(c_int, *mut c_void, c_int, *mut c_void);
+                    let pointer = |word: u64| std::ptr::with_exposed_provenance_mut(word as usize);
+                    let len = c_int::try_from(len).unwrap_or(c_int::MAX);
+                    transmute::<*const c_void, Handler>(at)(from, pointer(addr), len, pointer(arg));
+                }
+                _ => complain("am", "a message that this version of the library has no handler for"),
+            }
+        }
+    }
+}

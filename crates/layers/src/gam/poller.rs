@@ -1,0 +1,231 @@
+//! Polling and waiting: where handlers run, and how a wait ends that nobody ends any more.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use standpipe::{Error, Node, Rank};
+
+use super::error::GamError;
+use super::handlers::{Shared, may_call};
+use super::message::Arguments;
+use super::pending::{AllPending, Credit, End, Pending, State};
+use super::program::Program;
+
+/// Polls in a row that found nothing, after which a wait sleeps for a while.
+const IDLE_POLLS: u64 = 2_000;
+
+/// Polls in a row that found nothing, after each of which a poll looks whether a process is gone.
+const LOSSES_EVERY: u64 = 1_024;
+
+/// Polls, after each of which one looks whether something has failed that nobody waited for.
+const FAILURES_EVERY: u64 = 64;
+
+/// Calls that send, of which one polls: a poll that finds nothing costs more than a message.
+const SEND_POLLS: u64 = 16;
+
+/// Polls that end with the one message that they found, after one that looked for another in vain.
+const SINGLE_POLLS: u64 = 16;
+
+/// How long such a sleep lasts at most, where no message ends it.
+const NAP: Duration = Duration::from_millis(1);
+
+/// Messages that one poll handles at most.
+const POLLED_MAX: usize = 64;
+
+/// Makes progress for the layer, and ends what it has started.
+pub(super) struct Poller<P> {
+    node: Node,
+    shared: Arc<Shared<P>>,
+    pending: AllPending,
+    /// Polls in a row that found nothing.
+    idle: AtomicU64,
+    polls: AtomicU64,
+    /// Calls that have sent something.
+    sends: AtomicU64,
+    /// How many polls are to look for one message only.
+    single: AtomicU64,
+}
+
+impl<P: Program + 'static> Poller<P> {
+    pub(super) fn new(node: Node, shared: Arc<Shared<P>>) -> Poller<P> {
+        let (pending, zero) = (AllPending::default(), || AtomicU64::new(0));
+        let (idle, polls, sends, single) = (zero(), zero(), zero(), zero());
+        Poller { node, shared, pending, idle, polls, sends, single }
+    }
+
+    /// See [`Gam::poll`](super::Gam::poll).
+    pub(super) fn poll(&self) -> Result<(), GamError> {
+        if may_call("a poll").is_err() {
+            return Ok(());
+        }
+        self.advance().map(|_| ())
+    }
+
+    /// See [`Gam::poll_idle`](super::Gam::poll_idle).
+    pub(super) fn poll_idle(&self) -> Result<(), GamError> {
+        may_call("a wait")?;
+        if self.advance()? || self.idle.load(Ordering::Relaxed) < IDLE_POLLS {
+            return Ok(());
+        }
+        self.nap(NAP)
+    }
+
+    /// See [`Gam::sleep`](super::Gam::sleep).
+    pub(super) fn sleep(&self, time: Duration) -> Result<(), GamError> {
+        may_call("am_sleep")?;
+        let end = Instant::now() + time;
+        loop {
+            self.advance()?;
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            self.nap(left.min(NAP))?;
+        }
+    }
+
+    /// Waits until nothing of this process's is under way.
+    pub(super) fn settle(&self) -> Result<(), GamError> {
+        while !(self.pending.is_empty() && self.shared.owes_nothing()) {
+            self.poll_idle()?;
+        }
+        Ok(())
+    }
+
+    /// Polls now and then: before what sends.
+    pub(super) fn poll_to_send(&self) -> Result<(), GamError> {
+        if bump(&self.sends).is_multiple_of(SEND_POLLS) { self.poll() } else { Ok(()) }
+    }
+
+    /// Polls now and then, and takes a credit, for which it waits.
+    pub(super) fn await_credit(&self, dest: Rank) -> Result<(), GamError> {
+        self.poll_to_send()?;
+        while !self.shared.take_credit(dest) {
+            self.node.wait_until(|| {
+                self.shared.has_credit(dest)
+                    || self.pending.has_ended()
+                    || self.node.is_lost(dest)
+                    || self.node.has_failed()
+            })?;
+            self.advance()?;
+            self.look_for_failures()?;
+            if !self.shared.has_credit(dest) && self.node.is_lost(dest) {
+                return Err(GamError::Lost { peer: dest });
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps what is under way, or has something to run in a later poll. What has failed already fails here.
+    pub(super) fn hold(&self, pending: Pending) -> Result<(), GamError> {
+        let Pending { state, dest, end, credit } = pending;
+        let state = match state.look() {
+            Ok(state) => state,
+            Err(error) => {
+                if credit != Credit::None {
+                    self.shared.give_credit(dest);
+                }
+                return Err(error.into());
+            }
+        };
+        let is_settled = matches!(state, State::Over) && end.is_none();
+        if !is_settled {
+            self.pending.hold(Pending { state, dest, end, credit });
+        }
+        Ok(())
+    }
+
+    /// Ends what is over, in the order in which it was started: whether there was anything. Stops at the
+    /// first that has failed; the next call goes on.
+    fn end_pending(&self) -> Result<bool, GamError> {
+        let mut any = false;
+        while let Some(Pending { state, dest, end, credit }) = self.pending.take_ended() {
+            any = true;
+            let result = state.result();
+            if credit == Credit::AtEnd || credit == Credit::IfItFails && result.is_err() {
+                self.shared.give_credit(dest);
+            }
+            result.map_err(GamError::late)?;
+            if let Some(End { function, local, len, arg }) = end {
+                self.shared.run_after(dest, function, Arguments::Memory { addr: local, len, arg });
+            }
+        }
+        Ok(any)
+    }
+
+    /// Makes progress, and ends what has ended: whether there was anything.
+    fn advance(&self) -> Result<bool, GamError> {
+        let moved = self.node.progress() && self.drain();
+        let ended = self.end_pending()?;
+        if bump(&self.polls).is_multiple_of(FAILURES_EVERY) {
+            self.look_for_failures()?;
+        }
+        if moved || ended {
+            self.idle.store(0, Ordering::Relaxed);
+            return Ok(true);
+        }
+        if bump(&self.idle).is_multiple_of(LOSSES_EVERY) {
+            self.look_for_losses()?;
+        }
+        Ok(false)
+    }
+
+    /// Handles more of what has come, after a message that was there. Looking in vain takes as long as a few
+    /// messages: where they come one by one, it looks seldom.
+    fn drain(&self) -> bool {
+        let single = self.single.load(Ordering::Relaxed);
+        if single > 0 {
+            self.single.store(single - 1, Ordering::Relaxed);
+            return true;
+        }
+        let mut moved = 1;
+        while moved < POLLED_MAX && self.node.progress() {
+            moved += 1;
+        }
+        if moved == 1 {
+            self.single.store(SINGLE_POLLS, Ordering::Relaxed);
+        }
+        true
+    }
+
+    /// What has failed that nobody waited for, such as a request that its peer refused.
+    fn look_for_failures(&self) -> Result<(), GamError> {
+        if !self.node.has_failed() {
+            return Ok(());
+        }
+        match self.node.within(NAP).quiet() {
+            // Something else is under way still: it is told of later.
+            Err(Error::Timeout { .. } | Error::WaitTimeout { .. }) => Ok(()),
+            told => told.map_err(GamError::late),
+        }
+    }
+
+    /// A process that is gone ends a program whose processes rely on each other.
+    #[cold]
+    fn look_for_losses(&self) -> Result<(), GamError> {
+        match self.node.lost_peers().first() {
+            Some(peer) => Err(GamError::Lost { peer: *peer }),
+            None => Ok(()),
+        }
+    }
+
+    /// Sleeps, at most so long, until something comes.
+    fn nap(&self, time: Duration) -> Result<(), GamError> {
+        self.look_for_losses()?;
+        self.look_for_failures()?;
+        let arrived = self.shared.arrived();
+        let woken = || self.shared.arrived() != arrived || self.pending.has_ended() || self.node.has_failed();
+        match self.node.within(time).wait_until(woken) {
+            Ok(()) | Err(Error::WaitTimeout { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Counts one more, and says how many that makes. Only the thread that calls the layer counts.
+fn bump(count: &AtomicU64) -> u64 {
+    let counted = count.load(Ordering::Relaxed).wrapping_add(1);
+    count.store(counted, Ordering::Relaxed);
+    counted
+}
