@@ -1,4 +1,5 @@
 //! C programs that are compiled against the headers and the library, and run as jobs.
+#![allow(dead_code, reason = "each test program uses its own part of this")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -120,8 +121,8 @@ impl Job {
         self
     }
 
-    /// Runs `program` as such a job: all that its ranks wrote, by lines, each with its rank and whether it was
-    /// an error; and how the job ended.
+    /// Runs `program` as such a job: all that its ranks wrote, by lines, each with its rank and whether it
+    /// was an error; and how the job ended.
     pub(crate) fn run(&self, program: &Path) -> Ran {
         use std::sync::{Arc, Mutex};
         let lines: Arc<Mutex<Vec<(u32, String)>>> = Arc::default();
