@@ -5,6 +5,7 @@
 
 pub mod device;
 mod fd;
+mod names;
 pub mod score;
 mod state;
 
@@ -12,6 +13,7 @@ use std::ffi::{c_char, c_int, c_ulong};
 
 use layers::pm::{Context, Handle, Pm, PmError, Started};
 
+pub use self::names::{pmContext, pmDevice};
 use self::state::with_context;
 
 /// `PM_SUCCESS`.
@@ -20,20 +22,6 @@ const SUCCESS: c_int = 0;
 const NODE_ANY: c_int = -1;
 /// `PM_REMOTE_WRITE` and `PM_REMOTE_READ`.
 const REMOTE_LEVELS: c_int = 3;
-
-/// A device, to C.
-#[allow(non_camel_case_types, reason = "its name in pm.h")]
-#[derive(Debug)]
-pub struct pmDevice {
-    _place: u8,
-}
-
-/// A context, to C.
-#[allow(non_camel_case_types, reason = "its name in pm.h")]
-#[derive(Debug)]
-pub struct pmContext {
-    _place: u8,
-}
 
 /// `struct standpipe_pm_pin_down`.
 #[repr(C)]
@@ -71,11 +59,13 @@ fn call(pmc: *mut pmContext, act: impl FnOnce(&mut Pm, Context) -> Result<(), Pm
 
 /// Writes where the program wants a result, if it has said where.
 fn store<T>(at: *mut T, value: T) {
-    // SAFETY: the callers have checked that it is not NULL; by pm.h it points to such a value of the program's.
+    // SAFETY: the callers have checked that it is not NULL; by pm.h it points to such a value of the
+    // program's.
     unsafe { at.write_unaligned(value) }
 }
 
 /// `pmGetSendBuffer`: see pm.h.
+// SAFETY: no other symbol of the process has this name, which is of the interface of PM and SCore.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmGetSendBuffer(
     pmc: *mut pmContext,
@@ -90,18 +80,21 @@ pub extern "C" fn pmGetSendBuffer(
 }
 
 /// `pmSend`: see pm.h.
+// SAFETY: no other symbol of the process has this name, which is of the interface of PM and SCore.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmSend(pmc: *mut pmContext) -> c_int {
     call(pmc, Pm::send)
 }
 
 /// `pmIsSendDone`: see pm.h.
+// SAFETY: no other symbol of the process has this name, which is of the interface of PM and SCore.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmIsSendDone(pmc: *mut pmContext) -> c_int {
     call(pmc, |pm, context| pm.is_done(context, Started::Sends))
 }
 
 /// `pmReceive`: see pm.h.
+// SAFETY: no other symbol of the process has this name, which is of the interface of PM and SCore.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmReceive(pmc: *mut pmContext, bufp: *mut *mut c_char, lenp: *mut usize) -> c_int {
     if bufp.is_null() || lenp.is_null() {
@@ -116,6 +109,7 @@ pub extern "C" fn pmReceive(pmc: *mut pmContext, bufp: *mut *mut c_char, lenp: *
 }
 
 /// `pmReleaseReceiveBuffer`: see pm.h.
+// SAFETY: no other symbol of the process has this name, which is of the interface of PM and SCore.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmReleaseReceiveBuffer(pmc: *mut pmContext) -> c_int {
     call(pmc, Pm::release)
@@ -127,6 +121,7 @@ fn partner(node: c_int) -> Option<i64> {
 }
 
 /// `pmMLock`: see pm.h.
+// SAFETY: no other symbol of the process has this name, which is of the interface of PM and SCore.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmMLock(
     pmc: *mut pmContext,
@@ -146,12 +141,14 @@ pub extern "C" fn pmMLock(
 }
 
 /// `pmMUnlock`: see pm.h.
+// SAFETY: no other symbol of the process has this name, which is of the interface of PM and SCore.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmMUnlock(pmc: *mut pmContext, rmt_node: c_int, addr: *mut c_char, len: usize) -> c_int {
     call(pmc, |pm, context| pm.unlock(context, partner(rmt_node), addr.cast(), len))
 }
 
 /// `pmWrite`: see pm.h.
+// SAFETY: no other symbol of the process has this name, which is of the interface of PM and SCore.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmWrite(
     pmc: *mut pmContext,
@@ -160,11 +157,12 @@ pub extern "C" fn pmWrite(
     local_hndl: c_ulong,
     len: usize,
 ) -> c_int {
-    let (remote, local) = (Handle(rmt_hndl as u64), Handle(local_hndl as u64));
+    let (remote, local) = (Handle(rmt_hndl), Handle(local_hndl));
     call(pmc, |pm, context| pm.write(context, rmt_node.into(), remote, local, len))
 }
 
 /// `pmRead`: see pm.h.
+// SAFETY: no other symbol of the process has this name, which is of the interface of PM and SCore.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmRead(
     pmc: *mut pmContext,
@@ -173,23 +171,26 @@ pub extern "C" fn pmRead(
     local_hndl: c_ulong,
     len: usize,
 ) -> c_int {
-    let (remote, local) = (Handle(rmt_hndl as u64), Handle(local_hndl as u64));
+    let (remote, local) = (Handle(rmt_hndl), Handle(local_hndl));
     call(pmc, |pm, context| pm.read(context, rmt_node.into(), remote, local, len))
 }
 
 /// `pmIsWriteDone`: see pm.h.
+// SAFETY: no other symbol of the process has this name, which is of the interface of PM and SCore.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmIsWriteDone(pmc: *mut pmContext) -> c_int {
     call(pmc, |pm, context| pm.is_done(context, Started::Writes))
 }
 
 /// `pmIsReadDone`: see pm.h.
+// SAFETY: no other symbol of the process has this name, which is of the interface of PM and SCore.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmIsReadDone(pmc: *mut pmContext) -> c_int {
     call(pmc, |pm, context| pm.is_done(context, Started::Reads))
 }
 
 /// `standpipe_pm_levels`: see pm.h.
+// SAFETY: no other symbol of the process has this name, which is of the interface of PM and SCore.
 #[unsafe(no_mangle)]
 pub extern "C" fn standpipe_pm_levels(pmc: *mut pmContext) -> c_int {
     let levels = |pm: &mut Pm, _| Ok(if pm.has_locks() { REMOTE_LEVELS } else { 0 });
@@ -197,6 +198,7 @@ pub extern "C" fn standpipe_pm_levels(pmc: *mut pmContext) -> c_int {
 }
 
 /// `standpipe_pm_pin_down`: see pm.h.
+// SAFETY: no other symbol of the process has this name, which is of the interface of PM and SCore.
 #[unsafe(no_mangle)]
 pub extern "C" fn standpipe_pm_pin_down(pmc: *mut pmContext, counters: *mut PinDown) -> c_int {
     if counters.is_null() {

@@ -1,6 +1,5 @@
 //! PM from C: messages, contexts, locked memory, and every error that its manual names.
 
-#[allow(dead_code, reason = "each test program uses its own part of this")]
 mod support;
 
 use std::path::PathBuf;

@@ -22,6 +22,7 @@ mod locks;
 pub mod mpi;
 mod opening;
 mod pin_down;
+mod progress;
 mod receiving;
 mod sending;
 mod table;
@@ -30,7 +31,7 @@ mod transfers;
 pub mod wire;
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use standpipe::{AllMemory, HandlerId, Node, Prepared, Rank};
 
@@ -48,9 +49,6 @@ use crate::Copies;
 
 /// Messages that have a send buffer, of all contexts together, at most.
 pub const SEND_BUFFERS: usize = 256;
-
-/// Polls in vain after which a peer's loss is looked for, and after which the processor is offered to others.
-const IDLE_LOOK: u32 = 64;
 
 /// A context that is open here: its channel's number, below [`CHANNELS_MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,75 +126,6 @@ impl Pm {
     /// Messages of peers that were malformed, or beyond their windows.
     pub fn refused(&self) -> u64 {
         self.arrived().refused
-    }
-
-    fn arrived(&self) -> MutexGuard<'_, Arrived> {
-        // Nothing that panics leaves it half changed, as far as its readers care.
-        self.arrived.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn state(&mut self, context: Context) -> Result<&mut State, PmError> {
-        self.contexts[usize::from(context.0)].as_mut().ok_or(PmError::Invalid)
-    }
-
-    /// A number of a program's, as a rank.
-    fn rank_of(&self, node: i64) -> Result<Rank, PmError> {
-        Rank::try_from(node).ok().filter(|rank| *rank < self.node.size()).ok_or(PmError::Invalid)
-    }
-
-    /// Makes progress: takes what has come, sends what waits, goes on with transfers. Never waits.
-    pub fn progress(&mut self) {
-        let mut has_moved = self.node.progress();
-        if !self.due.is_empty() {
-            self.give_credits();
-        }
-        if self.pending > 0 {
-            has_moved |= self.send_pending();
-        }
-        if !self.transfers.is_empty() {
-            self.advance_transfers();
-        }
-        if has_moved { self.idle = 0 } else { self.idle_on() }
-    }
-
-    fn idle_on(&mut self) {
-        self.idle = self.idle.wrapping_add(1);
-        if self.idle.is_multiple_of(IDLE_LOOK) {
-            self.look_for_losses();
-        }
-        if self.idle > IDLE_LOOK {
-            // The peer that is waited for may want this processor.
-            std::thread::yield_now();
-        }
-    }
-
-    fn look_for_losses(&mut self) {
-        let others = (0..self.node.size()).filter(|rank| *rank != self.node.rank());
-        let arrived = self.arrived();
-        let has_died = |rank| self.node.is_lost(rank) && !arrived.has_left(rank);
-        let is_reset = others.clone().any(has_died);
-        let are_alone = self.node.size() > 1 && others.clone().all(|rank| arrived.has_left(rank));
-        drop(arrived);
-        (self.is_reset, self.are_alone) = (self.is_reset || is_reset, are_alone);
-    }
-
-    /// Whether nothing more can be done with that peer.
-    fn is_gone(&self, peer: Rank) -> bool {
-        peer != self.node.rank() && (self.node.is_lost(peer) || self.arrived().has_left(peer))
-    }
-
-    fn advance_transfers(&mut self) {
-        self.transfers.advance(&self.node, self.memory, &mut self.ended);
-        for ended in self.ended.drain(..) {
-            let state = self.contexts[usize::from(ended.channel)].as_mut();
-            if let (Some(state), Err(error)) = (state, ended.result) {
-                let started = match ended.direction {
-                    Direction::Write => Started::Writes,
-                    Direction::Read => Started::Reads,
-                };
-                state.failed[started as usize].get_or_insert(error);
-            }
-        }
     }
 }
 

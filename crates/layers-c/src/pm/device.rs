@@ -62,6 +62,7 @@ fn open_device(place: usize) -> Result<(), c_int> {
 }
 
 /// `pmOpenDevice`: see pm.h.
+// SAFETY: no other symbol of the process has this name, which is of the interface of PM and SCore.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmOpenDevice(
     r#type: *const c_char,
@@ -89,6 +90,7 @@ pub extern "C" fn pmOpenDevice(
 }
 
 /// `pmCloseDevice`: see pm.h.
+// SAFETY: no other symbol of the process has this name, which is of the interface of PM and SCore.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmCloseDevice(pmd: *mut pmDevice) -> c_int {
     let layer = &mut *layer();
@@ -112,6 +114,7 @@ fn close_channel(layer: &mut Layer, channel: usize) -> Result<(), PmError> {
 }
 
 /// `pmOpenContext`: see pm.h.
+// SAFETY: no other symbol of the process has this name, which is of the interface of PM and SCore.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmOpenContext(pmd: *mut pmDevice, number: c_int, pmcp: *mut *mut pmContext) -> c_int {
     let number = usize::try_from(number).ok().filter(|number| *number < CONTEXTS);
@@ -123,6 +126,7 @@ pub extern "C" fn pmOpenContext(pmd: *mut pmDevice, number: c_int, pmcp: *mut *m
 }
 
 /// `pmCloseContext`: see pm.h.
+// SAFETY: no other symbol of the process has this name, which is of the interface of PM and SCore.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmCloseContext(pmc: *mut pmContext) -> c_int {
     let layer = &mut *layer();
@@ -133,6 +137,7 @@ pub extern "C" fn pmCloseContext(pmc: *mut pmContext) -> c_int {
 }
 
 /// `pmGetFd`: see pm.h.
+// SAFETY: no other symbol of the process has this name, which is of the interface of PM and SCore.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmGetFd(pmc: *mut pmContext, fdp: *mut c_int) -> c_int {
     if fdp.is_null() || context_of(&layer(), pmc).is_none() {
@@ -149,6 +154,7 @@ pub extern "C" fn pmGetFd(pmc: *mut pmContext, fdp: *mut c_int) -> c_int {
 }
 
 /// `pmAttachContext`: see pm.h.
+// SAFETY: no other symbol of the process has this name, which is of the interface of PM and SCore.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmAttachContext(r#type: *const c_char, fd: c_int, pmcp: *mut *mut pmContext) -> c_int {
     if pmcp.is_null() {

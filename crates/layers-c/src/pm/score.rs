@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int};
 
 use standpipe::{Node, Rank};
 
-use super::pmContext;
+use super::names::pmContext;
 use super::state::{COMPOSITE, layer, pmc_of, say};
 
 /// Declares the variables of score.h.
@@ -13,6 +13,8 @@ macro_rules! variables {
         $(
             $(#[$doc])*
             #[allow(non_upper_case_globals, reason = "its name in score.h")]
+            // SAFETY: no other symbol of the process has this name, which is of the interface of PM and
+            // SCore.
             #[unsafe(no_mangle)]
             pub static mut $name: c_int = 0;
         )*
@@ -38,6 +40,7 @@ variables! {
 
 /// The contexts that the program is given.
 #[allow(non_upper_case_globals, reason = "its name in score.h")]
+// SAFETY: no other symbol of the process has this name, which is of the interface of PM and SCore.
 #[unsafe(no_mangle)]
 pub static mut score_pmnet: *mut *mut pmContext = std::ptr::null_mut();
 
@@ -45,6 +48,7 @@ pub static mut score_pmnet: *mut *mut pmContext = std::ptr::null_mut();
 static mut NETS: [*mut pmContext; 2] = [std::ptr::null_mut(); 2];
 
 /// `score_initialize`: see score.h.
+// SAFETY: no other symbol of the process has this name, which is of the interface of PM and SCore.
 #[unsafe(no_mangle)]
 pub extern "C" fn score_initialize(_argc: c_int, _argv: *mut *mut c_char) {
     let layer = &mut *layer();

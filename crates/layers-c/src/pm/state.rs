@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use layers::pm::{CHANNELS_MAX, Context, LockBy, Pm, PmError, PmOpenError};
 use standpipe::{AllMemory, Config, Node, ProgressThread};
 
-use super::{pmContext, pmDevice};
+use super::names::{pmContext, pmDevice};
 
 /// The types of devices, as programs name them.
 pub(super) const TYPES: [&str; 5] = ["composite", "myrinet", "ethernet", "shmem", "agent"];

@@ -1,6 +1,5 @@
 //! C programs that are compiled against the headers and the library, and run as jobs.
-
-#![allow(dead_code, reason = "each test has a use for some of it")]
+#![allow(dead_code, reason = "each test program uses its own part of this")]
 
 use std::cell::Cell;
 use std::fs::File;

@@ -1,8 +1,8 @@
 //! Locked memory: what `pmMLock` gives handles of, and how the peers look such a handle up.
 //!
-//! A handle is one word, so that a program may add an offset to it: the address in the low 48 bits, and above
-//! it the number of an entry in its owner's table. The table lies in the owner's heap. Whoever writes or reads
-//! by a handle looks there first, by a get, and starts nothing that is not locked.
+//! A handle is one word, so that a program may add an offset to it: the address in the low 48 bits, and
+//! above it the number of an entry in its owner's table. The table lies in the owner's heap. Whoever writes
+//! or reads by a handle looks there first, by a get, and starts nothing that is not locked.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;

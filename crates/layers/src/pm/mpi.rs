@@ -10,6 +10,8 @@
 //! queue. A message longer than a share goes in parts. Where even a whole share cannot be locked, as others
 //! have locked the memory or nothing is registered here, it goes in pieces through PM's buffers.
 
+mod messages;
+mod outbox;
 mod packet;
 mod pool;
 mod receives;
@@ -19,10 +21,9 @@ use std::collections::{HashMap, VecDeque};
 
 use standpipe::Rank;
 
-use self::packet::{DATA_MAX, Packet};
+use self::messages::{Receive, Send, Unexpected};
+use self::packet::Packet;
 use self::pool::Pool;
-use self::receives::{Receive, Unexpected};
-use self::sends::Send;
 use super::{Context, Handle, Pm, PmError};
 
 /// Messages of at most so many bytes are sent at once.
@@ -130,11 +131,6 @@ impl Mpi {
         self.empty_outbox(pm);
     }
 
-    fn new_request(&mut self) -> u64 {
-        self.next += 1;
-        self.next
-    }
-
     fn take_packets(&mut self, pm: &mut Pm) {
         loop {
             let (at, len) = match pm.receive(self.context) {
@@ -170,31 +166,6 @@ impl Mpi {
             }
             Packet::Done { receive, len } => self.take_done(pm, from, receive, len),
             Packet::Piece { receive } => self.take_piece(pm, from, receive, data),
-        }
-    }
-
-    /// Sends a packet now or, after those before it, later.
-    fn post(&mut self, pm: &mut Pm, to: Rank, packet: Packet, data: &[u8]) {
-        let mut bytes = packet.header().to_vec();
-        bytes.extend_from_slice(data);
-        self.outbox.push_back((to, bytes));
-        self.empty_outbox(pm);
-    }
-
-    fn empty_outbox(&mut self, pm: &mut Pm) {
-        while let Some((to, bytes)) = self.outbox.front() {
-            match pm.send_buffer(self.context, (*to).into(), bytes.len()) {
-                Ok(buffer) => pm.memory.write(buffer, bytes),
-                Err(PmError::NoBuffers) => return,
-                Err(error) => {
-                    self.broken = Some(error);
-                    return;
-                }
-            }
-            self.outbox.pop_front();
-            if let Err(error) = pm.send(self.context) {
-                self.broken = Some(error);
-            }
         }
     }
 }

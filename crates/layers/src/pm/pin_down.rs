@@ -1,8 +1,8 @@
 //! The pin-down cache: memory that was locked once stays locked until there is need of its room.
 //!
-//! Of Tezuka, O'Carroll, Hori and Ishikawa's *Pin-down Cache* (IPPS/SPDP 1998) the idea; the algorithm is the
-//! usual account of it \[recalled\]: entries of whole pages with a count of locks, those with none in the order
-//! of their last use, released when a new one does not fit.
+//! Of Tezuka, O'Carroll, Hori and Ishikawa's *Pin-down Cache* (IPPS/SPDP 1998) the idea; the algorithm is
+//! the usual account of it \[recalled\]: entries of whole pages with a count of locks, those with none in
+//! the order of their last use, released when a new one does not fit.
 
 /// Bytes of a page.
 const PAGE: u64 = 4096;
@@ -50,8 +50,8 @@ impl PinDown {
         PinDown { entries: Vec::new(), clock: 0, counters }
     }
 
-    /// Locks the pages of these bytes, and names the entry to unlock. `None`: they do not fit, and nothing has
-    /// changed.
+    /// Locks the pages of these bytes, and names the entry to unlock. `None`: they do not fit, and nothing
+    /// has changed.
     pub(super) fn lock(&mut self, addr: u64, len: u64) -> Option<EntryId> {
         let (start, end) = pages(addr, len)?;
         self.clock += 1;

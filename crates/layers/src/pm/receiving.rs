@@ -3,7 +3,6 @@
 use standpipe::Rank;
 
 use super::error::PmError;
-use super::wire::Message;
 use super::{Context, Pm};
 
 impl Pm {
@@ -65,27 +64,5 @@ impl Pm {
             self.due.push((context.0, from));
         }
         Ok(())
-    }
-
-    /// Gives places back to a sender: whether it is done with, as the sender knows, or is gone.
-    fn send_credits(&self, channel: u16, peer: u32, count: u32) -> bool {
-        let words = Message::Credits { channel, count }.words();
-        match self.node.try_request(peer, self.handler, words) {
-            Ok(true) => {
-                self.arrived().give_credits(channel, peer, count);
-                true
-            }
-            Ok(false) => false,
-            Err(_) => true,
-        }
-    }
-
-    pub(super) fn give_credits(&mut self) {
-        let mut due = std::mem::take(&mut self.due);
-        due.retain(|(channel, peer)| {
-            let count = self.arrived().due(*channel, *peer);
-            count > 0 && !self.send_credits(*channel, *peer, count)
-        });
-        self.due = due;
     }
 }

@@ -2,49 +2,10 @@
 
 use standpipe::Rank;
 
-use super::{Handle, Mpi, Packet, Pm, PmError, Request, Status};
-
-/// A receive that has not ended.
-pub(super) struct Receive {
-    id: u64,
-    source: Option<Rank>,
-    tag: Option<u32>,
-    start: *mut u8,
-    room: usize,
-    matched: Option<Matched>,
-}
-
-/// The long message that it gets.
-struct Matched {
-    from: Rank,
-    tag: u32,
-    send: u64,
-    len: usize,
-    got: usize,
-    /// Bytes that its sender was asked for, and has not delivered; and whether memory is locked for them.
-    asked: usize,
-    locked: Option<usize>,
-}
-
-/// A message that came before a receive for it.
-pub(super) struct Unexpected {
-    from: Rank,
-    tag: u32,
-    what: Came,
-}
-
-enum Came {
-    Eager(Vec<u8>),
-    Request { send: u64, len: usize },
-}
-
-impl Receive {
-    fn fits(&self, from: Rank, tag: u32) -> bool {
-        self.matched.is_none()
-            && self.source.is_none_or(|source| source == from)
-            && self.tag.is_none_or(|wanted| wanted == tag)
-    }
-}
+use super::messages::{Came, Matched, Receive, Unexpected};
+use super::packet::Packet;
+use super::{Mpi, Request, Status};
+use crate::pm::{Handle, Pm, PmError};
 
 impl Mpi {
     /// Begins to receive a message into memory of the program's: from one node or, by `None`, from any; with
@@ -200,7 +161,8 @@ impl Mpi {
         true
     }
 
-    /// So much more has arrived: unlocks a part that is whole, and ends the receive or asks for the next part.
+    /// So much more has arrived: unlocks a part that is whole, and ends the receive or asks for the next
+    /// part.
     fn arrive(&mut self, pm: &mut Pm, at: usize, bytes: usize) {
         let receive = &mut self.receives[at];
         let Some(matched) = &mut receive.matched else { return };

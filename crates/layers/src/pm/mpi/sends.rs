@@ -2,39 +2,10 @@
 
 use standpipe::Rank;
 
-use super::{DATA_MAX, EAGER_MAX, Handle, Mpi, Packet, Pm, PmError, Request, Status};
-use crate::pm::Started;
-
-/// A long message that is not done.
-pub(super) struct Send {
-    dest: Rank,
-    tag: u32,
-    start: *mut u8,
-    len: usize,
-    sent: usize,
-    part: Part,
-}
-
-/// How it stands with the part that its receiver has asked for.
-enum Part {
-    /// It has not asked yet.
-    None,
-    /// It has, and the sender's memory is to be locked.
-    Asked {
-        receive: u64,
-        handle: Handle,
-        len: usize,
-    },
-    Writing {
-        receive: u64,
-        len: usize,
-    },
-    /// So many bytes of it are left to be sent in pieces.
-    Pieces {
-        receive: u64,
-        left: usize,
-    },
-}
+use super::messages::{Part, Send};
+use super::packet::{DATA_MAX, Packet};
+use super::{EAGER_MAX, Mpi, Request, Status};
+use crate::pm::{Handle, Pm, PmError, Started};
 
 impl Mpi {
     /// Begins to send memory of the program's, which must stay as it is until the send has ended. Messages
