@@ -133,8 +133,8 @@ impl Job {
         self
     }
 
-    /// Runs `program` as such a job: all that its ranks wrote, by lines, each with its rank and whether it was
-    /// an error; and how the job ended.
+    /// Runs `program` as such a job: all that its ranks wrote, by lines, each with its rank and whether it
+    /// was an error; and how the job ended.
     pub(crate) fn run(&self, program: &Path) -> Ran {
         use std::sync::{Arc, Mutex};
         let lines: Arc<Mutex<Vec<(u32, String)>>> = Arc::default();
