@@ -21,8 +21,8 @@ pub(crate) fn has_opened() -> bool {
     HAS_OPENED.load(Ordering::SeqCst)
 }
 
-/// This process's node, for one more layer. The library's threads run no handlers: they are the program's, and
-/// run on its own thread in its own calls.
+/// This process's node, for one more layer. The library's threads run no handlers: they are the program's,
+/// and run on its own thread in its own calls.
 pub(crate) fn open_node() -> Result<Node, String> {
     HAS_OPENED.store(true, Ordering::SeqCst);
     let config = Config::from_env().map_err(|error| error.to_string())?;

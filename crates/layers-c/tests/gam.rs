@@ -511,3 +511,16 @@ fn the_programs_compute_the_same_over_tcp() {
     let ran = job(2).env("STANDPIPE_TRANSPORT", transport).run_well(&sort);
     assert!(ran.says("2 processes, 100000 keys: sorted"), "{ran:?}");
 }
+
+#[test]
+fn requests_and_replies_of_three_words_allocate_nothing() {
+    if cfg!(not(target_env = "gnu")) {
+        testbed::skip("counting allocations: the C library has no other name for its allocator");
+        return;
+    }
+    let programs = Programs::new();
+    let program = compile(&programs, "allocations.c", LINKED[0]);
+    for procs in [1, 2, 3] {
+        forked(&program, procs, "allocations");
+    }
+}

@@ -1,7 +1,7 @@
 //! Generic Active Messages 1.1: a request names a function of the program that runs at its receiver.
 //!
-//! After the interface of Berkeley's and ICSI's libraries (von Eicken, Culler and others; the study's GAM). All
-//! processes run one program at the same addresses: a message carries the bare address of a function, and
+//! After the interface of Berkeley's and ICSI's libraries (von Eicken, Culler and others; the study's GAM).
+//! All processes run one program at the same addresses: a message carries the bare address of a function, and
 //! stores and gets those of variables. Each request has exactly one reply. The library sends an empty one
 //! where the handler sends none. A reply returns the credit that its request took.
 //!
@@ -68,8 +68,8 @@ impl<P: Program + 'static> Gam<P> {
         Ok(Gam { node, team, memory, shared, poller, copied: AtomicU64::new(0) })
     }
 
-    /// Joins the others (`am_enable`), and returns when all have. Handlers may run from now on: one that comes
-    /// before this returns finds the part as it is afterwards.
+    /// Joins the others (`am_enable`), and returns when all have. Handlers may run from now on: one that
+    /// comes before this returns finds the part as it is afterwards.
     ///
     /// # Errors
     /// [`GamError::Lost`] where a process ends before it comes.
@@ -93,11 +93,12 @@ impl<P: Program + 'static> Gam<P> {
     }
 
     /// Has a function run at `dest` with up to four words, or as [`Arguments`] says (`am_request_0` to
-    /// `am_request_4`, `am_request_df`). Polls now and then, and waits while `dest` owes [`CREDITS`] replies. To
-    /// oneself the function runs in place.
+    /// `am_request_4`, `am_request_df`). Polls now and then, and waits while `dest` owes [`CREDITS`] replies.
+    /// To oneself the function runs in place.
     ///
     /// # Errors
     /// [`GamError`]: a bad number or function, more than four words, in a handler, or a lost process.
+    #[inline]
     pub fn request(&self, dest: i64, function: Function, arguments: &Arguments<'_>) -> Result<(), GamError> {
         let dest = self.may_send("a request", dest, function)?;
         if let Arguments::Medium(bytes, a, b) = *arguments {
@@ -106,7 +107,7 @@ impl<P: Program + 'static> Gam<P> {
         let words = if let Arguments::Words(words) = arguments { words.len() } else { 0 };
         let message = Outgoing::of(function, arguments).ok_or(GamError::Words { words })?;
         if dest == self.my_proc() {
-            self.poller.poll_to_send()?;
+            self.poller.poll_to_send(self.my_proc())?;
             self.shared.run_here(dest, function, arguments.clone());
             return Ok(());
         }
@@ -128,7 +129,7 @@ impl<P: Program + 'static> Gam<P> {
     ) -> Result<(), GamError> {
         check_medium(bytes.len() as i64)?;
         if dest == self.my_proc() {
-            self.poller.poll_to_send()?;
+            self.poller.poll_to_send(self.my_proc())?;
             self.shared.run_here(dest, function, Arguments::Medium(bytes, a, b));
             return Ok(());
         }
@@ -200,6 +201,7 @@ impl<P: Program + 'static> Gam<P> {
     ///
     /// # Errors
     /// [`GamError::Lost`] where a process is gone; [`GamError::Failed`].
+    #[inline]
     pub fn poll(&self) -> Result<(), GamError> {
         self.poller.poll()
     }
@@ -271,6 +273,7 @@ impl<P: Program + 'static> Gam<P> {
         Copies { sent: self.copied.load(Ordering::Relaxed), received: 0 }
     }
 
+    #[inline]
     fn may_send(&self, call: &'static str, dest: i64, function: Function) -> Result<Rank, GamError> {
         may_call(call)?;
         self.check_function(function)?;
@@ -279,6 +282,7 @@ impl<P: Program + 'static> Gam<P> {
         known.ok_or(GamError::NoSuchProcess { dest, procs })
     }
 
+    #[inline]
     fn check_function(&self, function: Function) -> Result<(), GamError> {
         match self.shared.program.has_function(function) {
             true => Ok(()),
@@ -287,6 +291,7 @@ impl<P: Program + 'static> Gam<P> {
     }
 
     /// Sends with a credit, which comes back if the message does not leave.
+    #[inline]
     fn with_credit(&self, dest: Rank, send: impl FnOnce() -> Result<(), Error>) -> Result<(), GamError> {
         self.poller.await_credit(dest)?;
         send().map_err(|error| {

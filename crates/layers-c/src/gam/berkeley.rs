@@ -111,7 +111,7 @@ pub unsafe extern "C" fn gam_wait(flag: *mut c_int, count: c_int) -> c_int {
         // below.
         let reached = unsafe { flag.read_volatile() };
         if reached >= count {
-            // SAFETY: as above.
+            // SAFETY: the caller promises an int that this call may change; no handler runs at this time.
             unsafe { flag.write_volatile(reached - count) };
             return 0;
         }

@@ -89,7 +89,7 @@ pub extern "C" fn am_poll_wait() {
 pub extern "C" fn am_sleep(seconds: c_uint) -> c_uint {
     if !is_open() {
         // The header gives programs this for the system's.
-        // SAFETY: the call takes and gives numbers alone.
+        // SAFETY: the call takes a number, gives a number, and touches no memory of the program.
         return unsafe { libc::sleep(seconds) };
     }
     let slept = with_layer("am_sleep", |layer| layer.sleep(Duration::from_secs(seconds.into())));

@@ -57,8 +57,8 @@ unsafe extern "C" fn note(info: *mut libc::dl_phdr_info, _size: usize, data: *mu
         let is_read = header.p_flags & libc::PF_R != 0;
         if is_read && (header.p_type == libc::PT_NOTE || is_code && is_program) {
             let at: *const u8 = std::ptr::with_exposed_provenance(start as usize);
-            // SAFETY: the module's header says that so many bytes of its file are mapped there to be read, and
-            // notes and code do not change.
+            // SAFETY: the module's header says that so many bytes of its file are mapped there to be read,
+            // and notes and code do not change.
             let bytes = unsafe { std::slice::from_raw_parts(at, header.p_filesz as usize) };
             bytes.hash(&mut build);
         }

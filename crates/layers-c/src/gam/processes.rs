@@ -11,8 +11,8 @@ use standpipe::launch::HostedJob;
 /// The children of this process, and the job that it hosts for them.
 static FAMILY: Mutex<Option<Family>> = Mutex::new(None);
 
-/// How long the children of a program that has ended without `am_disable` may take to end by themselves. Those
-/// that wait for others find this process lost, and end within a second.
+/// How long the children of a program that has ended without `am_disable` may take to end by themselves.
+/// Those that wait for others find this process lost, and end within a second.
 const END_WITHIN: Duration = Duration::from_secs(5);
 
 /// How long they may take when they are told to.
@@ -81,11 +81,13 @@ pub(super) fn fork(procs: u32, abandon: fn()) -> Result<(), String> {
 
 /// Leaves nothing in the buffers of the program's streams, as each process would have it.
 fn empty_streams() {
+    // SAFETY: every C library has this variable, of this type, under this name: its standard input.
     unsafe extern "C" {
         /// The C library's standard input.
         static stdin: *mut libc::FILE;
     }
-    // SAFETY: it takes a null pointer, for all streams: what those hold would be written once by each process.
+    // SAFETY: it takes a null pointer, for all streams: what those hold would be written once by each
+    // process.
     unsafe { libc::fflush(std::ptr::null_mut()) };
     // SAFETY: the C library has the stream from its start on. Flushed, a file has been read as far as the
     // program has; what is left in the buffer would otherwise be read once by each process.
@@ -165,8 +167,8 @@ fn tell(signal: c_int, children: &[libc::pid_t]) {
 fn wait_within(time: Duration, children: &mut Vec<libc::pid_t>) {
     let begun = Instant::now();
     loop {
-        // SAFETY: the call takes numbers and a null pointer, which stands for no status, and the child is this
-        // process's own. What is not to be waited for has ended, too.
+        // SAFETY: the call takes numbers and a null pointer, which stands for no status, and the child is
+        // this process's own. What is not to be waited for has ended, too.
         children.retain(|child| unsafe { libc::waitpid(*child, std::ptr::null_mut(), libc::WNOHANG) } == 0);
         if children.is_empty() || begun.elapsed() > time {
             return;

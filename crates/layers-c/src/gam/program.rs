@@ -37,9 +37,9 @@ impl Program for CProgram {
             return;
         }
         let (at, from) = (function as usize as *const c_void, from.cast_signed());
-        // SAFETY: code lies at the address, in this process as in the sender's. That it takes what the message
-        // brings is the promise of the program, which names it in the call that sends such messages. A function
-        // that takes fewer words than these is not disturbed by the rest: they come in registers.
+        // SAFETY: code lies at the address, in this process as in the sender's. That it takes what the
+        // message brings is the promise of the program, which names it in the call that sends such messages.
+        // A function that takes fewer words than these is not disturbed by the rest: they come in registers.
         unsafe {
             match arguments {
                 Arguments::Words(words) => {

@@ -60,8 +60,8 @@ pub enum GamError {
         /// Which.
         peer: Rank,
     },
-    /// A transfer that an earlier call started, or a request that its receiver refused, has failed: what waits
-    /// for its handler would wait for ever.
+    /// A transfer that an earlier call started, or a request that its receiver refused, has failed: what
+    /// waits for its handler would wait for ever.
     #[error("what an earlier call has started has failed: {0}")]
     Failed(standpipe::Error),
     /// The library below says no.

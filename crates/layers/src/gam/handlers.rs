@@ -1,6 +1,6 @@
 //! The receiving side: runs the program's functions, and sees to it that each request has one reply.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -29,6 +29,7 @@ const IDS: [HandlerId; Kind::ALL.len()] = {
 };
 
 /// The handler of a kind's messages.
+#[inline]
 pub(super) fn id(kind: Kind) -> HandlerId {
     IDS[kind as usize]
 }
@@ -49,16 +50,22 @@ pub(super) struct Shared<P> {
 }
 
 thread_local! {
-    /// The request whose handler this thread is in.
-    static ANSWERING: RefCell<Option<Answering>> = const { RefCell::new(None) };
+    /// What the handler that this thread is in has replied.
+    static REPLY: RefCell<Option<Reply>> = const { RefCell::new(None) };
+    /// The function of the program that this thread is in.
+    static RUNNING: Cell<Running> = const { Cell::new(Running::Nothing) };
 }
 
-/// A request whose handler runs, and what it has replied.
-struct Answering {
-    from: Rank,
-    /// A reply's handler may send none.
-    is_request: bool,
-    reply: Option<Reply>,
+/// Which function of the program runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Running {
+    Nothing,
+    /// One that may not reply.
+    Other,
+    /// A request's handler.
+    Request(Rank),
+    /// The same, after its reply.
+    Replied(Rank),
 }
 
 /// A reply that is sent when its handler returns.
@@ -96,6 +103,7 @@ impl<P: Program> Shared<P> {
     }
 
     /// Takes a credit for a request to that process, if there is one.
+    #[inline]
     pub(super) fn take_credit(&self, dest: Rank) -> bool {
         let credits = &self.credits[dest as usize];
         let left = credits.load(Ordering::Relaxed);
@@ -105,14 +113,21 @@ impl<P: Program> Shared<P> {
     }
 
     /// Gives one back: the request was replied to, or never sent.
+    #[inline]
     pub(super) fn give_credit(&self, dest: Rank) {
         // More than were given out come back only from a peer that replies to what nobody asked.
         let credits = self.credits.get(dest as usize);
         let Some(credits) = credits.filter(|credits| credits.load(Ordering::Relaxed) < CREDITS) else {
-            self.refused.fetch_add(1, Ordering::Relaxed);
+            bump(&self.refused);
             return;
         };
         credits.store(credits.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// Whether more than half of them are out.
+    #[inline]
+    pub(super) fn owes_many(&self, dest: Rank) -> bool {
+        self.credits[dest as usize].load(Ordering::Relaxed) < CREDITS / 2
     }
 
     pub(super) fn has_credit(&self, dest: Rank) -> bool {
@@ -134,7 +149,7 @@ impl<P: Program> Shared<P> {
     /// Runs the program's function for a message that came, and replies to a request.
     fn handle(&self, kind: Kind, call: &mut Call<'_>) {
         let (from, is_request) = (call.from(), call.is_request());
-        self.arrived.fetch_add(1, Ordering::Relaxed);
+        bump(&self.arrived);
         if !is_request {
             self.give_credit(from);
         }
@@ -145,7 +160,7 @@ impl<P: Program> Shared<P> {
         let reply = match Message::parse(kind, call.args(), call.payload(), landed) {
             Ok(message) => self.run(from, is_request, &message),
             Err(_) => {
-                self.refused.fetch_add(1, Ordering::Relaxed);
+                bump(&self.refused);
                 None
             }
         };
@@ -154,10 +169,11 @@ impl<P: Program> Shared<P> {
         }
     }
 
+    #[inline]
     fn answer(&self, call: &mut Call<'_>, reply: Option<Reply>) {
         let sent = match &reply {
             None => {
-                self.null_replies.fetch_add(1, Ordering::Relaxed);
+                bump(&self.null_replies);
                 call.reply(id(Kind::Null), [0; 4])
             }
             Some(Reply::Words(reply)) if reply.payload().is_empty() => call.reply(id(reply.kind), reply.args),
@@ -171,15 +187,17 @@ impl<P: Program> Shared<P> {
     }
 
     /// Runs the function of a message, and says what it has replied.
+    #[inline]
     fn run(&self, from: Rank, is_request: bool, message: &Message<'_>) -> Option<Reply> {
         let arguments = message.arguments()?;
         if !self.program.has_function(message.function) {
-            self.refused.fetch_add(1, Ordering::Relaxed);
+            bump(&self.refused);
             return None;
         }
         self.run_function(from, is_request, message.function, arguments)
     }
 
+    #[inline]
     fn run_function(
         &self,
         from: Rank,
@@ -187,19 +205,21 @@ impl<P: Program> Shared<P> {
         function: Function,
         arguments: Arguments<'_>,
     ) -> Option<Reply> {
-        self.handled.fetch_add(1, Ordering::Relaxed);
-        let answering = Answering { from, is_request, reply: None };
-        let outer = ANSWERING.with(|cell| cell.replace(Some(answering)));
+        bump(&self.handled);
+        let running = if is_request { Running::Request(from) } else { Running::Other };
+        let outer = RUNNING.replace(running);
         self.program.call(function, from, arguments);
-        let inner = ANSWERING.with(|cell| cell.replace(outer));
-        inner.and_then(|answering| answering.reply)
+        match RUNNING.replace(outer) {
+            Running::Replied(_) => REPLY.take(),
+            _ => None,
+        }
     }
 
     /// Runs the function of a request that this process sends to itself, and then that of its reply.
     pub(super) fn run_here(&self, own: Rank, function: Function, arguments: Arguments<'_>) {
         let reply = self.run_function(own, true, function, arguments);
         match reply {
-            None => _ = self.null_replies.fetch_add(1, Ordering::Relaxed),
+            None => _ = bump(&self.null_replies),
             Some(Reply::Words(reply)) => {
                 let message = Message::parse(reply.kind, reply.args, reply.payload(), None);
                 // Made by ourselves a moment ago.
@@ -219,31 +239,40 @@ impl<P: Program> Shared<P> {
     }
 }
 
+/// Counts one more, and says how many that makes. Only the thread that calls the layer counts.
+#[inline]
+pub(super) fn bump(count: &AtomicU64) -> u64 {
+    let counted = count.load(Ordering::Relaxed).wrapping_add(1);
+    count.store(counted, Ordering::Relaxed);
+    counted
+}
+
 /// Refuses a call that a handler may not make.
+#[inline]
 pub(super) fn may_call(call: &'static str) -> Result<(), GamError> {
-    match ANSWERING.with(|cell| cell.borrow().is_some()) {
-        true => Err(GamError::InHandler { call }),
-        false => Ok(()),
+    match RUNNING.get() {
+        Running::Nothing => Ok(()),
+        _ => Err(GamError::InHandler { call }),
     }
 }
 
 /// Notes the reply of the request whose handler this thread is in.
+#[inline]
 pub(super) fn reply(dest: i64, function: Function, arguments: &Arguments<'_>) -> Result<(), GamError> {
-    ANSWERING.with(|cell| {
-        let mut answering = cell.borrow_mut();
-        let due = answering.as_mut().filter(|due| due.is_request && i64::from(due.from) == dest);
-        let Some(due) = due else { return Err(GamError::NoReplyDue { dest }) };
-        if due.reply.is_some() {
-            return Err(GamError::Replied { dest: due.from });
+    let from = match RUNNING.get() {
+        Running::Request(from) if i64::from(from) == dest => from,
+        Running::Replied(from) if i64::from(from) == dest => return Err(GamError::Replied { dest: from }),
+        _ => return Err(GamError::NoReplyDue { dest }),
+    };
+    let reply = match *arguments {
+        Arguments::Medium(bytes, a, b) => Reply::Medium { function, words: [a, b], bytes: bytes.to_vec() },
+        ref arguments => {
+            let words = || if let Arguments::Words(words) = arguments { words.len() } else { 0 };
+            let message = Outgoing::of(function, arguments);
+            Reply::Words(message.ok_or_else(|| GamError::Words { words: words() })?)
         }
-        due.reply = Some(match *arguments {
-            Arguments::Medium(bytes, a, b) => {
-                Reply::Medium { function, words: [a, b], bytes: bytes.to_vec() }
-            }
-            ref arguments => Reply::Words(Outgoing::of(function, arguments).ok_or(GamError::Words {
-                words: if let Arguments::Words(words) = arguments { words.len() } else { 0 },
-            })?),
-        });
-        Ok(())
-    })
+    };
+    REPLY.set(Some(reply));
+    RUNNING.set(Running::Replied(from));
+    Ok(())
 }

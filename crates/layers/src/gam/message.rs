@@ -86,6 +86,7 @@ impl Kind {
     }
 
     /// The kind of a message with so many words and nothing else; `None` beyond four.
+    #[inline]
     fn of_words(count: usize) -> Option<Kind> {
         [Kind::Words0, Kind::Words1, Kind::Words2, Kind::Words3, Kind::Words4].get(count).copied()
     }
@@ -117,6 +118,7 @@ impl<'a> Message<'a> {
     ///
     /// # Errors
     /// [`Malformed`] where payload and kind do not belong together.
+    #[inline]
     pub fn parse(
         kind: Kind,
         args: [u64; 4],
@@ -138,6 +140,7 @@ impl<'a> Message<'a> {
     }
 
     /// What its handler is called with; nothing, for a message that only gives a credit back.
+    #[inline]
     pub fn arguments(&self) -> Option<Arguments<'_>> {
         let [a, b, c, _] = self.words;
         Some(match self.kind {
@@ -168,6 +171,7 @@ pub(super) struct Outgoing {
 impl Outgoing {
     /// The message that has `function` called with these arguments; `None` for those that have a payload of
     /// the user's, or more than four words.
+    #[inline]
     pub(super) fn of(function: Function, arguments: &Arguments<'_>) -> Option<Outgoing> {
         let (kind, [a, b, c], fourth) = match *arguments {
             Arguments::Words(words) => {
@@ -185,6 +189,7 @@ impl Outgoing {
     }
 
     /// The payload that goes with it.
+    #[inline]
     pub(super) fn payload(&self) -> &[u8] {
         self.fourth.as_ref().map_or(&[], |bytes| &bytes[..])
     }

@@ -82,6 +82,7 @@ pub(super) struct AllPending {
 }
 
 impl AllPending {
+    #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.count.load(Ordering::Relaxed) == 0
     }
@@ -96,6 +97,7 @@ impl AllPending {
     }
 
     /// Takes out the first that is over.
+    #[inline]
     pub(super) fn take_ended(&self) -> Option<Pending> {
         if self.is_empty() {
             return None;

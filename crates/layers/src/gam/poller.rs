@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use standpipe::{Error, Node, Rank};
 
 use super::error::GamError;
-use super::handlers::{Shared, may_call};
+use super::handlers::{Shared, bump, may_call};
 use super::message::Arguments;
 use super::pending::{AllPending, Credit, End, Pending, State};
 use super::program::Program;
@@ -22,10 +22,13 @@ const LOSSES_EVERY: u64 = 1_024;
 const FAILURES_EVERY: u64 = 64;
 
 /// Calls that send, of which one polls: a poll that finds nothing costs more than a message.
-const SEND_POLLS: u64 = 16;
+const SEND_POLLS: u64 = 64;
+
+/// The same, where many replies are owed.
+const OWED_POLLS: u64 = 8;
 
 /// Polls that end with the one message that they found, after one that looked for another in vain.
-const SINGLE_POLLS: u64 = 16;
+const SINGLE_POLLS: u64 = 32;
 
 /// How long such a sleep lasts at most, where no message ends it.
 const NAP: Duration = Duration::from_millis(1);
@@ -55,6 +58,7 @@ impl<P: Program + 'static> Poller<P> {
     }
 
     /// See [`Gam::poll`](super::Gam::poll).
+    #[inline]
     pub(super) fn poll(&self) -> Result<(), GamError> {
         if may_call("a poll").is_err() {
             return Ok(());
@@ -93,14 +97,17 @@ impl<P: Program + 'static> Poller<P> {
         Ok(())
     }
 
-    /// Polls now and then: before what sends.
-    pub(super) fn poll_to_send(&self) -> Result<(), GamError> {
-        if bump(&self.sends).is_multiple_of(SEND_POLLS) { self.poll() } else { Ok(()) }
+    /// Polls now and then, before what sends; oftener to a process that owes many replies.
+    #[inline]
+    pub(super) fn poll_to_send(&self, dest: Rank) -> Result<(), GamError> {
+        let every = if self.shared.owes_many(dest) { OWED_POLLS } else { SEND_POLLS };
+        if bump(&self.sends).is_multiple_of(every) { self.poll() } else { Ok(()) }
     }
 
     /// Polls now and then, and takes a credit, for which it waits.
+    #[inline]
     pub(super) fn await_credit(&self, dest: Rank) -> Result<(), GamError> {
-        self.poll_to_send()?;
+        self.poll_to_send(dest)?;
         while !self.shared.take_credit(dest) {
             self.node.wait_until(|| {
                 self.shared.has_credit(dest)
@@ -138,6 +145,7 @@ impl<P: Program + 'static> Poller<P> {
 
     /// Ends what is over, in the order in which it was started: whether there was anything. Stops at the
     /// first that has failed; the next call goes on.
+    #[inline]
     fn end_pending(&self) -> Result<bool, GamError> {
         let mut any = false;
         while let Some(Pending { state, dest, end, credit }) = self.pending.take_ended() {
@@ -155,6 +163,7 @@ impl<P: Program + 'static> Poller<P> {
     }
 
     /// Makes progress, and ends what has ended: whether there was anything.
+    #[inline]
     fn advance(&self) -> Result<bool, GamError> {
         let moved = self.node.progress() && self.drain();
         let ended = self.end_pending()?;
@@ -221,11 +230,4 @@ impl<P: Program + 'static> Poller<P> {
             Err(error) => Err(error.into()),
         }
     }
-}
-
-/// Counts one more, and says how many that makes. Only the thread that calls the layer counts.
-fn bump(count: &AtomicU64) -> u64 {
-    let counted = count.load(Ordering::Relaxed).wrapping_add(1);
-    count.store(counted, Ordering::Relaxed);
-    counted
 }

@@ -82,7 +82,7 @@ impl<P: Program + 'static> Gam<P> {
         let dest = self.may_send("am_get", dest, function)?;
         let end = End { function, local: local.expose_provenance() as u64, len: bytes, arg };
         let (state, credit) = if dest == self.my_proc() {
-            self.poller.poll_to_send()?;
+            self.poller.poll_to_send(self.my_proc())?;
             self.memory.copy(std::ptr::with_exposed_provenance(remote as usize), local, bytes);
             self.count_copy(bytes);
             (State::Over, Credit::None)
@@ -102,7 +102,7 @@ impl<P: Program + 'static> Gam<P> {
         len: usize,
         (function, arg): (Function, u64),
     ) -> Result<(), GamError> {
-        self.poller.poll_to_send()?;
+        self.poller.poll_to_send(self.my_proc())?;
         self.memory.copy(local, std::ptr::with_exposed_provenance_mut(remote as usize), len);
         self.count_copy(len);
         let own = self.my_proc();

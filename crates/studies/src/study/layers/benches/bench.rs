@@ -22,8 +22,8 @@ pub(in crate::study::layers) trait Bench {
         self.receive(size)
     }
 
-    /// Sends a message and waits for its answer, by the interface's own way to answer if it has one. The other
-    /// process [serves](Bench::serve).
+    /// Sends a message and waits for its answer, by the interface's own way to answer if it has one. The
+    /// other process [serves](Bench::serve).
     fn round_trip(&mut self, with: Rank, size: usize) -> Result<()> {
         self.send(with, size)?;
         self.receive(size)
