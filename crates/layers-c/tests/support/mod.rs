@@ -1,12 +1,12 @@
 //! C programs that are compiled against the headers and the library, and run as jobs.
 #![allow(dead_code, reason = "each test program uses its own part of this")]
 
-use std::cell::Cell;
 use std::fs::File;
 use std::io::{Read as _, Seek as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -34,12 +34,15 @@ pub(crate) fn library_folder() -> PathBuf {
 pub(crate) struct Programs {
     folder: TempDir,
     /// How many have been compiled, for their names.
-    count: Cell<u32>,
+    count: AtomicU32,
 }
 
 impl Programs {
     pub(crate) fn new() -> Programs {
-        Programs { folder: tempfile::tempdir().expect("there is room for programs"), count: Cell::new(0) }
+        Programs {
+            folder: tempfile::tempdir().expect("there is room for programs"),
+            count: AtomicU32::new(0),
+        }
     }
 
     /// Compiles `source`, a file of `programs/`, with these flags before it, and links it with the library.
@@ -59,15 +62,10 @@ impl Programs {
         self.compile_file(&source, flags)
     }
 
-    /// Compiles a file that lies anywhere.
-    pub(crate) fn compile_at(&self, source: &Path, flags: &[&str]) -> PathBuf {
-        self.compile_file(source, flags)
-    }
-
     fn compile_file(&self, source: &Path, flags: &[&str]) -> PathBuf {
         let stem = source.file_stem().expect("a file has a name").to_string_lossy();
-        let program = self.folder.path().join(format!("{stem}-{}", self.count.get()));
-        self.count.set(self.count.get() + 1);
+        let program =
+            self.folder.path().join(format!("{stem}-{}", self.count.fetch_add(1, Ordering::Relaxed)));
         let libraries = library_folder();
         let is_cplusplus = source.extension().is_some_and(|extension| extension == "cc");
         let output = Command::new(if is_cplusplus { "c++" } else { "cc" })
