@@ -39,10 +39,12 @@ typedef void (*handler_mem_t)(vnn_t from, void *addr, int n, void *arg);
  * `standpipe run -n PROCS` (or another launcher), the process is one of those; the program must lie
  * at the same addresses in all: `standpipe run --same-addresses`, or linked with -no-pie. Started
  * alone, the process makes `procs` - 1 others by fork. Each goes on from here; nothing else of the
- * program may run meanwhile. Ends the process (status 1) where that cannot be. Waits for all. */
+ * program may run meanwhile, and no other layer may be open. Ends the process (status 1) where that
+ * cannot be. Waits for all; handlers may run before it returns. A second call changes nothing. */
 void am_enable(int procs, int argc, char *argv[]);
 
-/* Leaves: waits until all processes do, and runs handlers meanwhile. Nothing is called after it. */
+/* Leaves: waits until all that this process has sent is handled and replied to, and until all
+ * processes leave; runs handlers meanwhile. Nothing is called after it but am_sleep. */
 void am_disable(void);
 
 /* This process's number, and how many there are. -1 before am_enable. */
@@ -100,7 +102,8 @@ void am_poll_wait(void);
             am_poll_wait();     \
     } while (0)
 
-/* Runs handlers for so many seconds, and returns 0. */
+/* Runs handlers for so many seconds, and returns 0. Where the layer is not open it is the system's
+ * sleep, whose name it takes; define STANDPIPE_AM_KEEP_SLEEP to keep that one. */
 unsigned int am_sleep(unsigned int seconds);
 #ifndef STANDPIPE_AM_KEEP_SLEEP
 #define sleep am_sleep

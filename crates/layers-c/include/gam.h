@@ -2,6 +2,8 @@
  * Generic Active Messages in Berkeley's spelling (GAM), on Standpipe. The layer is that of am.h,
  * which says more of each call; a program includes one of the two.
  *
+ * Compile it as C of before C23 (-std=gnu17), where `void handler()` takes any arguments.
+ *
  * Words are `long`, as programs send pointers in them; handlers may take them as int. Functions
  * return 0, or -1 after one line on standard error that says what is wrong.
  *

@@ -29,7 +29,7 @@ use standpipe::{AllMemory, Error, MEDIUM_MAX, Node, Rank, Team};
 pub use self::error::GamError;
 pub use self::features::FEATURES;
 pub use self::handlers::CREDITS;
-use self::handlers::{NAMESPACE, Shared, may_call};
+use self::handlers::{NAMESPACE, Shared};
 pub use self::message::{Arguments, Function};
 use self::message::{Kind, Outgoing};
 use self::poller::Poller;
@@ -178,7 +178,7 @@ impl<P: Program + 'static> Gam<P> {
         if !self.shared.program.has_function(function) {
             return Err(GamError::NotAFunction { function });
         }
-        handlers::reply(dest, function, arguments)
+        self.shared.reply(dest, function, arguments)
     }
 
     /// As [`Gam::reply`] with [`Arguments::Medium`], of bytes at an address of this process.
@@ -228,7 +228,7 @@ impl<P: Program + 'static> Gam<P> {
     /// # Errors
     /// [`GamError::Lost`]; [`GamError::InHandler`].
     pub fn barrier(&self) -> Result<(), GamError> {
-        may_call("a barrier")?;
+        self.shared.may_call("a barrier")?;
         Ok(self.team.barrier()?)
     }
 
@@ -239,7 +239,7 @@ impl<P: Program + 'static> Gam<P> {
     /// [`GamError::InHandler`], and the layer stays open. [`GamError::Lost`] and [`GamError::Failed`]: the
     /// layer is closed all the same, and the others find this process lost.
     pub fn close(&self) -> Result<(), GamError> {
-        may_call("am_disable")?;
+        self.shared.may_call("am_disable")?;
         let met = self.poller.settle().and_then(|()| self.barrier());
         // What is left are messages to processes that have left, too.
         let _ = self.node.clone().close(LEAVE_WITHIN);
@@ -275,7 +275,7 @@ impl<P: Program + 'static> Gam<P> {
 
     #[inline]
     fn may_send(&self, call: &'static str, dest: i64, function: Function) -> Result<Rank, GamError> {
-        may_call(call)?;
+        self.shared.may_call(call)?;
         self.check_function(function)?;
         let procs = self.procs();
         let known = Rank::try_from(dest).ok().filter(|rank| *rank < procs);

@@ -1,6 +1,6 @@
 //! The receiving side: runs the program's functions, and sees to it that each request has one reply.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -47,13 +47,13 @@ pub(super) struct Shared<P> {
     handled: AtomicU64,
     /// Messages that came, of any kind.
     arrived: AtomicU64,
+    /// The function of the program that the thread which calls the layer is in.
+    running: AtomicU64,
 }
 
 thread_local! {
     /// What the handler that this thread is in has replied.
     static REPLY: RefCell<Option<Reply>> = const { RefCell::new(None) };
-    /// The function of the program that this thread is in.
-    static RUNNING: Cell<Running> = const { Cell::new(Running::Nothing) };
 }
 
 /// Which function of the program runs.
@@ -68,6 +68,28 @@ enum Running {
     Replied(Rank),
 }
 
+impl Running {
+    /// In a word: the process above, and the kind in the two lowest bits.
+    fn to_word(self) -> u64 {
+        match self {
+            Running::Nothing => 0,
+            Running::Other => 1,
+            Running::Request(from) => u64::from(from) << 2 | 2,
+            Running::Replied(from) => u64::from(from) << 2 | 3,
+        }
+    }
+
+    fn from_word(word: u64) -> Running {
+        let from = (word >> 2) as Rank;
+        match word & 3 {
+            0 => Running::Nothing,
+            1 => Running::Other,
+            2 => Running::Request(from),
+            _ => Running::Replied(from),
+        }
+    }
+}
+
 /// A reply that is sent when its handler returns.
 enum Reply {
     Words(Outgoing),
@@ -78,7 +100,15 @@ impl<P: Program> Shared<P> {
     pub(super) fn new(program: P, procs: u32) -> Shared<P> {
         let credits = (0..procs).map(|_| AtomicU32::new(CREDITS)).collect();
         let zero = || AtomicU64::new(0);
-        Shared { program, credits, refused: zero(), null_replies: zero(), handled: zero(), arrived: zero() }
+        Shared {
+            program,
+            credits,
+            refused: zero(),
+            null_replies: zero(),
+            handled: zero(),
+            arrived: zero(),
+            running: zero(),
+        }
     }
 
     pub(super) fn refused(&self) -> u64 {
@@ -132,6 +162,53 @@ impl<P: Program> Shared<P> {
 
     pub(super) fn has_credit(&self, dest: Rank) -> bool {
         self.credits[dest as usize].load(Ordering::Relaxed) > 0
+    }
+
+    fn running(&self) -> Running {
+        Running::from_word(self.running.load(Ordering::Relaxed))
+    }
+
+    fn set_running(&self, running: Running) {
+        self.running.store(running.to_word(), Ordering::Relaxed);
+    }
+
+    /// Refuses a call that a handler may not make.
+    #[inline]
+    pub(super) fn may_call(&self, call: &'static str) -> Result<(), GamError> {
+        match self.running() {
+            Running::Nothing => Ok(()),
+            _ => Err(GamError::InHandler { call }),
+        }
+    }
+
+    /// Notes the reply of the request whose handler the program is in.
+    #[inline]
+    pub(super) fn reply(
+        &self,
+        dest: i64,
+        function: Function,
+        arguments: &Arguments<'_>,
+    ) -> Result<(), GamError> {
+        let from = match self.running() {
+            Running::Request(from) if i64::from(from) == dest => from,
+            Running::Replied(from) if i64::from(from) == dest => {
+                return Err(GamError::Replied { dest: from });
+            }
+            _ => return Err(GamError::NoReplyDue { dest }),
+        };
+        let reply = match *arguments {
+            Arguments::Medium(bytes, a, b) => {
+                Reply::Medium { function, words: [a, b], bytes: bytes.to_vec() }
+            }
+            ref arguments => {
+                let words = || if let Arguments::Words(words) = arguments { words.len() } else { 0 };
+                let message = Outgoing::of(function, arguments);
+                Reply::Words(message.ok_or_else(|| GamError::Words { words: words() })?)
+            }
+        };
+        REPLY.set(Some(reply));
+        self.set_running(Running::Replied(from));
+        Ok(())
     }
 
     /// Registers the handlers of all kinds, each to be withdrawn with its node.
@@ -207,9 +284,12 @@ impl<P: Program> Shared<P> {
     ) -> Option<Reply> {
         bump(&self.handled);
         let running = if is_request { Running::Request(from) } else { Running::Other };
-        let outer = RUNNING.replace(running);
+        let outer = self.running();
+        self.set_running(running);
         self.program.call(function, from, arguments);
-        match RUNNING.replace(outer) {
+        let after = self.running();
+        self.set_running(outer);
+        match after {
             Running::Replied(_) => REPLY.take(),
             _ => None,
         }
@@ -247,32 +327,16 @@ pub(super) fn bump(count: &AtomicU64) -> u64 {
     counted
 }
 
-/// Refuses a call that a handler may not make.
-#[inline]
-pub(super) fn may_call(call: &'static str) -> Result<(), GamError> {
-    match RUNNING.get() {
-        Running::Nothing => Ok(()),
-        _ => Err(GamError::InHandler { call }),
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Notes the reply of the request whose handler this thread is in.
-#[inline]
-pub(super) fn reply(dest: i64, function: Function, arguments: &Arguments<'_>) -> Result<(), GamError> {
-    let from = match RUNNING.get() {
-        Running::Request(from) if i64::from(from) == dest => from,
-        Running::Replied(from) if i64::from(from) == dest => return Err(GamError::Replied { dest: from }),
-        _ => return Err(GamError::NoReplyDue { dest }),
-    };
-    let reply = match *arguments {
-        Arguments::Medium(bytes, a, b) => Reply::Medium { function, words: [a, b], bytes: bytes.to_vec() },
-        ref arguments => {
-            let words = || if let Arguments::Words(words) = arguments { words.len() } else { 0 };
-            let message = Outgoing::of(function, arguments);
-            Reply::Words(message.ok_or_else(|| GamError::Words { words: words() })?)
+    #[test]
+    fn what_runs_goes_through_a_word_and_back() {
+        let all = [Running::Nothing, Running::Other, Running::Request(0), Running::Replied(0)];
+        let last = [Running::Request(Rank::MAX), Running::Replied(Rank::MAX)];
+        for running in all.into_iter().chain(last) {
+            assert!(Running::from_word(running.to_word()) == running);
         }
-    };
-    REPLY.set(Some(reply));
-    RUNNING.set(Running::Replied(from));
-    Ok(())
+    }
 }

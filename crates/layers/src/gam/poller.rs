@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use standpipe::{Error, Node, Rank};
 
 use super::error::GamError;
-use super::handlers::{Shared, bump, may_call};
+use super::handlers::{Shared, bump};
 use super::message::Arguments;
 use super::pending::{AllPending, Credit, End, Pending, State};
 use super::program::Program;
@@ -60,7 +60,7 @@ impl<P: Program + 'static> Poller<P> {
     /// See [`Gam::poll`](super::Gam::poll).
     #[inline]
     pub(super) fn poll(&self) -> Result<(), GamError> {
-        if may_call("a poll").is_err() {
+        if self.shared.may_call("a poll").is_err() {
             return Ok(());
         }
         self.advance().map(|_| ())
@@ -68,7 +68,7 @@ impl<P: Program + 'static> Poller<P> {
 
     /// See [`Gam::poll_idle`](super::Gam::poll_idle).
     pub(super) fn poll_idle(&self) -> Result<(), GamError> {
-        may_call("a wait")?;
+        self.shared.may_call("a wait")?;
         if self.advance()? || self.idle.load(Ordering::Relaxed) < IDLE_POLLS {
             return Ok(());
         }
@@ -77,7 +77,7 @@ impl<P: Program + 'static> Poller<P> {
 
     /// See [`Gam::sleep`](super::Gam::sleep).
     pub(super) fn sleep(&self, time: Duration) -> Result<(), GamError> {
-        may_call("am_sleep")?;
+        self.shared.may_call("am_sleep")?;
         let end = Instant::now() + time;
         loop {
             self.advance()?;
