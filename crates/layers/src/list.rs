@@ -1,7 +1,7 @@
 //! All layers that there are.
 
 use crate::features::Feature;
-use crate::{bip, pm};
+use crate::{bip, fm, pm};
 
 /// A layer.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +20,6 @@ pub struct Layer {
 pub const ALL: &[Layer] = &[
     Layer { name: "gam", title: "Generic Active Messages 1.1", headers: &["am.h", "gam.h"], features: &[] },
     Layer { name: "bip", title: "BIP 0.92", headers: &["bip.h"], features: bip::FEATURES },
-    Layer { name: "fm", title: "Fast Messages 2.x", headers: &["fm.h"], features: &[] },
+    Layer { name: "fm", title: "Fast Messages 2.x", headers: &["fm.h"], features: fm::FEATURES },
     Layer { name: "pm", title: "PM, PMv2", headers: &["pm.h", "score.h"], features: pm::FEATURES },
 ];
