@@ -100,7 +100,8 @@ void FM_receive(void *buffer, FM_stream *stream, unsigned length);
 
 /* Takes what has arrived, in order, and runs handlers on the calling thread, until packets of `maxbytes` bytes
  * have been taken. The last packet may go beyond that. A packet has up to 8192 bytes, and counts as one at least.
- * FM_extract(~0) takes all there is. Never waits. Handlers may call it, 16 deep. Runs none while another
+ * FM_extract(~0) takes all there is; within 5 microseconds of a call that found nothing, one packet from the
+ * network may be all. Never waits. Handlers may call it, 16 deep. Runs none while another
  * thread extracts. Returns the bytes that it has taken [recalled]. */
 int FM_extract(unsigned maxbytes);
 

@@ -94,7 +94,8 @@ impl Fm {
     /// Takes packets in the order in which they came, and runs the handlers of their messages, until packets
     /// of `most` bytes have been taken: the last one may go beyond it. A packet counts as one byte at least;
     /// with 0 none is taken. What waits at the call, and what comes meanwhile, is taken up to as many packets
-    /// as could have waited. Ends early where a handler says [`Done::Quit`](super::Done::Quit). Never waits.
+    /// as could have waited. Within 5 µs of a call that found nothing, one packet may be all.
+    /// Ends early where a handler says [`Done::Quit`](super::Done::Quit). Never waits.
     ///
     /// Handlers run on this thread, and may call this. While another thread extracts, and deeper within
     /// handlers than [`NESTING_MAX`](super::NESTING_MAX), it runs none. Returns how many bytes of messages it

@@ -1,7 +1,8 @@
 //! Taking messages from the network, and running their handlers.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use super::assembly::Step;
 use super::body::Body;
@@ -19,6 +20,9 @@ pub const NESTING_MAX: u32 = 16;
 /// Steps of the node's that may move something else before one brings a packet.
 const OTHER_STEPS: u32 = 64;
 
+/// Within this time after a call that found nothing, one packet is all that a call takes from the network.
+const JUST_NOW: Duration = Duration::from_micros(5);
+
 /// So many calls that find nothing come before one that looks whether nodes are lost.
 const LOOK_EVERY: u32 = 256;
 
@@ -28,11 +32,20 @@ pub(crate) struct Extractor {
     dispatch: Arc<Dispatch>,
     /// Calls in a row that found nothing.
     idle: AtomicU32,
+    opened: Instant,
+    /// When the last call returned that found nothing, in nanoseconds from `opened` on; 0 after one that did.
+    idle_at: AtomicU64,
 }
 
 impl Extractor {
     pub(crate) fn new(port: Port, dispatch: Arc<Dispatch>) -> Extractor {
-        Extractor { port, dispatch, idle: AtomicU32::new(0) }
+        Extractor {
+            port,
+            dispatch,
+            idle: AtomicU32::new(0),
+            opened: Instant::now(),
+            idle_at: AtomicU64::new(0),
+        }
     }
 
     /// As [`Fm::extract`](super::Fm::extract).
@@ -50,7 +63,7 @@ impl Extractor {
             }
             return 0;
         };
-        let (mut taken, mut bytes) = (0, 0);
+        let (mut taken, mut bytes, mut is_polled) = (0, 0, false);
         let mut packets = u64::from(self.port.window()) * u64::from(self.port.nodes());
         let mut goes_on = self.go_on_with_ready(runner);
         while goes_on && taken < most && packets > 0 {
@@ -58,7 +71,10 @@ impl Extractor {
                 self.port.shared.notices.add(Notice::NoStack);
                 break;
             }
-            let Some(arrival) = self.next_arrival() else { break };
+            // A step that finds nothing takes longer than all the rest.
+            let arrival = if is_polled && taken > 0 { self.port.shared.pop() } else { self.next_arrival() };
+            let Some(arrival) = arrival else { break };
+            is_polled |= taken == 0 && self.was_idle_just_now();
             let (from, len) = (arrival.from, arrival.bytes());
             goes_on = self.take(runner, arrival) == Done::Continue;
             self.port.return_credits(from);
@@ -76,14 +92,28 @@ impl Extractor {
             self.port.tell_of_cuts();
         }
         if has_taken {
+            self.idle_at.store(0, Ordering::Relaxed);
             return self.idle.store(0, Ordering::Relaxed);
         }
+        self.idle_at.store(self.now(), Ordering::Relaxed);
         if self.port.shared.has_stuck_credits.load(Ordering::Relaxed) {
             self.port.return_all_credits();
         }
         if self.idle.fetch_add(1, Ordering::Relaxed) % LOOK_EVERY == LOOK_EVERY - 1 {
             self.port.look_for_lost();
         }
+    }
+
+    /// Nanoseconds since it was opened.
+    fn now(&self) -> u64 {
+        self.opened.elapsed().as_nanos() as u64
+    }
+
+    /// Whether the call before this one found nothing, just now: the program does nothing but extract. All
+    /// that has come besides a first packet is there for its next call.
+    fn was_idle_just_now(&self) -> bool {
+        let at = self.idle_at.load(Ordering::Relaxed);
+        at > 0 && self.now().saturating_sub(at) < JUST_NOW.as_nanos() as u64
     }
 
     #[inline]
