@@ -29,11 +29,7 @@ const WALLS: &[Wall] = &[
     wall("standpipe-sim", &["standpipe-engine"], &["standpipe-conformance"]),
     wall("standpipe-conformance", &["standpipe-engine", "standpipe-testbed"], &[]),
     wall("standpipe-layers", &["standpipe"], &["standpipe-testbed"]),
-    wall(
-        "standpipe-layers-c",
-        &["standpipe", "standpipe-layers"],
-        &["standpipe-fabric", "standpipe-testbed"],
-    ),
+    wall("standpipe-layers-c", &["standpipe", "standpipe-layers"], &["standpipe-testbed"]),
     wall("standpipe-capi", &["standpipe"], &[]),
     wall("standpipe-python", &["standpipe"], &[]),
     wall("block-directory", &["standpipe"], &[]),
