@@ -51,7 +51,7 @@ void am_disable(void);
 vnn_t am_my_proc(void);
 int am_procs(void);
 
-/* The most bytes that one am_store, am_store_async or am_get moves: 65536. The library cuts
+/* The most bytes that one am_store, am_store_async or am_get moves: 262144. The library cuts
  * nothing: what is longer is refused, and the program cuts it. */
 int am_max_size(void);
 

@@ -37,7 +37,7 @@ pub use self::program::Program;
 use crate::Copies;
 
 /// The most bytes that one store or get moves (`am_max_size`).
-pub const MAX_SIZE: usize = 64 << 10;
+pub const MAX_SIZE: usize = 256 << 10;
 
 /// How long leaving may take, for each of the library's parts.
 const LEAVE_WITHIN: Duration = Duration::from_secs(5);

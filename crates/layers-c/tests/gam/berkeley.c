@@ -232,7 +232,7 @@ static void rules(void)
 
 static void nothing_works(void)
 {
-    CHECK(gam_my_proc() == -1 && gam_procs() == -1 && gam_max_size() == 65536);
+    CHECK(gam_my_proc() == -1 && gam_procs() == -1 && gam_max_size() == 262144);
     CHECK(gam_request_0(0, count) == -1 && gam_request_fd(0, double_there, 1.0, 1, 1) == -1);
     CHECK(gam_request(0, bytes_there, bytes, 1, 0, 0) == -1 && gam_reply(0, bytes_there, bytes, 1, 0, 0) == -1);
     CHECK(gam_store(0, bytes, table, 1, landed, NULL) == -1 && gam_get(0, bytes, table, 1, landed, NULL) == -1);

@@ -31,7 +31,7 @@ static void nothing_works(void)
     CHECK(am_store_async(0, table, table, 4, nothing, NULL, nothing, NULL) == -1);
     CHECK(am_get(0, table, table, 4, nothing, NULL) == -1);
     CHECK(am_my_proc() == -1 && am_procs() == -1);
-    CHECK(am_max_size() == 65536);
+    CHECK(am_max_size() == 262144);
     CHECK(am_sleep(0) == 0);
     am_poll();
     am_disable();

@@ -60,7 +60,7 @@ pub const FEATURES: &[Feature] = &[
     ),
     feature(
         "message size",
-        "65,536 bytes a store or get, 8,192 a medium message; nothing is cut",
+        "262,144 bytes a store or get, 8,192 a medium message; nothing is cut",
         "crates/layers-c/tests/gam.rs::bad_arguments_are_refused_and_cost_nothing",
     ),
 ];

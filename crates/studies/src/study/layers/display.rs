@@ -101,6 +101,10 @@ fn explanations() -> Vec<(&'static str, Vec<String>)> {
                  receiver's call when the message is there already. The gap is LogP's g: the time from one message of many to the \
                  next. Bandwidth is a message's bytes by its gap."
                     .to_owned(),
+                "Both ways at once: each side sends eight short messages and then receives eight, or sends and receives long ones one by \
+                 one. PM’s messages are made and read in its own buffers, and a bare message’s payload is read where it came: nothing \
+                 is copied there. Over a network a call may wait for the other process, which moves bytes in its own calls only."
+                    .to_owned(),
                 "This set of measures is ours: the paper's own list of parameters was not found.".to_owned(),
             ],
         ),

@@ -18,8 +18,10 @@ pub(crate) const SUBCOMMAND: &str = "layers-rank";
 /// A lost peer ends all waits but those for nobody in particular; this ends them, too.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How long messages that were sent without a pause are under way at most, where nobody polls.
+/// How long messages that were sent without a pause are under way at most, where nobody polls: on one host,
+/// and over a network.
 const UNDER_WAY: Duration = Duration::from_micros(300);
+const UNDER_WAY_FAR: Duration = Duration::from_millis(2);
 
 /// The arguments of a rank.
 #[derive(Debug, Args)]
@@ -131,13 +133,22 @@ impl Measured<'_> {
         })
     }
 
-    /// Messages both ways at once.
+    /// Messages both ways at once: of those that layers buffer a few in a row, of longer ones one each.
     fn both(&self, bench: &mut dyn Bench, size: usize) -> Result<Told> {
         let (count, other) = (self.plan.burst_of(size), self.other());
+        let turns = if size <= BUFFERED_MAX { count.div_ceil(BUFFERED) } else { count };
         self.node.barrier()?;
         let begun = Instant::now();
-        (0..count).try_for_each(|_| bench.exchange(other, size))?;
-        let each = ns_each(begun.elapsed(), 2 * count);
+        for _ in 0..turns {
+            if size <= BUFFERED_MAX {
+                (0..BUFFERED).try_for_each(|_| bench.send(other, size))?;
+                (0..BUFFERED).try_for_each(|_| bench.receive(size))?;
+            } else {
+                bench.exchange(other, size)?;
+            }
+        }
+        let messages = if size <= BUFFERED_MAX { turns * BUFFERED } else { turns };
+        let each = ns_each(begun.elapsed(), 2 * messages);
         Ok(if self.is_first() { vec![(Measure::GapBoth, each)] } else { Vec::new() })
     }
 
@@ -153,7 +164,8 @@ impl Measured<'_> {
             return Ok(vec![(Measure::OverheadSend, each)]);
         }
         // A sleep would be longer, and let the processor's caches go cold.
-        while begun.elapsed() < UNDER_WAY {
+        let under_way = if self.node.provider().is_some() { UNDER_WAY_FAR } else { UNDER_WAY };
+        while begun.elapsed() < under_way {
             std::hint::spin_loop();
         }
         let begun = Instant::now();

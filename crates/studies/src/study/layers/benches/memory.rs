@@ -31,6 +31,9 @@ pub(in crate::study::layers) struct Memory {
     place: Vec<u8>,
     /// By rank, the address of its place.
     places: Vec<u64>,
+    /// Whether messages that are made or read in the layer's own memory go from the source and to the place
+    /// all the same, for whoever looks at them.
+    keeps: bool,
 }
 
 impl Memory {
@@ -40,7 +43,7 @@ impl Memory {
         let own = place.as_mut_ptr().expose_provenance() as u64;
         let mut places = vec![0; node.size() as usize];
         node.world().all_gather(&[own], &mut places)?;
-        Ok(Memory { source, place, places })
+        Ok(Memory { source, place, places, keeps: false })
     }
 
     /// The right to name this memory, here and at its peers.
@@ -84,9 +87,23 @@ impl Memory {
         self.places[rank as usize]
     }
 
-    /// Makes the source one that this number tells from others.
+    /// Makes the source one that this number tells from others, and empties the place. From now on
+    /// [`Memory::keeps`].
     pub(super) fn fill(&mut self, seed: u64) {
         self.source.iter_mut().zip(0..).for_each(|(byte, at)| *byte = expected(seed, at));
+        self.place.iter_mut().zip(0..).for_each(|(byte, at)| *byte = !expected(seed, at));
+        self.keeps = true;
+    }
+
+    /// Nobody looks any more.
+    pub(super) fn let_go(&mut self) {
+        self.keeps = false;
+    }
+
+    /// Whether somebody looks at what comes. If not, messages in the layer's own memory are used there, as
+    /// its interface has it.
+    pub(super) fn keeps(&self) -> bool {
+        self.keeps
     }
 
     /// Whether so many bytes from a source of that number have come.
@@ -97,18 +114,26 @@ impl Memory {
 
 fn expected(seed: u64, at: u64) -> u8 {
     // Neighbours differ, and so do places that are a page, or a message's longest piece, apart.
-    (seed ^ at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
+    let mixed = (at ^ seed.wrapping_mul(0xd6e8_feb8_6659_fd93)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> 56) as u8
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn some(seed: u64, start: u64) -> Vec<u8> {
+        (start..start + 64).map(|at| expected(seed, at)).collect()
+    }
+
     #[test]
-    fn sources_of_other_numbers_differ_from_the_first_byte_on_and_from_page_to_page() {
-        assert_ne!(expected(1, 0), expected(2, 0));
-        let page = |start: u64| (start..start + 64).map(|at| expected(7, at)).collect::<Vec<u8>>();
-        assert_ne!(page(0), page(4096));
-        assert_ne!(page(0), page(8192));
+    fn sources_of_other_numbers_differ_and_so_do_pieces_of_one() {
+        let sizes = [8, 9, 64, 512, 4096, 65_536, 65_537, 1 << 20];
+        for (index, size) in sizes.iter().enumerate() {
+            assert!(sizes[..index].iter().all(|other| some(*other, 0) != some(*size, 0)), "{size}");
+        }
+        for start in [1, 8, 4096, 8192, 65_536, 262_144] {
+            assert_ne!(some(7, 0), some(7, start), "{start} bytes apart");
+        }
     }
 }

@@ -43,13 +43,15 @@ pub(super) fn open(name: &str, node: &Node, longest: usize) -> Result<Box<dyn Be
 /// If it came otherwise, or the layer fails.
 pub(super) fn verify(bench: &mut dyn Bench, node: &Node, sizes: &[usize]) -> Result<()> {
     for size in sizes {
-        bench.memory().fill(*size as u64 + u64::from(node.rank()));
+        let seed = |rank: u32| *size as u64 * 2 + u64::from(rank);
+        bench.memory().fill(seed(node.rank()));
         node.barrier()?;
         let other = 1 - node.rank();
         bench.exchange(other, *size)?;
-        let came = bench.memory().has(*size as u64 + u64::from(other), *size);
+        let came = bench.memory().has(seed(other), *size);
         ensure!(came, "a message of {size} bytes came otherwise than it was sent");
         node.barrier()?;
     }
+    bench.memory().let_go();
     Ok(())
 }

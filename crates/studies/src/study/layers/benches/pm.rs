@@ -45,8 +45,9 @@ impl Pm {
     /// Launches the first `size` bytes of the source as a message.
     fn message(&mut self, to: Rank, size: usize) -> Result<()> {
         let buffer = self.retried(|pm| pm.layer.send_buffer(pm.context, to.into(), size))?;
-        // The program makes its message in the layer's buffer.
-        Memory::right().write(buffer, self.memory.source(size));
+        // A program makes its message there.
+        let made = if self.memory.keeps() { size } else { size.min(NOTE) };
+        Memory::right().write(buffer, self.memory.source(made));
         Ok(self.layer.send(self.context)?)
     }
 
@@ -74,8 +75,8 @@ impl Bench for Pm {
 
     fn receive(&mut self, size: usize) -> Result<()> {
         let (start, len) = self.retried(|pm| pm.layer.receive(pm.context))?;
-        if size <= MTU {
-            // Read in place by a program; here for whoever looks at what came.
+        // Read in place by a program.
+        if size <= MTU && self.memory.keeps() {
             Memory::right().read(start, self.memory.place(len));
         }
         Ok(self.layer.release(self.context)?)
