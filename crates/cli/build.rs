@@ -18,5 +18,6 @@ fn main() {
     std::fs::create_dir_all(&folder).expect("cargo can write there, and so can its build scripts");
     let placeholder = std::fs::File::options().append(true).create(true).open(folder.join(LIBRARY));
     drop(placeholder.expect("a file of cargo's folder can be opened"));
-    println!("cargo::rustc-env=STANDPIPE_LAYERS_LIBRARY={}", folder.join(LIBRARY).display());
+    // No name of a setting: cargo sets it for tests, too.
+    println!("cargo::rustc-env=LIBRARY_OF_LAYERS={}", folder.join(LIBRARY).display());
 }

@@ -16,7 +16,7 @@ use studies::stdout::print;
 use studies::table::{Layout, plain};
 
 /// The library, as cargo has built it for this command.
-const LIBRARY: &[u8] = include_bytes!(env!("STANDPIPE_LAYERS_LIBRARY"));
+const LIBRARY: &[u8] = include_bytes!(env!("LIBRARY_OF_LAYERS"));
 
 /// Its file's name, and the name by which programs are linked with it.
 const FILE: &str = "libstandpipe_layers.so";

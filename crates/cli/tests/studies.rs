@@ -159,6 +159,25 @@ fn firehose_over_a_network_is_measured_beside_what_is_predicted() {
 }
 
 #[test]
+fn pindown_through_the_pm_layer_hits_as_often_as_it_is_to() {
+    if let Err(error) = standpipe::network::version() {
+        return testbed::skip(&error);
+    }
+    let out = tempfile::tempdir().expect("a directory");
+    let words = ["pindown", "--layer", "pm", "--transport", "ofi:tcp", "--small", "--puts", "200"];
+    let (json, page) = study(&words, out.path());
+    let rows = json["rows"].as_array().expect("rows");
+    let of = |key: &str| rows.iter().map(|row| row[key].as_f64().expect("a number")).collect::<Vec<f64>>();
+    assert_eq!(of("wanted_percent"), [0.0, 50.0, 100.0]);
+    for (wanted, came) in of("wanted_percent").into_iter().zip(of("hit_percent")) {
+        assert!((wanted - came).abs() < 5.0, "{came} % hits of {wanted}");
+    }
+    assert!(of("mb_per_s").into_iter().all(|rate| rate > 0.0));
+    assert_eq!((&rows[0]["paper_mb_per_s"], &rows[2]["paper_mb_per_s"]), (&78.7.into(), &108.8.into()));
+    assert!(page.contains("standpipe study pindown --layer pm --transport"), "the command is on the page");
+}
+
+#[test]
 fn pindown_over_libfabric_has_a_row_for_each_ratio_that_it_measured() {
     if let Err(error) = standpipe::network::version() {
         return testbed::skip(&error);

@@ -222,7 +222,7 @@ fn what_is_wrong_with_arguments_is_said_whatever_is_installed() {
     let file = folder.path().join("a file");
     std::fs::write(&file, "").expect("written");
     let file = file.to_str().expect("letters");
-    let cases: [(&[&str], &str); 11] = [
+    let cases: [(&[&str], &str); 12] = [
         (&["perf", "put-signal", "--same-core"], "leave out --same-core"),
         (&["perf", "am"], "only put, get, miss, pin and put-signal are measured"),
         (&["perf", "put", "--size", "100T"], "of memory at least, and this machine has"),
@@ -237,6 +237,7 @@ fn what_is_wrong_with_arguments_is_said_whatever_is_installed() {
         (&["study", "isx", "--out", file], "it is no directory"),
         (&["study", "firehose", "--out", file], "it is no directory"),
         (&["study", "pindown", "--pin", "1"], "a put of 262144 bytes wants as many registered"),
+        (&["study", "pindown", "--layer", "pm", "--pin", "1"], "messages of 262144 bytes want 2097152"),
     ];
     for (words, said) in cases {
         let words = [words, &["--transport", "ofi:tcp"]].concat();
@@ -251,8 +252,9 @@ fn what_is_wrong_with_arguments_is_said_whatever_is_installed() {
 fn a_network_that_is_not_there_is_refused_in_a_line_before_anything_is_run() {
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("out");
-    let cases: [&[&str]; 6] = [
+    let cases: [&[&str]; 7] = [
         &["perf", "put"],
+        &["study", "layers", "--out"],
         &["study", "kv", "--out"],
         &["study", "gups", "--out"],
         &["study", "isx", "--out"],

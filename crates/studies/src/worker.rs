@@ -14,6 +14,7 @@ use crate::study::{
     kv::{args::KvArgs, elastic_worker, worker_process},
     layers,
     live::rank,
+    pindown::pm_rank,
     scale,
 };
 use crate::{attach, perf};
@@ -52,6 +53,7 @@ impl Worker {
             Part::GupsRank(args) => gups::rank::run(&args),
             Part::IsxRank(args) => isx::rank::run(&args),
             Part::LayersRank(args) => layers::rank::run(&args),
+            Part::PinDownPmRank(args) => pm_rank::run(&args),
             Part::PerfWorker(args) => perf::run_worker(&args),
         }
     }
@@ -88,6 +90,9 @@ enum Part {
     /// A rank that `study layers` starts
     #[command(name = layers::rank::SUBCOMMAND)]
     LayersRank(layers::rank::RankArgs),
+    /// A rank that `study pindown --layer pm` starts
+    #[command(name = pm_rank::SUBCOMMAND)]
+    PinDownPmRank(pm_rank::PmRankArgs),
     /// A process that `perf` starts
     #[command(name = perf::SUBCOMMAND)]
     PerfWorker(perf::WorkerArgs),

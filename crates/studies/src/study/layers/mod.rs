@@ -10,4 +10,5 @@ mod paper;
 mod plan;
 pub(crate) mod rank;
 
+pub(crate) use benches::right;
 pub(crate) use command::STUDY;

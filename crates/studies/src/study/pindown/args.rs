@@ -22,6 +22,9 @@ pub(crate) struct PinDownArgs {
     /// With --transport or --vm: how much memory may be registered at a time (16M; 1M with --small)
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, requires = "network")]
     pub(super) pin: Option<u64>,
+    /// With --transport or --vm: through a historic layer's own interface, beside what the paper says
+    #[arg(long, value_name = "LAYER", value_parser = ["pm"], requires = "network")]
+    pub(super) layer: Option<String>,
     /// Fewer ratios, and with --transport or --vm shorter puts: to see that it runs
     #[arg(long)]
     pub(super) small: bool,

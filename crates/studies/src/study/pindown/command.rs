@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 
 use super::args::PinDownArgs;
-use super::{measured, simulated};
+use super::{by_pm, measured, simulated};
 use crate::study::subcommand::Subcommand;
 
 /// `standpipe study pindown`.
@@ -25,6 +25,7 @@ fn run(args: &PinDownArgs) -> Result<ExitCode> {
         return ended;
     }
     match &args.transport {
+        Some(transport) if args.layer.is_some() => by_pm::run(args, transport),
         Some(transport) => measured::run(args, transport),
         None => simulated::run(args),
     }

@@ -2,8 +2,11 @@
 //! between real processes.
 
 pub(crate) mod args;
+mod by_pm;
 mod command;
 mod measured;
+mod paper;
+pub(crate) mod pm_rank;
 mod simulated;
 
 pub(crate) use command::STUDY;

@@ -7,6 +7,7 @@ use serde::Serialize;
 use sim::experiments::{PinDown, PinDownPoint};
 
 use super::args::PinDownArgs;
+use super::paper::PAPER;
 use crate::all_cores::{Bar, on_all_cores};
 use crate::report::{
     output::Output,
@@ -15,9 +16,6 @@ use crate::report::{
     show::{Show, beside, deviation, deviation_percent, row},
 };
 use crate::units::bytes;
-
-/// What the paper says, by hits in percent.
-const PAPER: [(f64, f64); 2] = [(0.0, 78.7), (100.0, 108.8)];
 
 #[derive(Debug, Serialize)]
 struct Outcome {

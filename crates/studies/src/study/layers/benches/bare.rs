@@ -9,7 +9,7 @@ use layers::Copies;
 use standpipe::{HandlerId, MEDIUM_MAX, Node, Payload, Rank};
 
 use super::bench::Bench;
-use super::memory::{Memory, Words};
+use super::memory::{Memory, Words, right};
 
 /// Active Messages, and beyond a message's payload puts that tell.
 pub(super) const AM: &str = "bare message";
@@ -101,7 +101,7 @@ impl Bench for Messages {
 }
 
 fn put(node: &Node, handler: HandlerId, to: Rank, memory: &Memory, size: usize) -> Result<()> {
-    let place = Memory::right().remote(to, memory.place_of(to));
+    let place = right().remote(to, memory.place_of(to));
     Ok(node.request_long(handler, [0; 4], place, memory.source(size))?)
 }
 

@@ -6,7 +6,7 @@ use layers::bip;
 use standpipe::{Node, Rank};
 
 use super::bench::Bench;
-use super::memory::Memory;
+use super::memory::{Memory, right};
 
 const TAG: i32 = 1;
 
@@ -24,7 +24,7 @@ pub(super) struct Bip {
 impl Bip {
     pub(super) fn open(node: &Node, longest: usize) -> Result<Bip> {
         let buffers = bip::TagBuffers::new(TAG, BUFFERS, bip::SMALL_WORDS as i32)?;
-        let layer = bip::Bip::open(node.clone(), Memory::right(), &[buffers])?;
+        let layer = bip::Bip::open(node.clone(), right(), &[buffers])?;
         Ok(Bip { layer, memory: Memory::new(node, longest.next_multiple_of(WORD))? })
     }
 }

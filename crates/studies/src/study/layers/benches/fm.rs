@@ -9,7 +9,7 @@ use layers::fm::{self, Done};
 use standpipe::{Node, Rank};
 
 use super::bench::Bench;
-use super::memory::Memory;
+use super::memory::{Memory, right};
 
 /// The number of the only handler.
 const HANDLER: u32 = 0;
@@ -28,7 +28,7 @@ impl Fm {
     pub(super) fn open(node: &Node, longest: usize) -> Result<Fm> {
         let mut memory = Memory::new(node, longest)?;
         let came = Arc::new(AtomicU64::new(0));
-        let (counting, right) = (Arc::clone(&came), Memory::right());
+        let (counting, right) = (Arc::clone(&came), right());
         let place = memory.place_start().expose_provenance();
         let layer = fm::Fm::open(node.clone(), move |incoming| {
             let mut at = place;

@@ -9,7 +9,7 @@ use layers::gam::{self, Arguments, Function, Program};
 use standpipe::{Node, Rank};
 
 use super::bench::Bench;
-use super::memory::{Memory, Words};
+use super::memory::{Memory, Words, right};
 
 /// The program's functions. A message has come whole.
 const CAME: Function = 0x1000;
@@ -57,7 +57,7 @@ pub(super) struct Gam {
 
 impl Gam {
     pub(super) fn open(node: &Node, longest: usize) -> Result<Gam> {
-        let layer = Arc::new(Layer::new(node.clone(), Memory::right(), Counting::default())?);
+        let layer = Arc::new(Layer::new(node.clone(), right(), Counting::default())?);
         layer.program().layer.get_or_init(|| Arc::downgrade(&layer));
         layer.join()?;
         Ok(Gam { layer, memory: Memory::new(node, longest)?, received: 0 })

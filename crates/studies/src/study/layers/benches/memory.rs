@@ -24,6 +24,14 @@ impl Words {
     }
 }
 
+/// The right to name the memory that studies of layers move bytes between, here and at its peers.
+pub(crate) fn right() -> AllMemory {
+    // SAFETY: they use it for their sources and places alone, of this process and of the job's others, which
+    // are this program: these stay where they are until the barrier after the last message, and their owners
+    // look at them while nobody writes there.
+    unsafe { AllMemory::promised() }
+}
+
 /// The source of a bench's messages, and the place for those that come.
 #[derive(Debug)]
 pub(in crate::study::layers) struct Memory {
@@ -44,14 +52,6 @@ impl Memory {
         let mut places = vec![0; node.size() as usize];
         node.world().all_gather(&[own], &mut places)?;
         Ok(Memory { source, place, places, keeps: false })
-    }
-
-    /// The right to name this memory, here and at its peers.
-    pub(super) fn right() -> AllMemory {
-        // SAFETY: benches use it for sources and places alone, of this process and of the job's others, which
-        // are this program: they stay where they are until the barrier after the last message, and their
-        // owners look at them while nobody writes there.
-        unsafe { AllMemory::promised() }
     }
 
     pub(super) fn source(&self, size: usize) -> &[u8] {

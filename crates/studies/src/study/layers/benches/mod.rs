@@ -12,6 +12,7 @@ use anyhow::{Result, bail, ensure};
 use standpipe::Node;
 
 pub(super) use bench::Bench;
+pub(crate) use memory::right;
 
 /// What layers are measured beside, in every run: Active Messages, and puts to private memory.
 pub(super) const BARE: [&str; 2] = [bare::AM, bare::PUT];

@@ -6,7 +6,7 @@ use layers::pm::{self, Context, Handle, LockBy, MTU, PmError, Started};
 use standpipe::{Node, Rank};
 
 use super::bench::Bench;
-use super::memory::Memory;
+use super::memory::{Memory, right};
 
 /// Bytes that may be locked where nothing is pinned.
 const BUDGET_BYTES: u64 = 1 << 30;
@@ -31,7 +31,7 @@ impl Pm {
             Some(_) => LockBy::Pin,
             None => LockBy::Address { budget_bytes: BUDGET_BYTES },
         };
-        let mut layer = pm::Pm::open(node.clone(), Memory::right(), by)?;
+        let mut layer = pm::Pm::open(node.clone(), right(), by)?;
         let context = layer.open_context(0, true)?;
         // Locked once, as a program does that sends from the same memory again and again.
         let source = layer.lock(context, None, memory.source_start().cast_mut(), longest)?;
@@ -47,7 +47,7 @@ impl Pm {
         let buffer = self.retried(|pm| pm.layer.send_buffer(pm.context, to.into(), size))?;
         // A program makes its message there.
         let made = if self.memory.keeps() { size } else { size.min(NOTE) };
-        Memory::right().write(buffer, self.memory.source(made));
+        right().write(buffer, self.memory.source(made));
         Ok(self.layer.send(self.context)?)
     }
 
@@ -77,7 +77,7 @@ impl Bench for Pm {
         let (start, len) = self.retried(|pm| pm.layer.receive(pm.context))?;
         // Read in place by a program.
         if size <= MTU && self.memory.keeps() {
-            Memory::right().read(start, self.memory.place(len));
+            right().read(start, self.memory.place(len));
         }
         Ok(self.layer.release(self.context)?)
     }
