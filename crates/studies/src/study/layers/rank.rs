@@ -37,8 +37,10 @@ pub(crate) struct RankArgs {
 pub(crate) fn run(args: &RankArgs) -> Result<ExitCode> {
     let plan: Plan = serde_json::from_str(&args.plan).context("the plan")?;
     let config = job_config::config()?.timeout(PATIENCE).progress(ProgressThread::Off);
-    let node = Node::open(config).context("joining the study's job")?;
     let longest = plan.sizes.iter().copied().max().unwrap_or(0).max(BUFFERED_MAX);
+    // PM has a source and a place locked, in the quarter that is for this process's own use.
+    let config = if config.pin_budget().is_none() { config.pin_bytes(16 * longest as u64) } else { config };
+    let node = Node::open(config).context("joining the study's job")?;
     let open = |name: &String| Ok((name.clone(), benches::open(name, &node, longest)?));
     let mut benches: Vec<(String, Box<dyn Bench>)> = plan.layers.iter().map(open).collect::<Result<_>>()?;
     let mut rank = Measured { node: &node, plan: &plan };
