@@ -220,8 +220,8 @@ pub const SETTINGS: &[Setting] = &[
 ];
 
 /// What else begins with [`PREFIX`] and is read by some part of this project: by launchers and jobs, by its
-/// commands, and by its tests, whose names go on.
-const OTHERS: [&str; 15] = [
+/// commands, by its historic layers, and by its tests, whose names go on.
+const OTHERS: [&str; 16] = [
     "STANDPIPE_JOB",
     "STANDPIPE_SECRET",
     "STANDPIPE_RANK",
@@ -230,6 +230,7 @@ const OTHERS: [&str; 15] = [
     "STANDPIPE_LAUNCHER",
     "STANDPIPE_RENDEZVOUS",
     "STANDPIPE_LIBFABRIC",
+    "STANDPIPE_PM_LOCKS",
     "STANDPIPE_PMIX",
     "STANDPIPE_RDMA_VM",
     "STANDPIPE_INSIDE_RDMA_VM",
