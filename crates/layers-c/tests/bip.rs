@@ -118,6 +118,12 @@ fn passed_over() {
 }
 
 #[test]
+fn full_lane() {
+    let ran = Job::of(3).arg("full_lane").run_well(cases());
+    assert!(ran.says(" messages fill the lane") && !ran.says("1024 messages"), "{ran:#?}");
+}
+
+#[test]
 fn drained() {
     case("drained", &[1, 2, 3]);
 }

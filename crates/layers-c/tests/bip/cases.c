@@ -1,5 +1,6 @@
 /* What BIP's manual says, each in a case that the tests run as a job. */
 #include "check.h"
+#include <time.h>
 
 static int global_buffer[LARGE], other_buffer[LARGE];
 
@@ -556,7 +557,43 @@ static void last(void)
         bip_trecv(1, other_buffer, 1);
 }
 
+/* Node 0 looks after nothing, and its lane is full: node 1 hears nevertheless that its message was received. */
+static void full_lane(void)
+{
+    int id = 0, i, received[2];
+    struct timespec begun, ended;
+
+    bip_init();
+    fill(global_buffer, LONG, bip_mynode);
+    if (bip_mynode == 0) {
+        id = bip_tisend(2, 1, global_buffer, LONG);
+        usleep(2000000);
+        bip_swait(id);
+        for (i = 0; bip_trecv(9, other_buffer, 1) == 0; i++)
+            ;
+    } else if (bip_mynode == 1) {
+        hear();
+        clock_gettime(CLOCK_MONOTONIC, &begun);
+        bip_tsend(2, 2, global_buffer, LONG);
+        clock_gettime(CLOCK_MONOTONIC, &ended);
+        CHECK(ended.tv_sec - begun.tv_sec + (ended.tv_nsec - begun.tv_nsec) / 1e9 < 1);
+    } else {
+        usleep(200000);
+        tell(1);
+        for (i = 0; i < 1024 && (id == 0 || bip_stest(id)); i++)
+            id = bip_tisend(0, 9, 0, 0);
+        printf("%d messages fill the lane\n", i);
+        received[0] = bip_tirecv(1, other_buffer, LONG);
+        CHECK(bip_rwait(received[0]) == LONG && is_filled(other_buffer, LONG, 0));
+        received[1] = bip_tirecv(2, other_buffer, LONG);
+        CHECK(bip_rwait(received[1]) == LONG && is_filled(other_buffer, LONG, 1));
+        bip_swait(id);
+        bip_tsend(0, 9, global_buffer, 1);
+    }
+}
+
 static const struct named cases[] = {
+    {"full_lane", full_lane},
     {"withdrawn", withdrawn}, {"passed_over", passed_over}, {"drained", drained}, {"last", last},
     {"polling", polling},
     {"threads", threads},
