@@ -114,8 +114,8 @@ impl Bip {
         self.link.node.size()
     }
 
-    /// Bytes that the layer has copied here. A short message is copied once at each side; of a long one
-    /// nothing is.
+    /// Bytes that the layer has copied here. A short message is copied once at each side. A long one is not,
+    /// unless it is received after [`Bip::try_get_message`] had it got to be read in place: then once.
     pub fn copies(&self) -> Copies {
         self.link.state().copies
     }
