@@ -69,7 +69,8 @@ int bip_trecvx(int tag, int *buf, int words, int *src);
 int bip_recvx(int *buf, int words, int *src);
 
 /* Posts a receive, and returns its number, which is above 0. The buffer is the layer's until bip_rwait or
- * bip_rtest has given the message's length. Until then no other receive for the tag may be posted. */
+ * bip_rtest has given the message's length, or the program ends. Until then no other receive for the tag may be
+ * posted. */
 int bip_tirecv(int tag, int *buf, int words);
 
 /* bip_tirecv with tag 0 [recalled]. */
@@ -81,7 +82,11 @@ int bip_rwait(int id);
 /* As bip_rwait, and says in `*src` who sent the message. */
 int bip_rwaitx(int id, int *src);
 
-/* Returns the message's length in words if the receive of that number has ended, -1 if not. */
+/* Returns the message's length in words if the receive of that number has ended, -1 if not.
+ *
+ * When all other processes have ended, this function and bip_rtestx, bip_tnrecv, bip_tnrecvx and bip_tngetmsg
+ * go on to say that nothing is there, so that queues can be emptied. Together they do so 100000 times; then
+ * it is an error, since the program would ask for ever [recalled]. */
 int bip_rtest(int id);
 
 /* As bip_rtest, and says in `*src` who sent the message; -1 leaves `*src` as it is. */
@@ -99,7 +104,8 @@ int bip_tnrecvx(int tag, int *buf, int words, int *src);
  * pointers is [recalled], and so is that long messages, too, may be read so. */
 int *bip_tgetmsg(int tag, int *words, int *src);
 
-/* As bip_tgetmsg, if a message is there; else returns NULL at once. The name is this library's [recalled]. */
+/* As bip_tgetmsg, if a message is there; else returns NULL at once. A long message that is not here yet stays
+ * the tag's next one, for every call that receives. The name is this library's [recalled]. */
 int *bip_tngetmsg(int tag, int *words, int *src);
 
 /* Frees the message of the tag that is being read in place. */

@@ -104,6 +104,43 @@ fn leaving() {
 }
 
 #[test]
+fn withdrawn() {
+    case("withdrawn", &[2, 3]);
+    Job::of(2).arg("withdrawn").env("STANDPIPE_ATTACH", "never").run_well(cases());
+}
+
+/// Where getting takes time, a call that does not wait finds a long message before it is there.
+#[test]
+fn passed_over() {
+    case("passed_over", &[2]);
+    let ran = Job::of(2).arg("passed_over").env("STANDPIPE_ATTACH", "never").run_well(cases());
+    assert!(ran.says("passed over ") && !ran.says("passed over 0 times"), "{ran:#?}");
+}
+
+#[test]
+fn full_lane() {
+    let ran = Job::of(3).arg("full_lane").run_well(cases());
+    assert!(ran.says(" messages fill the lane") && !ran.says("1024 messages"), "{ran:#?}");
+}
+
+#[test]
+fn drained() {
+    case("drained", &[1, 2, 3]);
+}
+
+/// However many there are, each hears that the others have ended.
+#[test]
+fn last() {
+    for ranks in [2, 3, 66] {
+        let ran = Job::of(ranks).arg("last").run(cases());
+        assert!(
+            ran.status == 1 && ran.says("standpipe: bip_trecv: no other node is there, or all"),
+            "{ran:#?}"
+        );
+    }
+}
+
+#[test]
 fn polling() {
     case("polling", &[2]);
 }
@@ -194,6 +231,14 @@ fn faults() {
     assert!(ran.status == 1 && ran.says("standpipe: bip_recv: no other node is there"), "{ran:#?}");
 }
 
+/// A message that its sender says is huge takes memory only as it comes.
+#[test]
+fn huge() {
+    let program = c_program("faults.c", &STRICT);
+    let ran = Job::of(2).arg("huge").run(&program);
+    assert!(ran.status == 1 && ran.says("standpipe: bip_tgetmsg: ") && ran.says("little memory"), "{ran:#?}");
+}
+
 /// Waits that the loss of node 1 ends, and the call that says so.
 const LOSSES: [(&str, &str); 10] = [
     ("in_recv", "bip_trecv"),
@@ -282,9 +327,16 @@ fn position_independent_and_fixed_programs() {
 #[test]
 fn over_tcp() {
     let Some(network) = support::network() else { return };
-    for (name, ranks) in
-        [("lengths", 2), ("order", 3), ("exchange", 2), ("held_back", 2), ("in_place", 2), ("leaving", 3)]
-    {
+    for (name, ranks) in [
+        ("lengths", 2),
+        ("order", 3),
+        ("exchange", 2),
+        ("held_back", 2),
+        ("in_place", 2),
+        ("leaving", 3),
+        ("withdrawn", 2),
+        ("passed_over", 2),
+    ] {
         Job::of(ranks).arg(name).env("STANDPIPE_TRANSPORT", network).run_well(cases());
     }
     stencil(3, network);

@@ -23,7 +23,7 @@ mod window;
 #[doc(hidden)]
 pub mod wire;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use standpipe::{AllMemory, Node, Rank, Team};
@@ -41,8 +41,8 @@ pub use wire::SMALL_WORDS;
 
 /// Buffers that a program may declare for a tag, at most.
 pub const BUFFERS_MAX: u32 = 1 << 20;
-/// Peers that a process tells that it leaves. To tell more, it would connect to many that it never talked to.
-const TOLD_MAX: usize = 64;
+/// Peers that a process tells at a time that it leaves: it looks after its messages in between.
+const TOLD_AT_ONCE: usize = 64;
 /// How long a process that leaves waits for what its node has under way.
 const CLOSE: Duration = Duration::from_secs(5);
 
@@ -114,8 +114,8 @@ impl Bip {
         self.link.node.size()
     }
 
-    /// Bytes that the layer has copied here. A short message is copied once at each side; of a long one
-    /// nothing is.
+    /// Bytes that the layer has copied here. A short message is copied once at each side. A long one is not,
+    /// unless it is received after [`Bip::try_get_message`] had it got to be read in place: then once.
     pub fn copies(&self) -> Copies {
         self.link.state().copies
     }
@@ -128,12 +128,20 @@ impl Bip {
     /// Leaves the job with all others: waits until every process has called this or is lost, and goes on with
     /// a send that has not ended meanwhile. The others may then still receive what this process has sent, and
     /// their waits for what only it could do end. Every later call ends with an error.
+    ///
+    /// A receive that has not ended is withdrawn first: nothing is written to its buffer any more.
     pub fn leave(&self) {
-        let mut untold: Vec<Rank> = (0..self.numnodes()).filter(|rank| *rank != self.mynode()).collect();
-        untold.truncate(TOLD_MAX);
+        self.link.withdraw();
+        let mut untold: VecDeque<Rank> = (0..self.numnodes()).filter(|rank| *rank != self.mynode()).collect();
         let mut all = self.world.barrier_nb();
         while !all.is_complete() && !matches!(self.link.advance(), Err(BipError::Node(_))) {
-            untold.retain(|peer| !self.link.tell_of_leaving(*peer));
+            for _ in 0..untold.len().min(TOLD_AT_ONCE) {
+                if let Some(peer) = untold.pop_front()
+                    && !self.link.tell_of_leaving(peer)
+                {
+                    untold.push_back(peer);
+                }
+            }
             // An error means that it cannot be waited for, and then it is over.
             if all.wait_at_most(Duration::from_millis(1)).is_err() {
                 break;

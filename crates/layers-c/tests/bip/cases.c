@@ -1,5 +1,6 @@
 /* What BIP's manual says, each in a case that the tests run as a job. */
 #include "check.h"
+#include <time.h>
 
 static int global_buffer[LARGE], other_buffer[LARGE];
 
@@ -454,7 +455,146 @@ static void large(void)
     free(buffer);
 }
 
+/* What node 1 has posted and not waited for is withdrawn when it returns from main: nothing is written there. */
+static void is_untouched(void)
+{
+    int i;
+    for (i = 0; i < LARGE; i++)
+        if (bip_mynode == 1 && other_buffer[i] != 0) {
+            fprintf(stderr, "written after main: word %d\n", i);
+            _exit(3);
+        }
+}
+
+static void withdrawn(void)
+{
+    static int words[3];
+    int tag;
+
+    atexit(is_untouched); /* before bip_init: it runs after the layer's end */
+    bip_init();
+    if (bip_mynode == 1) {
+        for (tag = 1; tag <= 3; tag++)
+            bip_tirecv(tag, other_buffer, LARGE);
+        for (tag = 0; tag < bip_numnodes; tag++)
+            if (tag != 1)
+                tell(tag);
+        return;
+    }
+    hear();
+    usleep(200000);
+    fill(global_buffer, LARGE, 5);
+    words[0] = 5;
+    bip_tsend(1, 1, words, 1);
+    bip_tsend(1, 2, global_buffer, BIPSMALLSIZE);
+    bip_tisend(1, 3, global_buffer, LARGE);
+}
+
+/* A long message that bip_tngetmsg found, and did not give yet, stays the next one of its tag for all calls. */
+static void passed_over(void)
+{
+    int i, n, *message, id = 0, word, words, src, nulls = 0;
+
+    bip_init();
+    for (i = 0; i < 20; i++) {
+        if (bip_mynode == 0) {
+            fill(global_buffer, LARGE, i);
+            bip_tsend(1, 6, global_buffer, LARGE);
+            bip_tsend(1, 6, &i, 1);
+            continue;
+        }
+        usleep(3000);
+        message = bip_tngetmsg(6, &words, &src);
+        nulls += !message;
+        if (id)
+            CHECK(bip_rwait(id) == 1);
+        if (message) {
+            CHECK(words == LARGE && src == 0 && is_filled(message, LARGE, i));
+            bip_tfreemsg(6);
+        } else {
+            for (n = 0; n < i % 4 * 100; n++)
+                CHECK(bip_tnrecv(6, other_buffer, LARGE) == -1);
+            if (id && i % 3 == 0)
+                CHECK(bip_rtest(id) == 1);
+            if (i % 3 == 1) {
+                message = bip_tgetmsg(6, &words, &src);
+                CHECK(words == LARGE && src == 0 && is_filled(message, LARGE, i));
+                bip_tfreemsg(6);
+            } else {
+                CHECK(bip_trecv(6, other_buffer, LARGE) == LARGE && is_filled(other_buffer, LARGE, i));
+            }
+        }
+        id = bip_tirecv(6, &word, 1);
+        CHECK(bip_rwait(id) == 1 && word == i);
+    }
+    if (bip_mynode == 1)
+        printf("passed over %d times\n", nulls);
+}
+
+/* Calls that do not wait say that nothing is there, also when nobody is left who could send. */
+static void drained(void)
+{
+    int i, id, words, src;
+
+    bip_init();
+    if (bip_mynode == 0) {
+        usleep(bip_numnodes > 1 ? 300000 : 0);
+        id = bip_tirecv(2, other_buffer, 1);
+        for (i = 0; i < 1000; i++) {
+            CHECK(bip_tnrecv(1, other_buffer, 1) == -1);
+            CHECK(bip_tnrecvx(1, other_buffer, 1, &src) == -1);
+            CHECK(bip_tngetmsg(1, &words, &src) == 0);
+            CHECK(bip_rtest(id) == -1);
+        }
+    }
+}
+
+/* The last node waits for a message when all others have ended. */
+static void last(void)
+{
+    bip_init();
+    if (bip_mynode == bip_numnodes - 1)
+        bip_trecv(1, other_buffer, 1);
+}
+
+/* Node 0 looks after nothing, and its lane is full: node 1 hears nevertheless that its message was received. */
+static void full_lane(void)
+{
+    int id = 0, i, received[2];
+    struct timespec begun, ended;
+
+    bip_init();
+    fill(global_buffer, LONG, bip_mynode);
+    if (bip_mynode == 0) {
+        id = bip_tisend(2, 1, global_buffer, LONG);
+        usleep(2000000);
+        bip_swait(id);
+        for (i = 0; bip_trecv(9, other_buffer, 1) == 0; i++)
+            ;
+    } else if (bip_mynode == 1) {
+        hear();
+        clock_gettime(CLOCK_MONOTONIC, &begun);
+        bip_tsend(2, 2, global_buffer, LONG);
+        clock_gettime(CLOCK_MONOTONIC, &ended);
+        CHECK(ended.tv_sec - begun.tv_sec + (ended.tv_nsec - begun.tv_nsec) / 1e9 < 1);
+    } else {
+        usleep(200000);
+        tell(1);
+        for (i = 0; i < 1024 && (id == 0 || bip_stest(id)); i++)
+            id = bip_tisend(0, 9, 0, 0);
+        printf("%d messages fill the lane\n", i);
+        received[0] = bip_tirecv(1, other_buffer, LONG);
+        CHECK(bip_rwait(received[0]) == LONG && is_filled(other_buffer, LONG, 0));
+        received[1] = bip_tirecv(2, other_buffer, LONG);
+        CHECK(bip_rwait(received[1]) == LONG && is_filled(other_buffer, LONG, 1));
+        bip_swait(id);
+        bip_tsend(0, 9, global_buffer, 1);
+    }
+}
+
 static const struct named cases[] = {
+    {"full_lane", full_lane},
+    {"withdrawn", withdrawn}, {"passed_over", passed_over}, {"drained", drained}, {"last", last},
     {"polling", polling},
     {"threads", threads},
     {"large", large},

@@ -1,6 +1,10 @@
 /* What is wrong, and ends the process with a line that says so. Each case is of node 0, with one other. */
 #include "check.h"
 
+#include <sys/resource.h>
+
+enum { HUGE_WORDS = 1 << 28 };
+
 static int words[LARGE];
 
 static void before_init(void)
@@ -241,6 +245,22 @@ static void not_there(void)
     bip_trecv(9, words, LONG);
 }
 
+static void say_memory(void)
+{
+    struct rusage used;
+    getrusage(RUSAGE_SELF, &used);
+    fprintf(stderr, "%s\n", used.ru_maxrss < HUGE_WORDS / 1024 ? "little memory" : "much memory");
+}
+
+/* A message that is said to be huge and lies nowhere, to be read in place. */
+static void huge(void)
+{
+    int len, src;
+    atexit(say_memory);
+    tell(1);
+    bip_tgetmsg(9, &len, &src);
+}
+
 static const struct named before[] = {
     {"before_init", before_init},           {"before_init_recv", before_init_recv},
     {"before_init_test", before_init_test}, {"before_init_get", before_init_get},
@@ -281,6 +301,7 @@ static const struct named after[] = {
     {"long_too_long", long_too_long},
     {"posted_too_long", posted_too_long},
     {"not_there", not_there},
+    {"huge", huge},
     {"alone", before_init_recv},
     {0, 0},
 };
@@ -296,10 +317,10 @@ static void serve(void)
         bip_trecv(GO, words, 1);
 }
 
-static void serve_nowhere(void)
+static void serve_nowhere(int len)
 {
     hear();
-    bip_tsend(0, 9, (int *)64, LONG);
+    bip_tsend(0, 9, (int *)64, len);
 }
 
 int main(int argc, char **argv)
@@ -312,7 +333,9 @@ int main(int argc, char **argv)
     if (bip_mynode == 0)
         run_case(after, argc, argv);
     else if (argc > 1 && strcmp(argv[1], "not_there") == 0)
-        serve_nowhere();
+        serve_nowhere(LONG);
+    else if (argc > 1 && strcmp(argv[1], "huge") == 0)
+        serve_nowhere(HUGE_WORDS);
     else
         serve();
     fprintf(stderr, "nothing was wrong\n");

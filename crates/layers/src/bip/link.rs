@@ -68,9 +68,9 @@ impl Link {
     pub(super) fn advance(&self) -> Result<bool, BipError> {
         self.begin_gets()?;
         self.end_gets();
-        let told = self.tell_of_gets()? && self.tell_of_taken()?;
-        let sent = self.push_send()?;
-        Ok(!told || !sent)
+        // One full lane holds back nothing but what goes into it.
+        let told = [self.tell_of_gets()?, self.tell_of_taken()?, self.push_send()?];
+        Ok(told.contains(&false))
     }
 }
 
@@ -183,21 +183,23 @@ impl Link {
         }
     }
 
-    /// Tells a peer that this process leaves: whether that is over. Not before what was to be sent was sent.
+    /// Tells a peer that this process leaves: whether that is over. Not before all else was sent to it.
     pub(super) fn tell_of_leaving(&self, peer: Rank) -> bool {
-        let has_sent = self.state().sends.unsent().is_none();
+        let may_tell = self.state().may_tell_of_leaving(peer);
         // A peer that cannot be told is gone, or on the way there.
-        has_sent && self.try_message(peer, Message::Leaving, &[]) != Ok(false)
+        may_tell && self.try_message(peer, Message::Leaving, &[]) != Ok(false)
     }
 
     /// Tells senders of long messages that these were got. `false`: a lane is full.
     fn tell_of_gets(&self) -> Result<bool, BipError> {
+        let mut kept = 0;
         loop {
-            let Some((peer, send)) = self.state().done.front().copied() else { return Ok(true) };
+            let next = self.state().done.get(kept).copied();
+            let Some((peer, send)) = next else { return Ok(kept == 0) };
             match self.try_message(peer, Message::Done { send }, &[]) {
                 // To a process that is gone nothing need be told.
-                Ok(true) | Err(BipError::Lost { .. }) => drop(self.state().done.pop_front()),
-                Ok(false) => return Ok(false),
+                Ok(true) | Err(BipError::Lost { .. }) => drop(self.state().done.remove(kept)),
+                Ok(false) => kept += 1,
                 Err(fault) => return Err(fault),
             }
         }
@@ -205,10 +207,11 @@ impl Link {
 
     /// Tells peers how many of their messages were taken. `false`: a lane is full.
     fn tell_of_taken(&self) -> Result<bool, BipError> {
+        let mut kept = 0;
         loop {
             let (peer, total) = {
-                let mut state = self.state();
-                let Some(peer) = state.owed.front().copied() else { return Ok(true) };
+                let state = self.state();
+                let Some(peer) = state.owed.get(kept).copied() else { return Ok(kept == 0) };
                 (peer, state.taken_of(peer))
             };
             // Before it hears of it: what it sends then is within its window.
@@ -217,9 +220,9 @@ impl Link {
             match tried {
                 Ok(true) | Err(BipError::Lost { .. }) => {
                     state.told(peer, total);
-                    state.owed.pop_front();
+                    state.owed.remove(kept);
                 }
-                Ok(false) => return Ok(false),
+                Ok(false) => kept += 1,
                 Err(fault) => return Err(fault),
             }
         }
@@ -248,19 +251,15 @@ impl Link {
         Ok(())
     }
 
-    /// Memory for a long message that is to be read in place.
+    /// Memory for a long message that is to be read in place. Its pages are touched only by what comes: the
+    /// length is a peer's word.
     fn room_for(&self, what: &ToGet) -> Result<Vec<u32>, BipError> {
-        let (mut room, len) = (Vec::new(), what.long.words as usize);
-        match room.try_reserve_exact(len) {
-            Ok(()) => {
-                room.resize(len, 0);
-                Ok(room)
-            }
-            Err(_) => {
-                let tag = self.state().tags.at(what.slot).number;
-                Err(BipError::NoMemory { tag, words: what.long.words })
-            }
+        let len = what.long.words as usize;
+        if Vec::<u32>::new().try_reserve_exact(len).is_err() {
+            let tag = self.state().tags.at(what.slot).number;
+            return Err(BipError::NoMemory { tag, words: what.long.words });
         }
+        Ok(vec![0; len])
     }
 
     /// Takes note of the gets that have ended.
@@ -273,9 +272,24 @@ impl Link {
                 continue;
             }
             let Get { what, event } = gets.swap_remove(index);
-            let (result, buffer) = event.wait();
-            let result = result.map_err(BipError::from);
-            self.state().got(&what, result, buffer.into_keeper());
+            self.note_get(&what, event.wait());
+        }
+    }
+
+    fn note_get(&self, what: &ToGet, (result, buffer): (Result<(), Error>, Foreign<Option<Vec<u32>>>)) {
+        let mut state = self.state();
+        let waited_for = state.got(what, result.map_err(BipError::from), buffer.into_keeper());
+        if let Some((to, content)) = waited_for {
+            content.copy_to(self.memory, with_exposed_provenance_mut(to));
+        }
+    }
+
+    /// Ends every receive and every get: from now on nothing is written to a buffer of the program's.
+    pub(super) fn withdraw(&self) {
+        self.state().withdraw();
+        let mut gets = self.gets.lock().unwrap_or_else(PoisonError::into_inner);
+        for Get { what, event } in gets.drain(..) {
+            self.note_get(&what, event.cancel());
         }
     }
 

@@ -3,6 +3,7 @@
 use crate::bip::Bip;
 use crate::bip::error::BipError;
 use crate::bip::send::{tag_of, words_of};
+use crate::bip::state::InPlace;
 use crate::bip::tags::{Receive, Received, Target};
 use crate::bip::waits::Awaits;
 
@@ -55,7 +56,8 @@ impl Bip {
     /// What a receive gave, if it has ended. Does not wait; as [`Bip::rwait`] otherwise.
     ///
     /// # Errors
-    /// As for [`Bip::rwait`].
+    /// As for [`Bip::rwait`]. [`BipError::Alone`] only once such calls, and others that do not wait, have
+    /// found nothing 100,000 times with nobody left who could send.
     pub fn rtest(&self, id: i32) -> Result<Option<Received>, BipError> {
         let (tag, slot) = self.receive_of(id)?;
         let ended = self.poll(Awaits::Message(tag), |state| state.tags.at(slot).tell())?;
@@ -65,7 +67,7 @@ impl Bip {
     /// Receives the next message with that tag, if a short one is there. Neither waits nor takes a long one.
     ///
     /// # Errors
-    /// As for [`Bip::recv`].
+    /// As for [`Bip::recv`]; [`BipError::Alone`] as for [`Bip::rtest`].
     pub fn recv_short(&self, tag: i32, buf: *mut u8, most: i32) -> Result<Option<Received>, BipError> {
         let number = tag_of(tag)?;
         words_of(most, buf)?;
@@ -89,35 +91,33 @@ impl Bip {
         let number = tag_of(tag)?;
         let slot = self.slot_of(number)?;
         loop {
-            self.hold_next(slot)?;
-            let next = self.wait(Awaits::Message(number), |state| match state.give(slot) {
-                Some(given) => Some(Some(given)),
-                None => state.has_next(slot).then_some(None),
-            })?;
-            if let Some(given) = next {
+            if let Some(given) = self.next_in_place(slot)? {
                 return Ok(given);
             }
+            self.wait(Awaits::Message(number), |state| state.has_next(slot).then_some(()))?;
         }
     }
 
-    /// As [`Bip::get_message`], if a message is there. Does not wait: a long one is given once it was got.
+    /// As [`Bip::get_message`], if a message is there. Does not wait: a long one is given once it was got,
+    /// and stays the tag's next one until then.
     ///
     /// # Errors
-    /// As for [`Bip::get_message`].
+    /// As for [`Bip::get_message`]; [`BipError::Alone`] as for [`Bip::rtest`].
     pub fn try_get_message(&self, tag: i32) -> Result<Option<(*const u8, Received)>, BipError> {
         let number = tag_of(tag)?;
         let slot = self.slot_of(number)?;
-        self.hold_next(slot)?;
-        let next = self.poll(Awaits::Message(number), |state| match state.give(slot) {
-            Some(given) => Some(Some(given)),
-            None => state.has_next(slot).then_some(None),
-        })?;
-        if let Some(Some(given)) = next {
+        if let Some(given) = self.next_in_place(slot)? {
             return Ok(Some(given));
         }
-        self.hold_next(slot)?;
-        let mut is_stuck = false;
-        self.look(&mut |state| state.give(slot), &mut is_stuck)
+        if self.poll(Awaits::Message(number), |state| state.has_next(slot).then_some(()))?.is_none() {
+            return Ok(None);
+        }
+        if let Some(given) = self.next_in_place(slot)? {
+            return Ok(Some(given));
+        }
+        // Within a host a long one is here as soon as it is asked for.
+        let is_got = self.look(&mut |state| state.has_next(slot).then_some(()), &mut false)?;
+        if is_got.is_some() { self.next_in_place(slot) } else { Ok(None) }
     }
 
     /// Frees the message that the program reads in place.
@@ -139,11 +139,11 @@ impl Bip {
         let target = Target { addr: buf.expose_provenance(), most };
         let mut state = self.link.state();
         let slot = state.tags.slot_of(tag)?;
-        let short = state.post(slot, target)?;
+        let here = state.post(slot, target)?;
         let id = i32::from(state.tags.at(slot).generation) << 16 | i32::from(slot);
         drop(state);
-        if let Some(body) = short {
-            self.link.memory.write(buf, body.bytes());
+        if let Some(content) = here {
+            content.copy_to(self.link.memory, buf);
         }
         Ok(Posted { tag, slot, id })
     }
@@ -162,8 +162,13 @@ impl Bip {
         }
     }
 
-    fn hold_next(&self, slot: u16) -> Result<(), BipError> {
-        let to_get = self.link.state().hold_next(slot)?;
-        to_get.map_or(Ok(()), |to_get| self.link.begin_get(to_get))
+    /// The next message of a tag, if it is here; has a long one got.
+    fn next_in_place(&self, slot: u16) -> Result<Option<(*const u8, Received)>, BipError> {
+        let next = self.link.state().next_in_place(slot)?;
+        match next {
+            InPlace::Here(start, received) => Ok(Some((start, received))),
+            InPlace::ToGet(to_get) => self.link.begin_get(to_get).map(|()| None),
+            InPlace::NotYet => Ok(None),
+        }
     }
 }

@@ -6,10 +6,14 @@ use standpipe::Rank;
 
 use crate::Copies;
 use crate::bip::error::BipError;
-use crate::bip::sends::Sends;
-use crate::bip::tags::{Arrived, Body, Buffers, Content, Held, Long, Receive, Received, Tags, Target};
+use crate::bip::sends::{Send, Sends};
+use crate::bip::tags::{Arrived, Body, Buffers, Content, Long, Receive, Received, Tags, Target};
 use crate::bip::window::{BASE, Inflow, Outflow};
 use crate::bip::wire::{Message, WORD};
+
+/// Calls that do not wait, and find nothing, once nobody is left who could send. A program that empties its
+/// queues needs few of them; one that asks for ever must end.
+const IN_VAIN_MAX: u32 = 100_000;
 
 /// What has happened beside what was asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,6 +58,17 @@ pub(super) struct ToGet {
     pub(super) into: Option<usize>,
 }
 
+/// What comes of asking for a message to be read in place.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum InPlace {
+    /// Its words, which the program has from now on.
+    Here(*const u8, Received),
+    /// The next is a long one, which is to be got now.
+    ToGet(ToGet),
+    /// None is there, or it is being got.
+    NotYet,
+}
+
 /// A process's messages.
 #[derive(Debug)]
 pub(super) struct State {
@@ -70,6 +85,8 @@ pub(super) struct State {
     pub(super) done: VecDeque<(Rank, u32)>,
     /// Peers that are to be told how many of their messages were taken.
     pub(super) owed: VecDeque<Rank>,
+    /// Calls that did not wait, and found nothing, with nobody left who could send.
+    pub(super) in_vain: u32,
     /// What no call has asked for and the next one tells.
     pub(super) fault: Option<BipError>,
     pub(super) counts: Counts,
@@ -100,6 +117,7 @@ impl State {
             getting: 0,
             done: VecDeque::new(),
             owed: VecDeque::new(),
+            in_vain: 0,
             fault: None,
             counts: Counts::default(),
             copies: Copies::default(),
@@ -175,7 +193,10 @@ impl State {
         if !self.peers.get_mut(from as usize)?.inflow.arrive(window) {
             return None;
         }
-        let slot = self.slot_for_peer(tag)?;
+        let Some(slot) = self.slot_for_peer(tag) else {
+            self.take(from);
+            return None;
+        };
         let tag = self.tags.at(slot);
         let Receive::Open(target) = tag.receive else { return Some(Route::Queue(slot)) };
         if tag.front().is_some() {
@@ -184,6 +205,7 @@ impl State {
         if words > target.most {
             let too_long = BipError::TooLong { tag: tag.number, from, words, most: target.most };
             tag.receive = Receive::Done(Err(too_long));
+            self.take(from);
             return Some(Route::Nowhere);
         }
         tag.receive = Receive::Done(Ok(Received { words, from }));
@@ -245,8 +267,14 @@ impl State {
         self.peers.iter().filter(|peer| peer.has_left).count() + 1 >= self.peers.len()
     }
 
+    /// Counts a call that found nothing with nobody left who could send: whether these are too many.
+    pub(super) fn asks_in_vain(&mut self) -> bool {
+        self.in_vain = self.in_vain.saturating_add(1);
+        self.in_vain > IN_VAIN_MAX
+    }
+
     /// How many of that peer's messages were taken, and that it is being told so.
-    pub(super) fn taken_of(&mut self, peer: Rank) -> u64 {
+    pub(super) fn taken_of(&self, peer: Rank) -> u64 {
         self.peers.get(peer as usize).map_or(0, |peer| peer.inflow.total())
     }
 
@@ -260,35 +288,34 @@ impl State {
 
 /// Receiving.
 impl State {
-    /// Posts a receive. A short message that is there already is given back, to be copied to the buffer: its
-    /// receive has ended.
+    /// Posts a receive. A message that is here already is given back, to be copied to the buffer: its receive
+    /// has ended.
     #[inline]
-    pub(super) fn post(&mut self, slot: u16, target: Target) -> Result<Option<Body>, BipError> {
+    pub(super) fn post(&mut self, slot: u16, target: Target) -> Result<Option<Content>, BipError> {
         let tag = self.tags.at(slot);
         tag.may_receive()?;
         tag.next_generation();
-        if !matches!(tag.front(), Some(Arrived::Short(..))) {
+        if matches!(tag.front(), None | Some(Arrived::Long(_))) {
             tag.receive = Receive::Open(target);
             if tag.is_matched_by_long() {
                 self.matched.push_back(slot);
             }
             return Ok(None);
         }
-        let body = match tag.pop() {
-            None | Some(Arrived::Long(_)) => None,
-            Some(Arrived::Short(from, body)) => {
-                let words = (body.bytes().len() / WORD) as u32;
-                let fits = words <= target.most;
-                let too_long = BipError::TooLong { tag: tag.number, from, words, most: target.most };
-                tag.receive = Receive::Done(if fits { Ok(Received { words, from }) } else { Err(too_long) });
-                self.take(from);
-                fits.then_some(body)
-            }
+        let is_short = matches!(tag.front(), Some(Arrived::Short(..)));
+        let (from, content) = match tag.pop() {
+            None | Some(Arrived::Long(_)) => return Ok(None),
+            Some(Arrived::Short(from, body)) => (from, Content::AsItCame(body)),
+            Some(Arrived::Got(from, words)) => (from, Content::Words(words)),
         };
-        if let Some(body) = &body {
-            self.copies.received += body.bytes().len() as u64;
+        let content = tag.receive_here(target, from, content);
+        if is_short {
+            self.take(from);
         }
-        Ok(body)
+        if let Some(content) = &content {
+            self.copies.received += u64::from(content.words()) * WORD as u64;
+        }
+        Ok(content)
     }
 
     /// Whether the next message in that queue is a short one, if there is one.
@@ -300,99 +327,123 @@ impl State {
     pub(super) fn next_to_get(&mut self) -> Option<ToGet> {
         while let Some(slot) = self.matched.pop_front() {
             let tag = self.tags.at(slot);
-            let Receive::Open(target) = tag.receive else { continue };
-            let Some(Arrived::Long(long)) = tag.front() else { continue };
-            let long = *long;
-            tag.pop();
-            if long.words > target.most {
-                let (tag_number, from) = (tag.number, long.from);
-                let too_long =
-                    BipError::TooLong { tag: tag_number, from, words: long.words, most: target.most };
-                tag.receive = Receive::Done(Err(too_long));
+            if !tag.is_matched_by_long() {
                 continue;
             }
-            tag.receive = Receive::Getting;
-            self.getting += 1;
-            return Some(ToGet { slot, long, into: Some(target.addr) });
+            let Receive::Open(target) = tag.receive else { continue };
+            let Some(Arrived::Long(long)) = tag.pop() else { continue };
+            if long.words <= target.most {
+                tag.receive = Receive::Getting;
+                self.getting += 1;
+                return Some(ToGet { slot, long, into: Some(target.addr) });
+            }
+            let (tag_number, from) = (tag.number, long.from);
+            let too_long = BipError::TooLong { tag: tag_number, from, words: long.words, most: target.most };
+            tag.receive = Receive::Done(Err(too_long));
+            self.is_done_with(&long);
         }
         None
     }
 
-    /// A long message has been got, or not; `words` are those that are to be read in place.
-    pub(super) fn got(&mut self, get: &ToGet, result: Result<(), BipError>, words: Option<Vec<u32>>) {
+    /// Nothing more is asked of a long message, and its sender is to be told so.
+    fn is_done_with(&mut self, long: &Long) {
+        self.done.push_back((long.from, long.send));
+        if let Some(peer) = self.peers.get_mut(long.from as usize) {
+            peer.has_asked = false;
+        }
+    }
+
+    /// A long message has been got, or not; `words` are those that were got into memory of the layer's. Gives
+    /// them back where a receive waits for them, with the address that they are to be copied to.
+    pub(super) fn got(
+        &mut self,
+        get: &ToGet,
+        result: Result<(), BipError>,
+        words: Option<Vec<u32>>,
+    ) -> Option<(usize, Content)> {
         self.getting = self.getting.saturating_sub(1);
-        let Long { from, words: len, send, .. } = get.long;
         if result.is_ok() {
-            self.done.push_back((from, send));
-            if let Some(peer) = self.peers.get_mut(from as usize) {
-                peer.has_asked = false;
-            }
+            self.is_done_with(&get.long);
         }
         let tag = self.tags.at(get.slot);
-        match (words, result) {
-            (Some(words), Ok(())) => {
-                tag.receive = Receive::None;
-                tag.held = Some(Held { from, content: Content::Words(words), is_given: false });
-            }
-            (Some(_), Err(fault)) => {
-                tag.receive = Receive::None;
-                self.fault.get_or_insert(fault);
-            }
-            (None, result) => {
-                tag.receive = Receive::Done(result.map(|()| Received { words: len, from }));
-            }
+        let Long { from, words: len, .. } = get.long;
+        let Some(words) = words else {
+            tag.receive = Receive::Done(result.map(|()| Received { words: len, from }));
+            return None;
+        };
+        tag.front_was_got(result.is_ok().then_some((from, words)));
+        if let Err(fault) = result {
+            self.fault.get_or_insert(fault);
+            return None;
         }
+        let Receive::Open(target) = tag.receive else { return None };
+        let Some(Arrived::Got(from, words)) = tag.pop() else { return None };
+        let content = tag.receive_here(target, from, Content::Words(words))?;
+        self.copies.received += u64::from(content.words()) * WORD as u64;
+        Some((target.addr, content))
     }
 
     /// Whether a message is next in that queue which nothing is being done with.
     pub(super) fn has_next(&mut self, slot: u16) -> bool {
         let tag = self.tags.at(slot);
-        tag.held.is_none() && tag.front().is_some() && tag.may_receive().is_ok()
+        tag.held.is_none() && tag.front().is_some() && !tag.is_front_got && tag.may_receive().is_ok()
     }
 
-    /// Has the next message of a tag read in place. A long one must be got first.
-    pub(super) fn hold_next(&mut self, slot: u16) -> Result<Option<ToGet>, BipError> {
+    /// Gives the program the next message of a tag, to be read in place. A long one must be got first, and
+    /// stays the next one meanwhile.
+    pub(super) fn next_in_place(&mut self, slot: u16) -> Result<InPlace, BipError> {
         let tag = self.tags.at(slot);
-        let number = tag.number;
-        match (&tag.held, &tag.receive) {
-            (Some(held), _) if held.is_given => return Err(BipError::Held { tag: number }),
-            (Some(_), _) | (None, Receive::GettingInPlace) => return Ok(None),
-            (None, _) => tag.may_receive()?,
+        if tag.held.is_some() {
+            return Err(BipError::Held { tag: tag.number });
         }
-        match tag.pop() {
-            None => Ok(None),
+        tag.may_receive()?;
+        if let Some(Arrived::Long(long)) = tag.front() {
+            let long = *long;
+            if std::mem::replace(&mut tag.is_front_got, true) {
+                return Ok(InPlace::NotYet);
+            }
+            self.getting += 1;
+            return Ok(InPlace::ToGet(ToGet { slot, long, into: None }));
+        }
+        let (from, content) = match tag.pop() {
+            None | Some(Arrived::Long(_)) => return Ok(InPlace::NotYet),
+            Some(Arrived::Got(from, words)) => (from, Content::Words(words)),
             Some(Arrived::Short(from, body)) => {
                 let content = aligned(body);
                 if let Content::Words(words) = &content {
                     self.copies.received += (words.len() * WORD) as u64;
                 }
-                tag.held = Some(Held { from, content, is_given: false });
                 self.take(from);
-                Ok(None)
+                (from, content)
             }
-            Some(Arrived::Long(long)) => {
-                tag.receive = Receive::GettingInPlace;
-                self.getting += 1;
-                Ok(Some(ToGet { slot, long, into: None }))
-            }
-        }
-    }
-
-    /// Gives the program the message that is read in place, once it is there.
-    pub(super) fn give(&mut self, slot: u16) -> Option<(*const u8, Received)> {
-        let held = self.tags.at(slot).held.as_mut().filter(|held| !held.is_given)?;
-        held.is_given = true;
-        let (start, words) = held.content.place();
-        Some((start, Received { words, from: held.from }))
+        };
+        let (start, words) = self.tags.at(slot).held.insert(content).place();
+        Ok(InPlace::Here(start, Received { words, from }))
     }
 
     /// Frees the message that the program reads in place.
     pub(super) fn free(&mut self, slot: u16) -> Result<(), BipError> {
         let tag = self.tags.at(slot);
-        match tag.held.take_if(|held| held.is_given) {
+        match tag.held.take() {
             Some(_) => Ok(()),
             None => Err(BipError::NotHeld { tag: tag.number }),
         }
+    }
+}
+
+/// Leaving.
+impl State {
+    /// Takes back every receive that nothing has come for: nothing is written to a buffer any more.
+    pub(super) fn withdraw(&mut self) {
+        self.tags.withdraw_all();
+        self.matched.clear();
+    }
+
+    /// Whether that peer has nothing more to hear of before it hears that this process leaves: neither what
+    /// is to be sent to it, nor that its message was got.
+    pub(super) fn may_tell_of_leaving(&self, peer: Rank) -> bool {
+        let is_to_it = |send: &Send| send.peer == peer;
+        !self.sends.unsent().as_ref().is_some_and(is_to_it) && self.done.iter().all(|(to, _)| *to != peer)
     }
 }
 

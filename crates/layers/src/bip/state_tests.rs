@@ -50,7 +50,7 @@ fn short_and_long_ones_are_received_in_the_order_in_which_they_came() {
         assert!(come(&mut state, from, message) != Route::Into(64));
     }
     let body = state.post(slot, room(LONG_WORDS)).expect("none is posted");
-    assert_eq!(body.map(|body| body.bytes().to_vec()), Some(vec![1; 4]));
+    assert!(matches!(body, Some(Content::AsItCame(body)) if body.bytes() == [1; 4]));
     assert_eq!(state.tags.at(slot).tell(), Some(Ok(Received { words: 1, from: 1 })));
     for (from, send) in [(1, 7), (2, 8)] {
         assert!(state.post(slot, room(LONG_WORDS)).expect("none is posted").is_none());
@@ -110,34 +110,168 @@ fn a_get_that_fails_is_the_receives_error() {
     state.got(&get, Err(lost.clone()), None);
     assert_eq!((state.tags.at(slot).tell(), state.done.len()), (Some(Err(lost.clone())), 0));
     come(&mut state, 2, long(2));
-    let get = state.hold_next(slot).expect("nothing is held").expect("a long one is next");
-    state.got(&get, Err(lost.clone()), Some(Vec::new()));
+    let get = get_in_place(&mut state, slot);
+    assert!(state.got(&get, Err(lost.clone()), Some(Vec::new())).is_none());
+    assert!(state.tags.at(slot).front().is_none(), "nobody can ask for it again");
     assert_eq!((state.fault, state.getting), (Some(lost), 0));
+}
+
+fn get_in_place(state: &mut State, slot: u16) -> ToGet {
+    match state.next_in_place(slot) {
+        Ok(InPlace::ToGet(get)) => get,
+        other => panic!("a long one is next, and not {other:?}"),
+    }
+}
+
+/// What the program is given to read in place, if it is.
+fn given(state: &mut State, slot: u16) -> Result<Option<Received>, BipError> {
+    state.next_in_place(slot).map(|next| match next {
+        InPlace::Here(_, received) => Some(received),
+        InPlace::NotYet => None,
+        InPlace::ToGet(get) => panic!("{get:?} is to be got"),
+    })
 }
 
 #[test]
 fn a_message_is_read_in_place_until_it_is_freed() {
     let mut state = state();
     let slot = slot(&mut state);
-    assert!(state.give(slot).is_none() && !state.has_next(slot));
+    assert!(given(&mut state, slot) == Ok(None) && !state.has_next(slot));
     assert_eq!(state.free(slot), Err(BipError::NotHeld { tag: TAG }));
     for (from, message) in [(1, short(2)), (2, long(5)), (1, short(0))] {
         come(&mut state, from, message);
     }
-    assert_eq!(state.hold_next(slot).expect("nothing is held"), None);
-    assert_eq!(state.free(slot), Err(BipError::NotHeld { tag: TAG }), "the program has not got it");
-    assert_eq!(state.give(slot).map(|(_, received)| received), Some(Received { words: 2, from: 1 }));
-    assert_eq!(state.hold_next(slot), Err(BipError::Held { tag: TAG }));
+    assert!(state.has_next(slot));
+    assert_eq!(given(&mut state, slot), Ok(Some(Received { words: 2, from: 1 })));
+    assert_eq!(given(&mut state, slot), Err(BipError::Held { tag: TAG }));
+    assert!(!state.has_next(slot));
     assert_eq!(state.free(slot), Ok(()));
-    let get = state.hold_next(slot).expect("nothing is held").expect("a long one is next");
-    assert_eq!((get.long.send, get.into, state.give(slot).is_some()), (5, None, false));
-    assert_eq!(state.hold_next(slot), Ok(None), "it is being got");
-    let pending = Err(BipError::ReceivePending { tag: TAG });
-    assert_eq!(state.post(slot, room(1)).map(|body| body.is_some()), pending);
-    state.got(&get, Ok(()), Some(vec![0; LONG_WORDS as usize]));
-    assert_eq!(state.give(slot).map(|(_, received)| received), Some(Received { words: LONG_WORDS, from: 2 }));
+    let get = get_in_place(&mut state, slot);
+    assert_eq!((get.long.send, get.into, state.has_next(slot)), (5, None, false));
+    assert_eq!(given(&mut state, slot), Ok(None), "it is being got");
+    assert_eq!(state.free(slot), Err(BipError::NotHeld { tag: TAG }), "the program has not got it");
+    assert!(state.got(&get, Ok(()), Some(vec![0; LONG_WORDS as usize])).is_none());
+    assert!(state.has_next(slot) && state.is_short_next(slot) == Some(false));
+    assert_eq!(given(&mut state, slot), Ok(Some(Received { words: LONG_WORDS, from: 2 })));
     assert!(state.post(slot, room(1)).is_ok(), "the tag goes on while one is held");
     assert_eq!(state.copies.received, 0);
+}
+
+/// A long message that is being got to be read in place stays the next one, whoever asks for it then.
+#[test]
+fn what_is_got_in_place_goes_to_the_next_receive() {
+    let words = vec![7; LONG_WORDS as usize];
+    for is_posted_before in [true, false] {
+        let mut state = state();
+        let slot = slot(&mut state);
+        come(&mut state, 1, short(1));
+        state.post(slot, room(1)).expect("none is posted");
+        let told = Some(Ok(Received { words: 1, from: 1 }));
+        assert_eq!(state.tags.at(slot).tell(), told);
+        come(&mut state, 1, long(5));
+        come(&mut state, 2, short(3));
+        let get = get_in_place(&mut state, slot);
+        assert_eq!((state.is_short_next(slot), state.tags.at(slot).tell()), (Some(false), told.clone()));
+        if is_posted_before {
+            assert!(state.post(slot, room(LONG_WORDS)).expect("none is posted").is_none());
+            assert!(state.next_to_get().is_none(), "it is being got");
+            let waited_for = state.got(&get, Ok(()), Some(words.clone()));
+            assert!(matches!(waited_for, Some((64, Content::Words(got))) if got == words));
+        } else {
+            assert!(state.got(&get, Ok(()), Some(words.clone())).is_none());
+            assert_eq!(state.tags.at(slot).tell(), told, "asked again, it says the same");
+            let here = state.post(slot, room(LONG_WORDS)).expect("none is posted");
+            assert!(matches!(here, Some(Content::Words(got)) if got == words));
+        }
+        assert_eq!(state.tags.at(slot).tell(), Some(Ok(Received { words: LONG_WORDS, from: 1 })));
+        assert_eq!((state.done.pop_front(), state.getting), (Some((1, 5)), 0));
+        assert_eq!(state.copies.received, 4 + u64::from(LONG_WORDS) * 4);
+        assert_eq!(state.is_short_next(slot), Some(true), "what came later is received later");
+    }
+}
+
+#[test]
+fn what_is_got_in_place_may_be_too_long_for_the_next_receive() {
+    for is_posted_before in [true, false] {
+        let mut state = state();
+        let slot = slot(&mut state);
+        come(&mut state, 1, long(5));
+        let get = get_in_place(&mut state, slot);
+        if is_posted_before {
+            state.post(slot, room(LONG_WORDS - 1)).expect("none is posted");
+        }
+        assert!(state.got(&get, Ok(()), Some(vec![0; LONG_WORDS as usize])).is_none());
+        if !is_posted_before {
+            assert!(state.post(slot, room(LONG_WORDS - 1)).expect("none is posted").is_none());
+        }
+        let (words, most) = (LONG_WORDS, LONG_WORDS - 1);
+        let too_long = BipError::TooLong { tag: TAG, from: 1, words, most };
+        assert_eq!(state.tags.at(slot).tell(), Some(Err(too_long)));
+    }
+}
+
+/// What is too long for its receive is over nevertheless: its sender may send as before.
+#[test]
+fn what_is_refused_for_its_length_takes_no_room() {
+    let mut state = state();
+    let slot = slot(&mut state);
+    for _ in 0..2 * BASE {
+        state.post(slot, room(0)).expect("none is posted");
+        assert_eq!(come(&mut state, 1, short(1)), Route::Nowhere);
+        assert!(matches!(state.tags.at(slot).tell(), Some(Err(BipError::TooLong { .. }))));
+        if let Some(peer) = state.owed.pop_front() {
+            let total = state.taken_of(peer);
+            state.told(peer, total);
+        }
+    }
+    assert_eq!(state.counts.refused, 0);
+    for send in [7, 8] {
+        state.post(slot, room(1)).expect("none is posted");
+        come(&mut state, 1, long(send));
+        assert!(state.next_to_get().is_none());
+        assert!(matches!(state.tags.at(slot).tell(), Some(Err(BipError::TooLong { .. }))));
+        assert_eq!((state.done.pop_front(), state.counts.refused), (Some((1, send)), 0));
+    }
+}
+
+#[test]
+fn whoever_leaves_takes_back_its_receives() {
+    let mut state = state();
+    let slot = slot(&mut state);
+    let other = state.tags.slot_of(TAG + 1).expect("there is room");
+    for slot in [slot, other] {
+        state.post(slot, room(LONG_WORDS)).expect("none is posted");
+    }
+    come(&mut state, 1, long(1));
+    state.withdraw();
+    assert!(state.next_to_get().is_none());
+    assert_eq!(come(&mut state, 2, short(1)), Route::Queue(slot));
+    assert_eq!(come(&mut state, 2, Message::Short { tag: TAG + 1, words: 0 }), Route::Queue(other));
+}
+
+/// A peer hears of all else before it hears that this process leaves, and waits for no other peer's news.
+#[test]
+fn leaving_overtakes_nothing() {
+    let mut state = state();
+    let slot = slot(&mut state);
+    state.post(slot, room(LONG_WORDS)).expect("none is posted");
+    come(&mut state, 1, long(7));
+    let get = state.next_to_get().expect("a long one is next");
+    state.got(&get, Ok(()), None);
+    assert!(!state.may_tell_of_leaving(1) && state.may_tell_of_leaving(2));
+    state.done.clear();
+    assert!(state.may_tell_of_leaving(1));
+    state.sends.begin((2, TAG), (64, 1)).expect("none is under way");
+    assert!(state.may_tell_of_leaving(1) && !state.may_tell_of_leaving(2));
+    state.sends.sent();
+    assert!(state.may_tell_of_leaving(2));
+}
+
+#[test]
+fn who_asks_for_ever_is_told_in_the_end() {
+    let mut state = state();
+    assert!((0..IN_VAIN_MAX).all(|_| !state.asks_in_vain()));
+    assert!(state.asks_in_vain() && state.asks_in_vain());
 }
 
 #[test]
@@ -180,7 +314,11 @@ fn a_peer_that_uses_too_many_tags_is_a_fault() {
     let message = Message::Long { tag: most, words: LONG_WORDS, send: 1, addr: 64 };
     assert_eq!(state.arrive(1, message), Route::Nowhere);
     let fault = BipError::TooManyTags { tag: most, most: most as usize };
-    assert_eq!((state.fault, state.counts.refused), (Some(fault), 1));
+    assert_eq!((state.fault.clone(), state.counts.refused), (Some(fault), 1));
+    for _ in 0..2 * BASE {
+        state.arrive(1, Message::Short { tag: most, words: 0 });
+    }
+    assert_eq!(state.owed.pop_front(), Some(1), "what found no tag takes no room");
 }
 
 #[test]

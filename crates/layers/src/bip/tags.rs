@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use standpipe::{Payload, Rank};
+use standpipe::{AllMemory, Payload, Rank};
 
 use crate::bip::error::BipError;
 use crate::bip::wire::{SMALL_WORDS, WORD};
@@ -59,6 +59,8 @@ pub(super) struct Long {
 pub(super) enum Arrived {
     Short(Rank, Body),
     Long(Long),
+    /// A long one that was got into memory of the layer's.
+    Got(Rank, Vec<u32>),
 }
 
 /// Where a receive puts what it gets.
@@ -90,24 +92,13 @@ pub(super) enum Receive {
     Open(Target),
     /// A long message is being got into its buffer.
     Getting,
-    /// A long message is being got to be read in place.
-    GettingInPlace,
     /// It has ended, and the program does not know yet.
     Done(Outcome),
     /// The program knows how it has ended; asked again, it is told the same.
     Told(Outcome),
 }
 
-/// A message that is being read in place.
-#[derive(Debug)]
-pub(super) struct Held {
-    pub(super) from: Rank,
-    pub(super) content: Content,
-    /// Whether the program has it: a long one may have come after a call that did not wait.
-    pub(super) is_given: bool,
-}
-
-/// The words of a message that is being read in place.
+/// The words of a message that is here.
 #[derive(Debug)]
 pub(super) enum Content {
     AsItCame(Body),
@@ -122,6 +113,18 @@ impl Content {
             Content::Words(words) => (words.as_ptr().cast(), words.len() as u32),
         }
     }
+
+    /// Copies them to a buffer of the program's.
+    #[inline]
+    pub(super) fn copy_to(&self, memory: AllMemory, to: *mut u8) {
+        let (start, words) = self.place();
+        memory.copy(start, to, words as usize * WORD);
+    }
+
+    /// How many words they are.
+    pub(super) fn words(&self) -> u32 {
+        self.place().1
+    }
 }
 
 /// One tag.
@@ -135,13 +138,16 @@ pub(super) struct Tag {
     pub(super) receive: Receive,
     /// Which receive it is, of those that the tag has had.
     pub(super) generation: u16,
-    pub(super) held: Option<Held>,
+    /// Whether the message at the front, a long one, is being got to be read in place.
+    pub(super) is_front_got: bool,
+    /// The message that the program reads in place.
+    pub(super) held: Option<Content>,
 }
 
 impl Tag {
     fn new(number: u32, buffers: Buffers) -> Tag {
         let (queue, receive) = (VecDeque::new(), Receive::None);
-        Tag { number, buffers, queue, shorts: 0, receive, generation: 0, held: None }
+        Tag { number, buffers, queue, shorts: 0, receive, generation: 0, is_front_got: false, held: None }
     }
 
     /// Queues a message: whether it has one of the buffers that were declared. It is kept in any case.
@@ -151,7 +157,7 @@ impl Tag {
                 self.shorts += 1;
                 body.words() <= self.buffers.words && self.shorts <= self.buffers.count
             }
-            Arrived::Long(_) => true,
+            Arrived::Long(_) | Arrived::Got(..) => true,
         };
         self.queue.push_back(message);
         fits
@@ -164,6 +170,15 @@ impl Tag {
             self.shorts -= 1;
         }
         message
+    }
+
+    /// The long message at the front was got into memory of the layer's, or not, and then it is gone.
+    pub(super) fn front_was_got(&mut self, words: Option<(Rank, Vec<u32>)>) {
+        self.is_front_got = false;
+        self.queue.pop_front();
+        if let Some((from, words)) = words {
+            self.queue.push_front(Arrived::Got(from, words));
+        }
     }
 
     /// The next message.
@@ -179,9 +194,10 @@ impl Tag {
         }
     }
 
-    /// Whether a receive waits and a long message is next for it.
+    /// Whether a receive waits and a long message is next for it that nothing gets yet.
     pub(super) fn is_matched_by_long(&self) -> bool {
         matches!((&self.receive, self.queue.front()), (Receive::Open(_), Some(Arrived::Long(_))))
+            && !self.is_front_got
     }
 
     /// The receive's outcome, if it has ended: from now on the program knows.
@@ -197,6 +213,20 @@ impl Tag {
                 None
             }
         }
+    }
+
+    /// Ends a receive with a message that is here, and gives that back if the buffer has room for it.
+    #[inline]
+    pub(super) fn receive_here(&mut self, target: Target, from: Rank, content: Content) -> Option<Content> {
+        let (tag, words, most) = (self.number, content.words(), target.most);
+        let fits = words <= most;
+        let outcome = if fits {
+            Ok(Received { words, from })
+        } else {
+            Err(BipError::TooLong { tag, from, words, most })
+        };
+        self.receive = Receive::Done(outcome);
+        fits.then_some(content)
     }
 
     /// Takes back a receive that nothing has come for.
@@ -256,6 +286,11 @@ impl Tags {
     /// The tag there, if there is one.
     pub(super) fn get_mut(&mut self, slot: u16) -> Option<&mut Tag> {
         self.tags.get_mut(usize::from(slot))
+    }
+
+    /// Takes back all receives that nothing has come for.
+    pub(super) fn withdraw_all(&mut self) {
+        self.tags.iter_mut().for_each(Tag::withdraw);
     }
 
     /// The tag at a place that [`Tags::slot_of`] gave.

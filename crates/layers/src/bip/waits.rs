@@ -107,7 +107,8 @@ impl Bip {
         }
     }
 
-    /// Asks `ready`, makes progress once, and asks again. An error where nothing can come any more.
+    /// Asks `ready`, makes progress once, and asks again. An error where nothing can come any more; if no
+    /// sender is left, after many calls.
     pub(super) fn poll<T>(
         &self,
         awaits: Awaits,
@@ -123,11 +124,13 @@ impl Bip {
         }
         let Some(fault) = (if has_moved { None } else { self.loss(awaits) }) else { return Ok(None) };
         while self.link.node.progress() {}
-        match self.look(&mut ready, &mut is_stuck)? {
-            Some(done) => Ok(Some(done)),
-            None if self.link.state().getting > 0 => Ok(None),
-            None => Err(fault),
+        if let Some(done) = self.look(&mut ready, &mut is_stuck)? {
+            return Ok(Some(done));
         }
+        let mut state = self.link.state();
+        let is_over =
+            state.getting == 0 && (!matches!(fault, BipError::Alone { .. }) || state.asks_in_vain());
+        if is_over { Err(fault) } else { Ok(None) }
     }
 
     /// The loss that ends such a wait.
