@@ -102,8 +102,8 @@ void am_poll_wait(void);
             am_poll_wait();     \
     } while (0)
 
-/* Runs handlers for so many seconds, and returns 0. Where the layer is not open it is the system's
- * sleep, whose name it takes; define STANDPIPE_AM_KEEP_SLEEP to keep that one. */
+/* Runs handlers for so many seconds, and returns 0. Where the layer is not open, and in a child that
+ * the program forks itself, it is the system's sleep, whose name it takes; define STANDPIPE_AM_KEEP_SLEEP to keep that one. */
 unsigned int am_sleep(unsigned int seconds);
 #ifndef STANDPIPE_AM_KEEP_SLEEP
 #define sleep am_sleep
