@@ -13,8 +13,8 @@ use crate::job::bootstrap::Broker;
 /// opens its node. The job ends for all when this value is dropped: keep it until the host's own node has
 /// closed. Nobody watches or ends the processes but those who made them; members learn of each other's end.
 ///
-/// A child that the host makes by `fork` later has a copy of this value, which is not the job: to drop it ends
-/// nothing.
+/// A child that the host makes by `fork` later has a copy of this value, which is not the job: to drop it
+/// ends nothing.
 #[derive(Debug)]
 pub struct HostedJob {
     broker: Arc<Broker>,
