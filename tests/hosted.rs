@@ -19,6 +19,33 @@ fn processes_that_the_program_makes_itself_are_one_job_and_hear_of_losses() {
     assert_eq!(ends[2].code(), Some(9));
 }
 
+/// The thread that serves the job is none of a forked child's.
+#[test]
+fn a_forked_child_may_drop_a_job_and_ends_nothing_of_its_parents() {
+    let output = itself("forks").output().expect("this program can be run again");
+    let said = [output.stdout, output.stderr].concat();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
+}
+
+fn forks() {
+    let job = HostedJob::start(1).expect("there is room for one");
+    // SAFETY: no other thread of this process holds a lock of the allocator's just now, so that the child can
+    // drop what it has a copy of, after which it ends without returning.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let dropped = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(job)));
+        // SAFETY: it ends the child at once, and runs nothing that its parent has left to be done at the end.
+        unsafe { libc::_exit(if dropped.is_ok() { 7 } else { 8 }) }
+    }
+    let mut status = 0;
+    // SAFETY: the child is this process's own, which nobody else waits for, and the place for its status is a
+    // local that outlives the call.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7, "{status:#x}");
+    let member = itself("is alone").envs(job.variables(0)).status().expect("this program can be run again");
+    assert!(member.success(), "the job goes on: {member}");
+}
+
 #[test]
 fn a_job_that_none_or_too_many_are_in_is_refused() {
     for ranks in [0, RANKS_MAX + 1] {
@@ -55,6 +82,8 @@ fn child() {
             // Its first allocations come from the heap that the kernel places.
             say(format!("{function:x} {variable:x} {:x}", (&raw const *boxed).addr() >> 24));
         }
+        "forks" => forks(),
+        "is alone" => assert_eq!(Node::open(config()).expect("invited").size(), 1),
         "meets" => {
             let node = Node::open(config()).expect("invited");
             let peer = 1 - node.rank();

@@ -1,5 +1,8 @@
 //! A job whose processes the program makes itself.
 
+use std::mem;
+use std::sync::Arc;
+
 use super::start::LaunchError;
 use crate::job::bootstrap::Broker;
 
@@ -9,9 +12,14 @@ use crate::job::bootstrap::Broker;
 /// Each process is to have the [variables](HostedJob::variables) of its rank in its environment before it
 /// opens its node. The job ends for all when this value is dropped: keep it until the host's own node has
 /// closed. Nobody watches or ends the processes but those who made them; members learn of each other's end.
+///
+/// A child that the host makes by `fork` later has a copy of this value, which is not the job: to drop it
+/// ends nothing.
 #[derive(Debug)]
 pub struct HostedJob {
-    broker: Broker,
+    broker: Arc<Broker>,
+    /// The [generation](vm::forks::generation) of the process that serves the job.
+    generation: u32,
 }
 
 impl HostedJob {
@@ -21,7 +29,8 @@ impl HostedJob {
     /// # Errors
     /// [`LaunchError::Broker`] where the number is out of bounds, or the system refuses a socket or a thread.
     pub fn start(ranks: u32) -> Result<HostedJob, LaunchError> {
-        Ok(HostedJob { broker: Broker::start(ranks)? })
+        let generation = vm::forks::generation();
+        Ok(HostedJob { broker: Arc::new(Broker::start(ranks)?), generation })
     }
 
     /// The variables of the environment that make a process this rank.
@@ -30,5 +39,15 @@ impl HostedJob {
     /// Where the job has no such rank.
     pub fn variables(&self, rank: u32) -> [(&'static str, String); 4] {
         self.broker.env(rank).vars()
+    }
+}
+
+impl Drop for HostedJob {
+    fn drop(&mut self) {
+        if self.generation != vm::forks::generation() {
+            // A forked child has not the thread that the broker's end waits for, and would wake its parent's:
+            // with one more holder, for good, that end never comes.
+            mem::forget(Arc::clone(&self.broker));
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::hash_map::DefaultHasher;
 use std::fs;
 use std::hash::{Hash as _, Hasher as _};
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::{self, Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
@@ -102,13 +102,11 @@ impl Installed {
             );
         }
         let folder = match out {
-            Some(folder) => {
-                fs::create_dir_all(folder).with_context(|| cannot_write(folder))?;
-                // Programs look for the library there, wherever they are run.
-                folder.canonicalize().with_context(|| cannot_write(folder))?
-            }
+            // Programs look for the library there, wherever they are run.
+            Some(folder) => path::absolute(folder).with_context(|| cannot_write(folder))?,
             None => data_folder()?.join(format!("layers-{}-{:016x}", env!("CARGO_PKG_VERSION"), content())),
         };
+        check_is_a_word(&folder)?;
         let installed = Installed { include: folder.join("include"), lib: folder.join("lib") };
         for folder in [&installed.include, &installed.lib] {
             fs::create_dir_all(folder).with_context(|| cannot_write(folder))?;
@@ -121,11 +119,11 @@ impl Installed {
     }
 
     fn cflags(&self) -> String {
-        format!("-I{}", word(&self.include))
+        format!("-I{}", self.include.display())
     }
 
     fn libs(&self) -> String {
-        let lib = word(&self.lib);
+        let lib = self.lib.display();
         format!("-L{lib} {LINKED} -Wl,-rpath,{lib}")
     }
 
@@ -181,7 +179,14 @@ fn cannot_write(path: &Path) -> String {
     format!("cannot write {}", path.display())
 }
 
-/// A path as a word of a shell's command line, which splits it at blanks.
-fn word(path: &Path) -> String {
-    path.display().to_string().replace(' ', "\\ ")
+/// Refuses a path that does not reach the compiler as it is: a shell that puts in what a command has printed
+/// splits it at blanks, takes stars for patterns, and undoes no quotes. The linker's option splits at commas.
+fn check_is_a_word(path: &Path) -> Result<()> {
+    let is_taken_apart = |letter: char| letter.is_whitespace() || ",*?[".contains(letter);
+    if path.to_str().is_none_or(|text| text.contains(is_taken_apart)) {
+        bail!(
+            "a compiler's command line cannot name {path:?} as it is printed: give --out a path without blanks, commas and the letters * ? [, in UTF-8"
+        );
+    }
+    Ok(())
 }

@@ -86,11 +86,18 @@ fn each_option_prints_its_part_and_json_has_all() {
 #[test]
 fn a_folder_may_be_named_and_need_not_be_the_users() {
     let home = TempDir::new().expect("there is room");
-    let folder = home.path().join("with a blank");
+    let folder = home.path().join("an/other");
     let out = folder.to_str().expect("its name is text");
     let words = said(&standpipe(home.path(), &["layers", "--cflags", "--libs", "--out", out]));
     assert!(folder.join("include/am.h").is_file() && folder.join("lib/libstandpipe_layers.so").is_file());
     compile(home.path(), &words);
+    // Under a relative name, too: the program finds its library from wherever it is run.
+    let near = Command::new(env!("CARGO_BIN_EXE_standpipe"))
+        .args(["layers", "--cflags", "--libs", "--out", "near"])
+        .current_dir(home.path())
+        .output()
+        .expect("the command runs");
+    assert!(said(&near).contains(&format!("-I{}", home.path().join("near/include").display())), "{near:?}");
 
     let none = Command::new(env!("CARGO_BIN_EXE_standpipe"))
         .args(["layers", "--libs"])
@@ -100,4 +107,26 @@ fn a_folder_may_be_named_and_need_not_be_the_users() {
         .expect("the command runs");
     assert_eq!(none.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&none.stderr).contains("--out"), "{none:?}");
+}
+
+/// What a shell makes of such a path in `cc prog.c $(standpipe layers --cflags --libs)` is not the path.
+#[test]
+fn a_folder_whose_name_a_shell_or_a_linker_takes_apart_is_refused_and_not_made() {
+    let home = TempDir::new().expect("there is room");
+    for name in ["with a blank", "a\ttab", "one,two", "all*", "which?", "a[b]"] {
+        let folder = home.path().join(name);
+        let out = folder.to_str().expect("its name is text");
+        let asked: [&[&str]; 3] = [&["--cflags", "--libs"], &[], &["--json"]];
+        for options in asked {
+            let refused = standpipe(home.path(), &[&["layers", "--out", out], options].concat());
+            assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+            let error = String::from_utf8_lossy(&refused.stderr);
+            assert!(error.contains("give --out a path without blanks, commas"), "{error}");
+            assert!(!folder.exists() && refused.stdout.is_empty(), "{refused:?}");
+        }
+    }
+    let home = home.path().join("with a blank");
+    let refused = standpipe(&home, &["layers"]);
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("give --out a path"), "{refused:?}");
 }

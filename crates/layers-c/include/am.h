@@ -3,7 +3,9 @@
  *
  * All processes run one program at the same addresses: a handler is sent as its address, and the
  * addresses of variables and buffers may be sent, too. One thread of a process calls these
- * functions, and handlers run on it, in these calls. Functions that return int return 0, or -1
+ * functions, and handlers run on it, in these calls. Where the program uses another layer beside
+ * this one, the same thread calls that, or no other call runs at the same time: handlers run in the
+ * other layer's calls, too. Functions that return int return 0, or -1
  * after one line on standard error that says what is wrong. docs/layer-gam.md has more.
  *
  * [recalled] marks what no copy of the original's header or manual was seen for.
@@ -102,8 +104,8 @@ void am_poll_wait(void);
             am_poll_wait();     \
     } while (0)
 
-/* Runs handlers for so many seconds, and returns 0. Where the layer is not open it is the system's
- * sleep, whose name it takes; define STANDPIPE_AM_KEEP_SLEEP to keep that one. */
+/* Runs handlers for so many seconds, and returns 0. Where the layer is not open, and in a child that
+ * the program forks itself, it is the system's sleep, whose name it takes; define STANDPIPE_AM_KEEP_SLEEP to keep that one. */
 unsigned int am_sleep(unsigned int seconds);
 #ifndef STANDPIPE_AM_KEEP_SLEEP
 #define sleep am_sleep

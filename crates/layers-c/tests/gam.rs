@@ -416,6 +416,35 @@ fn children_end_with_their_parent() {
     assert!(all_gone(&text(&output)), "{}", text(&output));
 }
 
+#[test]
+fn a_child_that_a_process_makes_itself_sleeps_and_ends_as_any_other() {
+    everywhere("ends.c", "child", &[2]);
+}
+
+#[test]
+fn am_disable_leaves_the_launchers_protection_as_it_is() {
+    let programs = Programs::new();
+    let program = ends(&programs);
+    let ran = job(2).arg("death signal").same_addresses().run_well(&program);
+    assert!((0..2).all(|proc| ran.says(&format!("death signal of {proc}: 9, then 9"))), "{ran:?}");
+    // A child of the program's own may outlive it from then on.
+    let said = ends_as(&program, &["2", "death signal"], 0);
+    assert!(said.contains("death signal of 0: 0, then 0"), "{said}");
+    assert!(said.contains("death signal of 1: 9, then 0"), "{said}");
+}
+
+#[test]
+fn am_enable_that_cannot_make_all_processes_says_so_and_leaves_none() {
+    let programs = Programs::new();
+    let program = ends(&programs);
+    for (procs, how, why) in [("30", "descriptors", "Too many open files"), ("3", "deaths", "Broken pipe")] {
+        let said = ends_as(&program, &[procs, "no forks", how], 1);
+        let begins = format!("am_enable: cannot make {procs} processes: ");
+        assert!(said.contains(&begins) && said.contains(why), "{said}");
+        assert!(said.contains("no child is left"), "{said}");
+    }
+}
+
 /// Whether the processes that named themselves are gone, or soon.
 fn all_gone(said: &str) -> bool {
     let pids = said.lines().filter_map(|line| line.split_once(" is process ")).map(|(_, pid)| pid);

@@ -8,7 +8,9 @@
 //! Stores and gets move bytes directly between the memory of two processes, in calls of at most
 //! [`MAX_SIZE`] bytes: the library cuts nothing, as the originals did not.
 //!
-//! One thread at a time calls a [`Gam`]. Handlers run on it, in its calls.
+//! One thread at a time calls a [`Gam`]. Handlers run on it, in its calls. They also run in other calls on
+//! the process's node, as those of another layer: no such call may run at the same time on another thread.
+//! Credits and the note of what runs are kept for one thread, as they lie on the way of each message.
 
 mod error;
 mod features;

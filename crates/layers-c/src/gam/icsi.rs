@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_double, c_int, c_long, c_uint, c_void};
 use std::time::Duration;
 
-use layers::gam::{Arguments, Gam, MAX_SIZE};
+use layers::gam::{Arguments, Gam, GamError, MAX_SIZE};
 
 use super::forms::words_forms;
 use super::layer::{Pointer, at, close, enable, get, has_been_open, is_open, number, reply, request};
@@ -87,13 +87,21 @@ pub extern "C" fn am_poll_wait() {
 // SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
 pub extern "C" fn am_sleep(seconds: c_uint) -> c_uint {
-    if !is_open() {
-        // The header gives programs this for the system's.
-        // SAFETY: the call takes a number, gives a number, and touches no memory of the program.
-        return unsafe { libc::sleep(seconds) };
+    let mut in_handler = false;
+    let sleep = |layer: &Gam<_>| {
+        let slept = layer.sleep(Duration::from_secs(seconds.into()));
+        in_handler = matches!(slept, Err(GamError::InHandler { .. }));
+        slept
+    };
+    if is_open() && with_layer("am_sleep", sleep) == 0 {
+        return 0;
     }
-    let slept = with_layer("am_sleep", |layer| layer.sleep(Duration::from_secs(seconds.into())));
-    if slept == 0 { 0 } else { seconds }
+    if in_handler {
+        return seconds;
+    }
+    // The header gives programs this for the system's, so that it sleeps also where no handlers can run.
+    // SAFETY: the call takes a number, gives a number, and touches no memory of the program.
+    unsafe { libc::sleep(seconds) }
 }
 
 /// A request with a double; see the header.

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_long, c_void};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use layers::gam::{Arguments, Function, Gam, GamError};
 use standpipe::Node;
@@ -19,6 +19,9 @@ static LAYER: OnceLock<Gam<CProgram>> = OnceLock::new();
 
 /// Whether `am_disable` has been called.
 static IS_CLOSED: AtomicBool = AtomicBool::new(false);
+
+/// The process that has opened it. One that is forked later has a copy that it cannot use.
+static OPENED_BY: AtomicU32 = AtomicU32::new(0);
 
 /// What all calls of this interface that fail return; the manuals name no other value than 0.
 pub(super) const FAILED: c_int = -1;
@@ -42,6 +45,7 @@ pub(super) fn enable(function: &'static str, procs: Option<c_int>) -> Result<(),
         return Err(format!("{procs} processes, and the job has {}: start as many", node.size()));
     }
     let layer = open_layer(function, node)?;
+    OPENED_BY.store(std::process::id(), Ordering::SeqCst);
     LAYER.set(layer).map_err(|_| "two threads at once: one opens the layer".to_owned())?;
     LAYER.get().map_or(Ok(()), Gam::join).map_err(|error| error.to_string())
 }
@@ -78,9 +82,10 @@ fn open_layer(function: &'static str, node: Node) -> Result<Gam<CProgram>, Strin
     Gam::new(node, memory(), CProgram::new(agreed)).map_err(|error| error.to_string())
 }
 
-/// Whether calls of the layer have something to work with.
+/// Whether calls of the layer have something to work with: in a forked child they have not.
 pub(super) fn is_open() -> bool {
-    LAYER.get().is_some() && !IS_CLOSED.load(Ordering::Relaxed)
+    let is_open = LAYER.get().is_some() && !IS_CLOSED.load(Ordering::Relaxed);
+    is_open && OPENED_BY.load(Ordering::Relaxed) == std::process::id()
 }
 
 /// Has the layer do something, and says what it refuses.

@@ -1,15 +1,21 @@
 //! The processes of a program that nobody launched: `am_enable` makes them itself, by `fork`.
 
 use std::ffi::c_int;
-use std::io::{self, PipeReader, PipeWriter, Read as _, Write as _};
+use std::io::{self, Read as _};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::net::UnixStream;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use standpipe::launch::HostedJob;
 
 /// The children of this process, and the job that it hosts for them.
 static FAMILY: Mutex<Option<Family>> = Mutex::new(None);
+
+/// The process that has that family; 0 for none. One that it forks later has a copy of all this, and none of
+/// the children.
+static PARENT: AtomicU32 = AtomicU32::new(0);
 
 /// How long the children of a program that has ended without `am_disable` may take to end by themselves.
 /// Those that wait for others find this process lost, and end within a second.
@@ -20,6 +26,9 @@ const TERMINATE_WITHIN: Duration = Duration::from_secs(2);
 
 /// Whether the program has come to the end of its part: children may then end as they like.
 static IS_OVER: AtomicBool = AtomicBool::new(false);
+
+/// Whether this process was made by [`fork`], and is to end with its parent.
+static ENDS_WITH_PARENT: AtomicBool = AtomicBool::new(false);
 
 struct Family {
     children: Vec<libc::pid_t>,
@@ -34,48 +43,90 @@ struct Family {
 /// # Errors
 /// What the system said. No child is left then.
 pub(super) fn fork(procs: u32, abandon: fn()) -> Result<(), String> {
-    let failed = |what: &str, error: io::Error| format!("cannot make {procs} processes: {what}: {error}");
-    let mut children = Vec::new();
-    let mut pipes: Vec<PipeWriter> = Vec::new();
     empty_streams();
+    let mut children = Vec::new();
+    let made = make(procs, &mut children).and_then(|made| match made {
+        Made::Child => Ok(None),
+        Made::Parent(lines) => host(procs, &lines).map(Some),
+    });
+    match made {
+        Ok(None) => {}
+        Ok(Some(job)) => {
+            *FAMILY.lock().expect("nobody panics with it") = Some(Family { children, abandon, _job: job });
+            PARENT.store(std::process::id(), Ordering::SeqCst);
+            // SAFETY: the function may be called at any time, and lives as long as this library, which stays
+            // loaded.
+            unsafe { libc::atexit(wait_for_children) };
+        }
+        Err(error) => {
+            end_all(&children);
+            return Err(format!("cannot make {procs} processes: {error}"));
+        }
+    }
+    Ok(())
+}
+
+/// Which process this is after [`make`].
+enum Made {
+    /// One that has been told its rank.
+    Child,
+    /// The first, with a line to each of the others, which wait to be told.
+    Parent(Vec<UnixStream>),
+}
+
+/// Makes the children, and notes them in `children`, also where it fails after some.
+fn make(procs: u32, children: &mut Vec<libc::pid_t>) -> Result<Made, String> {
+    let mut lines = Vec::new();
     for rank in 1..procs {
-        let (reader, writer) = io::pipe().map_err(|error| failed("a pipe", error))?;
+        let (line, childs) = UnixStream::pair().map_err(|error| format!("a pair of sockets: {error}"))?;
         // SAFETY: the child goes on as this thread alone. Nothing of this library has a thread yet, which the
         // caller has made sure of, and the program's own threads are its business, as in the original.
         match unsafe { libc::fork() } {
             0 => {
-                drop((pipes, writer));
-                return become_rank(reader, rank);
+                drop((lines, line));
+                become_rank(childs, rank);
+                return Ok(Made::Child);
             }
-            -1 => {
-                let error = io::Error::last_os_error();
-                end_all(&children);
-                return Err(failed("fork", error));
-            }
+            -1 => return Err(format!("fork: {}", io::Error::last_os_error())),
             child => {
                 children.push(child);
-                pipes.push(writer);
+                lines.push(line);
             }
         }
     }
-    let job = HostedJob::start(procs).map_err(|error| {
-        end_all(&children);
-        error.to_string()
-    })?;
-    for (rank, mut pipe) in (1..).zip(pipes) {
-        let lines: String =
+    Ok(Made::Parent(lines))
+}
+
+/// Begins the job, and tells all their ranks.
+fn host(procs: u32, lines: &[UnixStream]) -> Result<HostedJob, String> {
+    let job = HostedJob::start(procs).map_err(|error| error.to_string())?;
+    for (rank, line) in (1..).zip(lines) {
+        let variables: String =
             job.variables(rank).iter().map(|(name, value)| format!("{name}={value}\n")).collect();
-        if let Err(error) = pipe.write_all(lines.as_bytes()) {
-            end_all(&children);
-            return Err(failed("telling a child its rank", error));
-        }
+        send(line, variables.as_bytes()).map_err(|error| format!("telling process {rank} so: {error}"))?;
     }
     for (name, value) in job.variables(0) {
         set(name, &value);
     }
-    *FAMILY.lock().expect("nobody panics with it") = Some(Family { children, abandon, _job: job });
-    // SAFETY: the function may be called at any time, and lives as long as this library, which stays loaded.
-    unsafe { libc::atexit(wait_for_children) };
+    Ok(job)
+}
+
+/// Sends all of it. A child that is dead already is an error, and no signal, which would end a C program.
+fn send(line: &UnixStream, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        // SAFETY: the socket is open, and the bytes are a live slice of that length.
+        let sent =
+            unsafe { libc::send(line.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL) };
+        match usize::try_from(sent) {
+            Ok(sent) => bytes = &bytes[sent..],
+            Err(_) => {
+                let error = io::Error::last_os_error();
+                if error.kind() != io::ErrorKind::Interrupted {
+                    return Err(error);
+                }
+            }
+        }
+    }
     Ok(())
 }
 
@@ -97,17 +148,21 @@ fn empty_streams() {
 /// Says that the program has come to the end of its part.
 pub(super) fn part_is_over() {
     IS_OVER.store(true, Ordering::SeqCst);
-    // SAFETY: the call takes numbers alone. A child whose part is done may outlive its parent, which may end
-    // first now.
-    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, 0) };
+    // What a launcher has set stays.
+    if ENDS_WITH_PARENT.swap(false, Ordering::SeqCst) {
+        // SAFETY: the call takes numbers alone. A child whose part is done may outlive its parent, which may
+        // end first now.
+        unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, 0) };
+    }
 }
 
 /// Takes this child's rank from its parent.
-fn become_rank(mut reader: PipeReader, rank: u32) -> Result<(), String> {
+fn become_rank(mut parent: UnixStream, rank: u32) {
     // SAFETY: the call takes numbers alone: a child ends with the process that hosts its job.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    ENDS_WITH_PARENT.store(true, Ordering::SeqCst);
     let mut lines = String::new();
-    let read = reader.read_to_string(&mut lines);
+    let read = parent.read_to_string(&mut lines);
     if read.is_err() || lines.is_empty() {
         // The parent has failed, and has said so. Nothing of it, as its buffers, is this process's.
         // SAFETY: the call ends the process, which has nothing of its own to leave in order.
@@ -117,7 +172,6 @@ fn become_rank(mut reader: PipeReader, rank: u32) -> Result<(), String> {
         set(name, value);
     }
     debug_assert!(rank > 0);
-    Ok(())
 }
 
 fn set(name: &str, value: &str) {
@@ -135,6 +189,10 @@ fn end_all(children: &[libc::pid_t]) {
 /// Waits for the children when the program ends. Those of a program that has not left the layer find it lost;
 /// the rest of them are ended. A child that has failed makes this process fail.
 extern "C" fn wait_for_children() {
+    if PARENT.load(Ordering::SeqCst) != std::process::id() {
+        // A child that the program has forked itself: neither the job nor the others are its own.
+        return;
+    }
     let Ok(mut family) = FAMILY.lock() else { return };
     let Some(Family { mut children, abandon, _job }) = family.take() else { return };
     if !IS_OVER.load(Ordering::SeqCst) {

@@ -1,5 +1,9 @@
 /* How programs of am.h begin and end, well and badly. */
+#include <pthread.h>
 #include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 #include "check.h"
@@ -90,6 +94,71 @@ static void lost_in_debt(void)
             exit(9);
 }
 
+static double now(void)
+{
+    struct timespec time;
+
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec + time.tv_nsec / 1e9;
+}
+
+/* A child that a process of the job makes is none of the job's: it sleeps and ends as any process does. */
+static void makes_a_child(void)
+{
+    int status = 0;
+    pid_t child;
+
+    fflush(stdout);
+    child = fork();
+    if (child == 0) {
+        double begun = now();
+        if (sleep(1) != 0 || now() - begun < 0.99)
+            exit(4);
+        exit(6);
+    }
+    CHECK(waitpid(child, &status, 0) == child);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 6)
+        fprintf(stderr, "the child of %d: status %#x\n", am_my_proc(), (unsigned)status);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 6);
+}
+
+/* Whatever am_enable has begun is over when it ends the program. */
+static void says_who_is_left(void)
+{
+    int left = waitpid(-1, NULL, WNOHANG) != -1;
+
+    fprintf(stderr, "%s is left\n", left ? "a child" : "no child");
+}
+
+static void dies_at_birth(void) { _exit(0); }
+static void sees_it_dead(void)
+{
+    siginfo_t info;
+
+    waitid(P_ALL, 0, &info, WEXITED | WNOWAIT);
+}
+
+/* What it takes to make processes fails in the midst of it. */
+static void makes_forks_fail(const char *how)
+{
+    struct rlimit few = { 12, 12 };
+
+    atexit(says_who_is_left);
+    if (strcmp(how, "descriptors") == 0)
+        CHECK(setrlimit(RLIMIT_NOFILE, &few) == 0);
+    else
+        CHECK(pthread_atfork(NULL, sees_it_dead, dies_at_birth) == 0);
+}
+
+/* The signal that this process gets at its parent's end. */
+static int death_signal(void)
+{
+    int number = -1;
+
+    CHECK(prctl(PR_GET_PDEATHSIG, &number) == 0);
+    return number;
+}
+
 int main(int argc, char **argv)
 {
     const char *what = scenario(argc, argv);
@@ -107,7 +176,18 @@ int main(int argc, char **argv)
     }
     if (strcmp(what, "wait before") == 0)
         am_wait_for(handled != 0);
+    if (strcmp(what, "no forks") == 0)
+        makes_forks_fail(how);
     am_enable(procs, argc, argv);
+    if (strcmp(what, "death signal") == 0) {
+        int own = am_my_proc(), open = death_signal();
+        meet();
+        am_disable();
+        printf("death signal of %d: %d, then %d\n", own, open, death_signal());
+        return 0;
+    }
+    if (strcmp(what, "child") == 0)
+        makes_a_child();
     if (strcmp(what, "twice") == 0) {
         am_enable(procs, argc, argv);
         am_enable(procs + 1, argc, argv);

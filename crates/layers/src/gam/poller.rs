@@ -110,8 +110,9 @@ impl<P: Program + 'static> Poller<P> {
         self.poll_to_send(dest)?;
         while !self.shared.take_credit(dest) {
             self.node.wait_until(|| {
-                self.shared.has_credit(dest)
-                    || self.pending.has_ended()
+                // First, as it makes progress: a reply's handler may give the credit back in it.
+                self.pending.has_ended()
+                    || self.shared.has_credit(dest)
                     || self.node.is_lost(dest)
                     || self.node.has_failed()
             })?;
@@ -224,7 +225,8 @@ impl<P: Program + 'static> Poller<P> {
         self.look_for_losses()?;
         self.look_for_failures()?;
         let arrived = self.shared.arrived();
-        let woken = || self.shared.arrived() != arrived || self.pending.has_ended() || self.node.has_failed();
+        // What makes progress comes first: messages may arrive in it.
+        let woken = || self.pending.has_ended() || self.shared.arrived() != arrived || self.node.has_failed();
         match self.node.within(time).wait_until(woken) {
             Ok(()) | Err(Error::WaitTimeout { .. }) => Ok(()),
             Err(error) => Err(error.into()),
