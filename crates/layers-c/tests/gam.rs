@@ -553,3 +553,29 @@ fn requests_and_replies_of_three_words_allocate_nothing() {
         forked(&program, procs, "allocations");
     }
 }
+
+#[test]
+fn a_process_that_leaves_is_at_no_barrier() {
+    let programs = Programs::new();
+    let program = programs.compile_text(
+        "leaves.c",
+        r#"
+#include <stdio.h>
+#include "gam.h"
+int main(void) {
+    int met = 0;
+    gam_enable();
+    if (gam_my_proc() == 0) {
+        met = gam_barrier();
+        printf("barrier: %d\n", met);
+    }
+    gam_disable();
+    return met == -1 || gam_my_proc() != 0 ? 0 : 3;
+}
+"#,
+        &STRICT,
+    );
+    let ran = Job::of(2).same_addresses().run(&program);
+    assert!(ran.says("barrier: -1"), "{ran:#?}");
+    assert!(ran.says("gam_barrier: "), "{ran:#?}");
+}

@@ -242,10 +242,17 @@ impl<P: Program + 'static> Gam<P> {
     /// layer is closed all the same, and the others find this process lost.
     pub fn close(&self) -> Result<(), GamError> {
         self.shared.may_call("am_disable")?;
-        let met = self.poller.settle().and_then(|()| self.barrier());
+        let met = self.poller.settle().and_then(|()| self.meet_to_leave());
         // What is left are messages to processes that have left, too.
         let _ = self.node.clone().close(LEAVE_WITHIN);
         met
+    }
+
+    /// Waits until all processes come here. It is no barrier of the program's: a process that waits at one of
+    /// those is told that this one has left.
+    fn meet_to_leave(&self) -> Result<(), GamError> {
+        let mut all = vec![0_u8; self.procs() as usize];
+        Ok(self.team.all_gather(&[1], &mut all)?)
     }
 
     /// Leaves without the others, which find this process lost: for a program that ends without

@@ -96,11 +96,11 @@ pub(super) fn with_layer(
     let layer = match LAYER.get() {
         Some(layer) if !IS_CLOSED.load(Ordering::Relaxed) => layer,
         Some(_) => {
-            complain(function, "called after am_disable");
+            complain(function, format_args!("called after {}", spelt(function, "disable")));
             return FAILED;
         }
         None => {
-            complain(function, "called before am_enable");
+            complain(function, format_args!("called before {}", spelt(function, "enable")));
             return FAILED;
         }
     };
@@ -230,4 +230,10 @@ fn is_missing(name: &str, local: *const c_void, remote: *const c_void, len: c_in
         return false;
     }
     true
+}
+
+/// A function's name as a program of this spelling calls it.
+fn spelt(function: &str, name: &str) -> String {
+    let prefix = if function.starts_with("gam_") { "gam" } else { "am" };
+    format!("{prefix}_{name}")
 }
