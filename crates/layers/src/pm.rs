@@ -61,12 +61,7 @@ pub struct Pm {
     handler: HandlerId,
     arrived: Arc<Mutex<Arrived>>,
     contexts: Vec<Option<State>>,
-    /// Messages that are launched and not sent yet, of all contexts.
-    pending: usize,
-    /// Messages that were launched and never sent, as their receivers were gone.
-    dropped: u64,
-    /// Bytes of short messages that were copied to be sent.
-    copied_bytes: u64,
+    launched: Launched,
     /// Whose credits could not be sent yet.
     due: Vec<(u16, Rank)>,
     locks: Locks,
@@ -79,6 +74,17 @@ pub struct Pm {
     are_alone: bool,
     /// Messages refused of which the program was told.
     refused_told: u64,
+}
+
+/// Messages of all contexts that have been launched.
+#[derive(Default)]
+struct Launched {
+    /// Those that are not sent yet.
+    pending: usize,
+    /// Those that waited and were never sent, as their receivers were gone.
+    dropped: u64,
+    /// Bytes of short ones that were copied.
+    copied_bytes: u64,
 }
 
 /// What is the matter with one context.
@@ -138,7 +144,7 @@ impl Pm {
     /// What the layer itself has copied: messages of up to 16 bytes, and of longer ones only, at their
     /// receiver, those beyond what can be kept where it came.
     pub fn copies(&self) -> Copies {
-        Copies { sent: self.copied_bytes, received: self.arrived().copied_bytes }
+        Copies { sent: self.launched.copied_bytes, received: self.arrived().copied_bytes }
     }
 
     /// Messages of peers that were malformed, or beyond their windows.
@@ -228,7 +234,8 @@ impl Pm {
         self.transfer(context, Direction::Write, peer, (remote, local), len, None).map(|_| ())
     }
 
-    /// As [`Pm::write`], with a number by which [`Pm::written`] tells how it ended: [`Pm::is_done`] tells only that.
+    /// As [`Pm::write`], with a number by which [`Pm::written`] tells how it ended; [`Pm::is_done`] tells
+    /// only that it has.
     fn write_as(
         &mut self,
         context: Context,

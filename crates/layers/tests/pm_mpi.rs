@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use layers::pm::mpi::Mpi;
-use layers::pm::{Context, Handle, LockBy, Pm, PmError, Started};
+use layers::pm::{Context, Handle, LockBy, Pm, PmError, PmOpenError, Started};
 use standpipe::launch::Launch;
 use standpipe::{AllMemory, Config, HandlerId, Node, ProgressThread, Rank};
 
@@ -53,6 +53,7 @@ fn child() {
         "copies" => copies(),
         "polling" => polling(),
         "hostile" => hostile(),
+        "full" => full(),
         "speed" => speed(),
         role => panic!("no role is {role}"),
     }
@@ -261,6 +262,26 @@ fn send_window(pm: &mut Pm, context: Context, len: usize) {
         pm.progress();
     }
     assert!(handled(pm) >= 16);
+}
+
+/// A heap that has no room for the table of locks is told of as that.
+#[test]
+fn a_full_heap_is_the_reason_that_is_given() {
+    job_with(1, "full", &[("STANDPIPE_HEAP", "4M")]);
+}
+
+fn full() {
+    let node = Node::open(Config::from_env().expect("settings").progress(ProgressThread::Off)).expect("open");
+    let mut all = Vec::new();
+    for bytes in [1 << 20, 64 << 10] {
+        while let Ok(array) = node.heap().alloc::<u8>(bytes) {
+            all.push(array);
+        }
+    }
+    // SAFETY: nothing is named to PM, which does not open.
+    let memory = unsafe { AllMemory::promised() };
+    let opened = Pm::open(node.clone(), memory, PAGES);
+    assert!(matches!(opened, Err(PmOpenError::Heap(_))));
 }
 
 /// A message lies in the receiver's lane, and nothing handles it until the receiver polls.

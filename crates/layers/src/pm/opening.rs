@@ -11,7 +11,7 @@ use super::error::PmError;
 use super::locks::{LockBy, Locks};
 use super::transfers::Transfers;
 use super::wire::{CHANNELS_MAX, Message, WORDS_MAX};
-use super::{Context, Pm, Started, State};
+use super::{Context, Launched, Pm, Started, State};
 
 /// What PM's names begin with among others'.
 const NAMESPACE: &str = "pm";
@@ -58,9 +58,7 @@ impl Pm {
             handler,
             arrived,
             contexts: (0..CHANNELS_MAX).map(|_| None).collect(),
-            pending: 0,
-            dropped: 0,
-            copied_bytes: 0,
+            launched: Launched::default(),
             due: Vec::new(),
             locks,
             transfers: Transfers::default(),
@@ -125,8 +123,8 @@ impl Pm {
     /// and takes nothing for itself meanwhile but drops what comes. Gives the number of messages that it
     /// dropped because their receivers are gone.
     pub fn close(mut self) -> u64 {
-        let before = self.dropped;
-        while self.pending > 0 || !self.transfers.is_empty() {
+        let before = self.launched.dropped;
+        while self.launched.pending > 0 || !self.transfers.is_empty() {
             self.discard();
             self.progress();
         }
@@ -142,7 +140,7 @@ impl Pm {
                 }
             }
         }
-        let dropped = self.dropped - before;
+        let dropped = self.launched.dropped - before;
         let Pm { node, locks, transfers, contexts, .. } = self;
         drop((contexts, transfers));
         // A failure here is a peer's that is gone: there is nobody to tell.

@@ -43,7 +43,7 @@ impl Pm {
         if !self.due.is_empty() {
             self.give_credits();
         }
-        if self.pending > 0 {
+        if self.launched.pending > 0 {
             has_moved |= self.send_pending();
         }
         if !self.transfers.is_empty() {
@@ -124,7 +124,7 @@ impl Pm {
 
     /// Sends what it can of what waits, in order for each peer. Whether any went.
     fn send_pending(&mut self) -> bool {
-        let before = self.pending;
+        let before = self.launched.pending;
         for channel in 0..self.contexts.len() {
             let Some(state) = &mut self.contexts[channel] else { continue };
             if state.pending.is_empty() {
@@ -133,7 +133,7 @@ impl Pm {
             let waiting = std::mem::take(&mut state.pending);
             self.send_in_order(Context(channel as u16), waiting);
         }
-        self.pending < before
+        self.launched.pending < before
     }
 
     fn send_in_order(&mut self, context: Context, mut waiting: VecDeque<Outgoing>) {
@@ -150,14 +150,14 @@ impl Pm {
                 false => self.try_send(context, outgoing),
             };
             match tried {
-                Tried::Sent => self.pending -= 1,
+                Tried::Sent => self.launched.pending -= 1,
                 Tried::Held(outgoing) => {
                     stuck.push(outgoing.dest);
                     waiting.push_back(outgoing);
                 }
                 Tried::Failed(error) => {
-                    self.pending -= 1;
-                    self.dropped += 1;
+                    self.launched.pending -= 1;
+                    self.launched.dropped += 1;
                     if let Some(state) = &mut self.contexts[usize::from(context.0)] {
                         state.failed[Started::Sends as usize].get_or_insert(error);
                     }

@@ -48,7 +48,7 @@ impl Pm {
             self.refused_told = refused;
             return PmError::Io;
         }
-        let is_over = self.is_reset || (self.are_alone && self.pending == 0);
+        let is_over = self.is_reset || (self.are_alone && self.launched.pending == 0);
         if is_over && self.idle > 0 { PmError::Reset } else { PmError::NoBuffers }
     }
 

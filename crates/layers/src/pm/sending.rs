@@ -24,9 +24,9 @@ impl Pm {
         if !(1..=MTU).contains(&len) {
             return Err(PmError::Invalid);
         }
-        if self.pending >= SEND_BUFFERS {
+        if self.launched.pending >= SEND_BUFFERS {
             self.progress();
-            if self.pending >= SEND_BUFFERS {
+            if self.launched.pending >= SEND_BUFFERS {
                 return Err(if self.is_gone(dest) { PmError::Reset } else { PmError::NoBuffers });
             }
         }
@@ -56,7 +56,7 @@ impl Pm {
         if let Buffer::Short = outgoing.buffer {
             let words = [state.short_out[0], state.short_out[1]];
             outgoing.buffer = Buffer::Words(first_bytes(words, outgoing.len));
-            self.copied_bytes += outgoing.len as u64;
+            self.launched.copied_bytes += outgoing.len as u64;
         }
         let state = self.state(context)?;
         let tried = match state.pending.iter().any(|before| before.dest == outgoing.dest) {
@@ -68,7 +68,7 @@ impl Pm {
             Tried::Failed(error) => Err(error),
             Tried::Held(outgoing) => {
                 self.state(context)?.pending.push_back(outgoing);
-                self.pending += 1;
+                self.launched.pending += 1;
                 Ok(())
             }
         }

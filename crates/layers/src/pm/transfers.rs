@@ -34,7 +34,7 @@ pub(super) struct Asked {
 }
 
 enum State {
-    /// The peer's table is being asked for the region; and how many the peer had unlocked before, as is known.
+    /// The peer's table is being asked for the region. How many the peer had unlocked before, as is known.
     LookingUp(Event<Vec<u64>>, u64),
     Moving(Event<Foreign<()>>),
 }
@@ -77,8 +77,8 @@ impl Transfers {
     }
 
     /// Starts one. A near peer's table is memory here, and looked at now. A far one's is got first, once a
-    /// region, and again once the peer has told that it has unlocked any: `heard` is how many it had at least.
-    /// The transfer follows by itself. Whether it is done already.
+    /// region, and again once the peer has told that it has unlocked any: `heard` is how many it had at
+    /// least. The transfer follows by itself. Whether it is done already.
     pub(super) fn start(
         &mut self,
         node: &Node,

@@ -241,7 +241,9 @@ mod tests {
         };
         for len in 0..=WORDS_MAX {
             let bytes = bytes(len);
-            assert!(bytes[..len].iter().all(|byte| *byte == 255) && bytes[len..].iter().all(|byte| *byte == 0));
+            assert!(
+                bytes[..len].iter().all(|byte| *byte == 255) && bytes[len..].iter().all(|byte| *byte == 0)
+            );
         }
     }
 }
