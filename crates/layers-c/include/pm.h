@@ -1,8 +1,8 @@
 /*
  * PM (PMv2): messages in the library's own buffers, and remote writes between locked memory.
  *
- * Every call gives PM_SUCCESS or one of the errno values that stand with it, and none waits but
- * pmOpenDevice and pmAttachContext, which may meet the other processes. The manual pages of SCore 5 are
+ * Every call gives PM_SUCCESS or one of the errno values that stand with it. Four may wait: pmOpenDevice and
+ * pmAttachContext, which may meet the other processes; pmCloseDevice; and pmMLock, up to 5 seconds. The manual pages of SCore 5 are
  * the source; [recalled] marks an item whose form is known from memory only, or inferred, and names that
  * begin with standpipe_ are ours. One thread at a time calls PM.
  *
@@ -61,8 +61,11 @@ typedef unsigned long pmAddrHandle;
 int pmOpenDevice(char *type, int argc, char **argv, pmDevice **pmdp);
 
 /*
- * Closes a device with its contexts. [recalled] EINVAL; EBUSY: sends or transfers are under way. After the
- * last one this process has left: the others' pmReceive gives EPIPE once all have.
+ * Closes a device with its contexts. [recalled] EINVAL; EBUSY: sends or transfers are under way, and nothing
+ * is closed. After the last one this process has left: the others' pmReceive gives EPIPE once all have. The
+ * last one waits until the others can be told, and up to 5 seconds for the network. A process that ends by
+ * exit or return closes all, and waits until what it has launched is taken; it says on standard error how
+ * many messages were for nodes that had left or were lost.
  */
 int pmCloseDevice(pmDevice *pmd);
 
@@ -87,7 +90,8 @@ int pmAttachContext(char *type, int fd, pmContext **pmcp);
 
 /*
  * Gives a buffer to write a message to dest of len bytes in, for any type of data. pmSend launches it. A
- * composite context is locked until then. Never waits.
+ * composite context is locked until then; of another the last buffer counts. Never waits. A call that fails
+ * leaves the buffer that was given before.
  * ENOBUFS: no buffer is free. EINVAL: dest; len below 1 or above PM_MTU. EBUSY: the context is locked.
  * EPIPE (ours): none is free, and dest is lost.
  */
@@ -119,8 +123,11 @@ int pmReleaseReceiveBuffer(pmContext *pmc);
 /*
  * Locks memory for pmWrite and pmRead with rmt_node, or with all by PM_NODE_ANY, and gives its handle.
  * Locks of the same memory are counted. No address or length is badly aligned; 1 byte is the least.
- * EINVAL: rmt_node; len 0; memory that is not there. ENOSPC: no more can be locked. ENOSYS: nothing
- * registers memory here, and STANDPIPE_PM_LOCKS is not set to addresses.
+ * Waits up to 5 seconds for room that is being given up. Memory that was unmapped and mapped anew while it
+ * was locked is pinned anew.
+ * EINVAL: rmt_node; len 0; memory that is not there, where it is pinned: locks by addresses take any that a
+ * program names. ENOSPC: no more can be locked. ENOSYS: nothing registers memory here, and
+ * STANDPIPE_PM_LOCKS is not set to addresses.
  */
 int pmMLock(pmContext *pmc, int rmt_node, caddr_t addr, size_t len, pmAddrHandle *hndlp);
 
@@ -133,7 +140,9 @@ int pmMUnlock(pmContext *pmc, int rmt_node, caddr_t addr, size_t len);
 /*
  * Starts to copy len bytes of locked memory here to locked memory of rmt_node, whose program takes no
  * part. EINVAL: rmt_node; len 0; a region that is not locked, or not for so many bytes (of a node on
- * another host pmIsWriteDone may tell that). ENOBUFS: too many are under way. ENOSYS. EPIPE (ours): lost.
+ * another host pmIsWriteDone may tell that, and a region that was locked once counts as locked until a
+ * message of rmt_node has come that it launched after its pmMUnlock). ENOBUFS: too many are under way.
+ * ENOSYS. EPIPE (ours): lost.
  */
 int pmWrite(pmContext *pmc, int rmt_node, pmAddrHandle rmt_hndl, pmAddrHandle local_hndl, size_t len);
 

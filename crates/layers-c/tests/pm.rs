@@ -128,9 +128,26 @@ fn each_pair_and_context_keeps_its_order_over_tcp() {
     run("streams", [3], &[network]);
 }
 
-/// PM has no threads of its own, and asks for one of the program's at a time.
 #[test]
-fn nothing_arrives_but_by_polling() {
+fn what_fails_changes_nothing() {
+    run("kept", [1, 2], &[]);
+}
+
+#[test]
+fn pm_that_cannot_be_had_is_told_of_by_the_right_error() {
+    let programs = Programs::new();
+    let program = program(&programs, "no_open");
+    job(1, &[("STANDPIPE_HEAP", "4K")]).arg(libc::ENOMEM.to_string()).run_well(&program);
+    let nowhere = ("STANDPIPE_TRANSPORT", "ofi:none_such");
+    job(2, &[nowhere]).arg(libc::EIO.to_string()).run_well(&program);
+    let no_locks = ("STANDPIPE_PM_LOCKS", "none");
+    job(1, &[no_locks]).arg(libc::EINVAL.to_string()).run_well(&program);
+}
+
+/// What came while nobody polled is there for the first poll. The Rust test of PM shows that nothing else
+/// handles it.
+#[test]
+fn what_has_come_is_there_for_the_first_poll() {
     run("polling", [1, 3], &[]);
 }
 
@@ -168,6 +185,15 @@ fn no_more_writes_are_under_way_than_may_be() {
 }
 
 #[test]
+fn far_regions_are_looked_up_again_and_transfers_end_with_their_peer() {
+    let Some(network) = network() else { return };
+    let programs = Programs::new();
+    let program = program(&programs, "far");
+    let ran = job(2, &[network, ADDRESSES]).keep_going().run(&program);
+    assert!(ran.says("all as it should be"), "{ran:#?}");
+}
+
+#[test]
 fn real_pins_fill_the_budget_and_are_released_late() {
     let Some(network) = network() else { return };
     let registering = ("STANDPIPE_STRATEGY", "firehose");
@@ -196,6 +222,19 @@ fn those_who_leave_in_order_are_no_reset_until_all_have() {
 fn those_who_leave_in_order_are_no_reset_until_all_have_over_tcp() {
     let Some(network) = network() else { return };
     run("left", [3], &[network]);
+}
+
+/// More than the receiver's window, launched by a process that ends: it waits until they are taken.
+#[test]
+fn what_was_launched_arrives_though_its_sender_ends() {
+    let programs = Programs::new();
+    let program = program(&programs, "ends");
+    let ran = job(3, &[]).arg("late").run_well(&program);
+    assert!(!ran.says("pm:"), "{ran:#?}");
+    // Both end, and neither takes what the other has launched.
+    job(2, &[]).arg("never").run_well(&program);
+    let ran = job(2, &[]).arg("dies").keep_going().run(&program);
+    assert!(ran.says("messages were launched and not sent"), "{ran:#?}");
 }
 
 #[test]

@@ -61,8 +61,7 @@ pub struct Pm {
     handler: HandlerId,
     arrived: Arc<Mutex<Arrived>>,
     contexts: Vec<Option<State>>,
-    /// Messages that are launched and not sent yet, of all contexts.
-    pending: usize,
+    launched: Launched,
     /// Whose credits could not be sent yet.
     due: Vec<(u16, Rank)>,
     locks: Locks,
@@ -77,21 +76,46 @@ pub struct Pm {
     refused_told: u64,
 }
 
+/// Messages of all contexts that have been launched.
+#[derive(Default)]
+struct Launched {
+    /// Those that are not sent yet.
+    pending: usize,
+    /// Those that waited and were never sent, as their receivers were gone.
+    dropped: u64,
+    /// Bytes of short ones that were copied.
+    copied_bytes: u64,
+}
+
 /// What is the matter with one context.
 struct State {
     is_composite: bool,
     /// The buffer that the program writes, with its receiver and length.
     sending: Option<Outgoing>,
+    /// The buffers of short messages: of one that the program writes, and of one that it reads.
+    short_out: Vec<u64>,
+    short_in: Vec<u64>,
     pending: VecDeque<Outgoing>,
     received: Option<Received>,
     /// The first failures of sends, writes and reads that nobody has been told of.
     failed: [Option<PmError>; 3],
+    /// Writes of [`mpi`]'s that have ended, by its numbers.
+    written: Vec<(u64, Result<(), PmError>)>,
 }
 
 struct Outgoing {
     dest: Rank,
     len: usize,
-    buffer: Prepared,
+    buffer: Buffer,
+}
+
+/// What a message is sent from.
+enum Buffer {
+    /// [`State::short_out`], until the message is launched.
+    Short,
+    /// The bytes of a short message that is launched.
+    Words([u64; 2]),
+    Long(Prepared),
 }
 
 /// What a test of completion asks after.
@@ -117,10 +141,10 @@ impl Pm {
         &self.node
     }
 
-    /// What the layer itself has copied: nothing of what was sent, and of what was received only messages
-    /// beyond those that can be kept where they came.
+    /// What the layer itself has copied: messages of up to 16 bytes, and of longer ones only, at their
+    /// receiver, those beyond what can be kept where it came.
     pub fn copies(&self) -> Copies {
-        Copies { sent: 0, received: self.arrived().copied_bytes }
+        Copies { sent: self.launched.copied_bytes, received: self.arrived().copied_bytes }
     }
 
     /// Messages of peers that were malformed, or beyond their windows.
@@ -207,7 +231,29 @@ impl Pm {
         local: Handle,
         len: usize,
     ) -> Result<(), PmError> {
-        self.transfer(context, Direction::Write, peer, (remote, local), len)
+        self.transfer(context, Direction::Write, peer, (remote, local), len, None).map(|_| ())
+    }
+
+    /// As [`Pm::write`], with a number by which [`Pm::written`] tells how it ended; [`Pm::is_done`] tells
+    /// only that it has.
+    fn write_as(
+        &mut self,
+        context: Context,
+        number: u64,
+        peer: Rank,
+        (remote, local): (Handle, Handle),
+        len: usize,
+    ) -> Result<(), PmError> {
+        let (direction, peer) = (Direction::Write, peer.into());
+        if self.transfer(context, direction, peer, (remote, local), len, Some(number))? {
+            self.state(context)?.written.push((number, Ok(())));
+        }
+        Ok(())
+    }
+
+    /// The writes with numbers that have ended since the last call, and how.
+    fn written(&mut self, context: Context) -> Vec<(u64, Result<(), PmError>)> {
+        self.state(context).map(|state| std::mem::take(&mut state.written)).unwrap_or_default()
     }
 
     /// As [`Pm::write`], from the peer's memory to this process's: `pmRead`.
@@ -222,9 +268,10 @@ impl Pm {
         local: Handle,
         len: usize,
     ) -> Result<(), PmError> {
-        self.transfer(context, Direction::Read, peer, (remote, local), len)
+        self.transfer(context, Direction::Read, peer, (remote, local), len, None).map(|_| ())
     }
 
+    /// Starts a transfer: whether it is done already.
     fn transfer(
         &mut self,
         context: Context,
@@ -232,7 +279,8 @@ impl Pm {
         peer: i64,
         (remote, local): (Handle, Handle),
         len: usize,
-    ) -> Result<(), PmError> {
+        number: Option<u64>,
+    ) -> Result<bool, PmError> {
         self.state(context)?;
         let peer = self.rank_of(peer)?;
         if len == 0 || !self.locks.has(local, len as u64, peer) {
@@ -247,8 +295,9 @@ impl Pm {
                 return Err(PmError::NoBuffers);
             }
         }
-        let asked = Asked { channel: context.0, direction, peer, remote, local, len };
-        self.transfers.start(&self.node, self.memory, &self.locks, asked)
+        let asked = Asked { channel: context.0, direction, peer, remote, local, len, number };
+        let heard = self.arrived().unlocked(peer);
+        self.transfers.start(&self.node, self.memory, &self.locks, asked, heard)
     }
 
     /// Whether all that was started on a context, of that kind, is done: messages are on their way, writes

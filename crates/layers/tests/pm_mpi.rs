@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use layers::pm::mpi::Mpi;
-use layers::pm::{Context, Handle, LockBy, Pm, PmError, Started};
+use layers::pm::{Context, Handle, LockBy, Pm, PmError, PmOpenError, Started};
 use standpipe::launch::Launch;
 use standpipe::{AllMemory, Config, HandlerId, Node, ProgressThread, Rank};
 
@@ -18,9 +18,14 @@ const LONG: usize = 300_000;
 
 /// Runs this program again, as so many processes that play a role, and gives what they wrote.
 fn job(ranks: u32, role: &str) -> String {
+    job_with(ranks, role, &[])
+}
+
+fn job_with(ranks: u32, role: &str, env: &[(&str, &str)]) -> String {
     let lines = Arc::new(std::sync::Mutex::new(String::new()));
     let heard = Arc::clone(&lines);
     let launch = Launch::new("/proc/self/exe").args(["--exact", "child", "--nocapture"]).env(ROLE, role);
+    let launch = env.iter().fold(launch, |launch, (name, value)| launch.env(name, value));
     let launch = launch.ranks(ranks).say(|_| {}).on_line(move |_, _, line| {
         let mut lines = heard.lock().expect("no panic");
         *lines += &String::from_utf8_lossy(line);
@@ -46,6 +51,9 @@ fn child() {
         "blocked" => blocked(),
         "damaged" => damaged(),
         "copies" => copies(),
+        "polling" => polling(),
+        "hostile" => hostile(),
+        "full" => full(),
         "speed" => speed(),
         role => panic!("no role is {role}"),
     }
@@ -188,17 +196,17 @@ fn damaged() {
     let (hostile, node) = (HandlerId::of("pm", "message"), pm.node().clone());
     for (args, payload) in [
         ([9, 0, 0, 0], &[1_u8][..]),
-        ([1, 80, 0, 0], &[1]),
+        ([1 | 80 << 8, 0, 0, 0], &[1]),
         ([1, 0, 0, 0], &[]),
-        ([2, 0, 16, 0], &[]),
-        ([2, 0, 1, 0], &[]),
+        ([2 | 16 << 24, 0, 0, 0], &[]),
+        ([1 | 1 << 24, 0, 0, 0], &[1]),
         ([3, 1, 0, 0], &[]),
     ] {
         node.request_medium(0, hostile, args, payload).expect("it is sent");
     }
     // As many as the window has, and one more.
     for _ in 0..17 {
-        node.request_medium(0, hostile, [1, 3, 0, 0], b"more").expect("it is sent");
+        node.request_medium(0, hostile, [1 | 3 << 8, 0, 0, 0], b"more").expect("it is sent");
     }
     progress_until(&mut pm, |pm| pm.refused() >= 7);
     assert_eq!(pm.refused(), 7);
@@ -228,18 +236,25 @@ fn copies() {
     let contexts: Vec<Context> =
         (0..40).map(|channel| pm.open_context(channel, true).expect("it is free")).collect();
     for context in &contexts[..32] {
-        send_window(&mut pm, *context);
+        send_window(&mut pm, *context, 17);
     }
     assert_eq!((pm.copies().sent, pm.copies().received), (0, 0), "512 messages are kept where they came");
-    send_window(&mut pm, contexts[32]);
-    assert_eq!((pm.copies().sent, pm.copies().received), (0, 16 * 8), "and no more");
+    send_window(&mut pm, contexts[32], 17);
+    assert_eq!((pm.copies().sent, pm.copies().received), (0, 16 * 17), "and no more");
+    send_window(&mut pm, contexts[33], 16);
+    assert_eq!(pm.copies().sent, 16 * 16, "of short ones all");
+    for _ in 0..16 {
+        pm.receive(contexts[33]).expect("it came");
+        pm.release(contexts[33]).expect("it was received");
+    }
+    assert_eq!(pm.copies().received, 16 * 17 + 16 * 16, "at both sides");
     pm.close();
 }
 
-/// Sends 16 messages of 8 bytes to itself, and has them arrive.
-fn send_window(pm: &mut Pm, context: Context) {
+/// Sends 16 messages of so many bytes to itself, and has them arrive.
+fn send_window(pm: &mut Pm, context: Context, len: usize) {
     for _ in 0..16 {
-        pm.send_buffer(context, 0, 8).expect("a buffer");
+        pm.send_buffer(context, 0, len).expect("a buffer");
         pm.send(context).expect("sent");
     }
     let handled = |pm: &Pm| pm.node().stats().total(standpipe::Operation::Handled).count;
@@ -247,6 +262,128 @@ fn send_window(pm: &mut Pm, context: Context) {
         pm.progress();
     }
     assert!(handled(pm) >= 16);
+}
+
+/// A heap that has no room for the table of locks is told of as that.
+#[test]
+fn a_full_heap_is_the_reason_that_is_given() {
+    job_with(1, "full", &[("STANDPIPE_HEAP", "4M")]);
+}
+
+fn full() {
+    let node = Node::open(Config::from_env().expect("settings").progress(ProgressThread::Off)).expect("open");
+    let mut all = Vec::new();
+    for bytes in [1 << 20, 64 << 10] {
+        while let Ok(array) = node.heap().alloc::<u8>(bytes) {
+            all.push(array);
+        }
+    }
+    // SAFETY: nothing is named to PM, which does not open.
+    let memory = unsafe { AllMemory::promised() };
+    let opened = Pm::open(node.clone(), memory, PAGES);
+    assert!(matches!(opened, Err(PmOpenError::Heap(_))));
+}
+
+/// A message lies in the receiver's lane, and nothing handles it until the receiver polls.
+#[test]
+fn nothing_arrives_but_by_polling() {
+    job(2, "polling");
+}
+
+fn polling() {
+    let handled = |pm: &Pm| pm.node().stats().total(standpipe::Operation::Handled).count;
+    let mut pm = open(PAGES);
+    let context = pm.open_context(0, true).expect("it is free");
+    let job = std::env::var("STANDPIPE_JOB").expect("this is a job");
+    let name: String = job.chars().filter(char::is_ascii_alphanumeric).take(100).collect();
+    let mark = std::env::temp_dir().join(format!("standpipe-pm-{name}"));
+    pm.node().world_of("test").expect("a team").barrier().expect("all");
+    if pm.rank_and_size().0 == 1 {
+        pm.send_buffer(context, 0, 8).expect("a buffer");
+        pm.send(context).expect("sent");
+        std::fs::write(&mark, "sent").expect("there is room");
+        while pm.receive(context).is_err() {}
+        std::fs::remove_file(&mark).expect("it is there");
+    } else {
+        let before = handled(&pm);
+        while !mark.exists() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+        assert_eq!(handled(&pm), before, "it has been sent, and nobody polled");
+        pm.receive(context).expect("it comes by the first poll");
+        assert_eq!(handled(&pm), before + 1);
+        pm.send_buffer(context, 1, 8).expect("a buffer");
+        pm.send(context).expect("sent");
+    }
+    pm.close();
+}
+
+/// A receiver that replies with a handle of nothing: its message goes in pieces, and others' go on.
+#[test]
+fn one_write_that_fails_is_no_other_ones_failure() {
+    job(2, "hostile");
+    if standpipe::network::look_for(Some("tcp")).is_ok() {
+        job_with(2, "hostile", &[("STANDPIPE_TRANSPORT", "ofi:tcp")]);
+    }
+}
+
+fn hostile() {
+    let mut pm = open(PAGES);
+    let context = pm.open_context(0, true).expect("it is free");
+    if pm.rank_and_size().0 == 1 {
+        reply_in_vain(&mut pm, context);
+        pm.close();
+        return;
+    }
+    let mut mpi = Mpi::new(context, SHARE, SHARE);
+    let (data, mut got) = (vec![7_u8; LONG], vec![0_u8; LONG]);
+    let hostile = mpi.send(&mut pm, 1, 5, data.as_ptr(), 50_000).expect("a node");
+    let send = mpi.send(&mut pm, 0, 6, data.as_ptr(), LONG).expect("a node");
+    let receive = mpi.receive(&mut pm, Some(0), Some(6), got.as_mut_ptr(), LONG).expect("a node");
+    assert_eq!(mpi.wait(&mut pm, hostile).map(|status| status.len), Ok(50_000), "it goes in pieces");
+    assert_eq!(mpi.wait(&mut pm, send).map(|status| status.len), Ok(LONG));
+    assert_eq!(mpi.wait(&mut pm, receive).map(|status| status.len), Ok(LONG));
+    assert!(got == data);
+    assert_eq!(mpi.wait(&mut pm, receive), Err(PmError::Invalid), "its result has been taken");
+    let counters = mpi.counters();
+    assert!(counters.in_pieces >= 1 && counters.written >= 4, "{counters:?}");
+    // Each part of three messages waits once at most, at either end.
+    assert!(counters.delayed <= 2 * 6, "{counters:?}");
+    while pm.is_done(context, Started::Sends).is_err() {}
+    pm.close();
+}
+
+/// A packet of the interface's.
+fn packet(words: [u64; 5]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+/// Asks for a whole message by a handle that is none, and takes its pieces.
+fn reply_in_vain(pm: &mut Pm, context: Context) {
+    let mut left = 50_000;
+    while left > 0 {
+        let Ok((at, len)) = pm.receive(context) else { continue };
+        let mut bytes = vec![0; len];
+        // SAFETY: PM has just said that these bytes are there.
+        let memory = unsafe { AllMemory::promised() };
+        memory.read(at, &mut bytes);
+        pm.release(context).expect("it was received");
+        let word = |at: usize| u64::from_le_bytes(bytes[8 * at..8 * at + 8].try_into().expect("a word"));
+        match word(0) {
+            2 => {
+                let reply = packet([3, word(2), 77, 0xFFF0 << 48 | 0x1000, 50_000]);
+                let buffer = pm.send_buffer(context, 0, reply.len()).expect("a buffer");
+                memory.write(buffer, &reply);
+                pm.send(context).expect("sent");
+            }
+            5 => {
+                assert_eq!(word(1), 77, "the receive that was named");
+                left -= len - 40;
+            }
+            kind => panic!("a packet of kind {kind}"),
+        }
+    }
 }
 
 /// One-way latency and bandwidth beside the bare library's, in the same run: printed.

@@ -95,7 +95,15 @@ pub extern "C" fn pmOpenDevice(
 pub extern "C" fn pmCloseDevice(pmd: *mut pmDevice) -> c_int {
     let layer = &mut *layer();
     let Some(place) = device_of(layer, pmd) else { return libc::EINVAL };
-    for channel in place * CONTEXTS..(place + 1) * CONTEXTS {
+    let channels = place * CONTEXTS..(place + 1) * CONTEXTS;
+    // All are looked at before any is closed: EBUSY changes nothing.
+    let open: Vec<_> = layer.contexts[channels.clone()].iter().flatten().copied().collect();
+    if let Some(pm) = layer.pm.as_mut()
+        && open.into_iter().any(|context| pm.is_busy(context) == Ok(true))
+    {
+        return libc::EBUSY;
+    }
+    for channel in channels {
         if let Err(error) = close_channel(layer, channel) {
             return errno(error);
         }

@@ -122,8 +122,18 @@ impl Layer {
         if self.devices.iter().all(|is_open| !is_open)
             && let Some(pm) = self.pm.take()
         {
-            pm.close();
+            say_dropped(pm.close());
         }
+    }
+}
+
+/// Says that messages were launched in vain.
+fn say_dropped(count: u64) {
+    if count > 0 {
+        say(&format!(
+            "{count} messages were launched and not sent, as their receivers have left or are lost; \
+             let a receiver take all before it leaves"
+        ));
     }
 }
 
@@ -136,7 +146,7 @@ extern "C" fn at_exit() {
         std::mem::forget(layer.pm.take());
     } else if let Some(pm) = layer.pm.take() {
         layer.contexts = [None; CHANNELS_MAX];
-        pm.close();
+        say_dropped(pm.close());
     }
 }
 

@@ -1,4 +1,5 @@
 #include "prelude.h"
+#include <sys/resource.h>
 
 #define OPEN(type, pmdp, ...)                                                                             \
     pmOpenDevice(type, (int)(sizeof((char *[]){__VA_ARGS__}) / sizeof(char *)), (char *[]){__VA_ARGS__}, pmdp)
@@ -8,6 +9,7 @@ int main(int argc, char **argv)
     pmDevice *myrinet, *ethernet, *agent, *composite, *none;
     pmContext *first, *last, *other, *attached;
     char token[PM_MTU];
+    struct rlimit files, none_more = {0, 0};
     int fd, again, pipes[2];
     caddr_t buffer;
     size_t len;
@@ -60,6 +62,11 @@ int main(int argc, char **argv)
     CHECK(take_message(attached, token) == 6 && strcmp(token, "hello") == 0);
     GIVES(pmGetFd(attached, &again), PM_SUCCESS);
     CHECK(again != fd && close(again) == 0 && close(fd) == 0);
+    CHECK(getrlimit(RLIMIT_NOFILE, &files) == 0);
+    none_more.rlim_max = files.rlim_max;
+    CHECK(setrlimit(RLIMIT_NOFILE, &none_more) == 0);
+    GIVES(pmGetFd(attached, &again), EIO);
+    CHECK(setrlimit(RLIMIT_NOFILE, &files) == 0);
 
     /* One that is not composite is not locked: the last buffer counts, and a message is given again. */
     GIVES(pmGetSendBuffer(attached, 0, &buffer, 1), PM_SUCCESS);

@@ -1,7 +1,7 @@
 #include "prelude.h"
 #include <pthread.h>
 
-/* Nothing arrives but in calls: who does not poll hears nothing, however long it waits. */
+/* What has come while nobody polled is there for the first who does. */
 static void polling(void)
 {
     caddr_t buffer;

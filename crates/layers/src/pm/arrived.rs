@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use standpipe::{Call, Payload, Rank};
 
-use super::wire::{CHANNELS_MAX, Message, WINDOW, parse};
+use super::wire::{CHANNELS_MAX, Head, Message, WINDOW, parse};
 
 /// Payloads that are kept where they came, at most; others are copied. It leaves the node's other payloads
 /// for sending, so that receiving never takes the last buffer to send from.
@@ -14,15 +14,8 @@ const KEPT_MAX: u32 = 512;
 pub(super) enum Body {
     Kept(Payload),
     Copied(Vec<u8>),
-}
-
-impl Body {
-    pub(super) fn bytes(&self) -> &[u8] {
-        match self {
-            Body::Kept(payload) => payload,
-            Body::Copied(bytes) => bytes,
-        }
-    }
+    /// So many bytes of words, which the receiving context gives a place.
+    Words([u64; 2], usize),
 }
 
 /// A message that has come and has not been released.
@@ -53,8 +46,10 @@ pub(super) struct Arrived {
     size: u32,
     channels: Vec<Option<Channel>>,
     left: Vec<bool>,
+    /// By rank, how many regions it has unlocked, as far as is known.
+    unlocked: Vec<u64>,
     kept: u32,
-    /// Bytes that were copied because they could not be kept.
+    /// Bytes that were copied: of short messages, and because they could not be kept.
     pub(super) copied_bytes: u64,
     /// Messages of peers that were malformed, or more than their window.
     pub(super) refused: u64,
@@ -63,7 +58,8 @@ pub(super) struct Arrived {
 impl Arrived {
     pub(super) fn new(size: u32) -> Arrived {
         let channels = (0..CHANNELS_MAX).map(|_| None).collect();
-        Arrived { size, channels, left: vec![false; size as usize], kept: 0, copied_bytes: 0, refused: 0 }
+        let (left, unlocked) = (vec![false; size as usize], vec![0; size as usize]);
+        Arrived { size, channels, left, unlocked, kept: 0, copied_bytes: 0, refused: 0 }
     }
 
     fn channel(&mut self, channel: u16) -> &mut Channel {
@@ -83,7 +79,10 @@ impl Arrived {
         let from = call.from();
         let message = if from < self.size { parse(call.args(), call.payload()).ok() } else { None };
         let is_taken = match message {
-            Some(Message::Data { channel }) => self.take_data(channel, call),
+            Some(Message::Words { head, len, words }) => {
+                self.take_data(from, head, |_| Body::Words(words, len))
+            }
+            Some(Message::Data(head)) => self.take_data(from, head, |arrived| arrived.keep(call)),
             Some(Message::Credits { channel, count }) => self.take_credits(channel, from, count),
             Some(Message::Leave) => {
                 self.left[from as usize] = true;
@@ -94,13 +93,24 @@ impl Arrived {
         self.refused += u64::from(!is_taken);
     }
 
-    fn take_data(&mut self, channel: u16, call: &mut Call<'_>) -> bool {
-        let from = call.from();
-        if self.windows(channel, from).held >= WINDOW {
+    /// Takes a message of a program's, unless it is beyond its window.
+    fn take_data(&mut self, from: Rank, head: Head, body: impl FnOnce(&mut Arrived) -> Body) -> bool {
+        let Head { channel, credits, unlocked } = head;
+        if self.windows(channel, from).held >= WINDOW || !self.take_credits(channel, from, credits) {
             return false;
         }
+        self.unlocked[from as usize] = unlocked;
+        let body = body(self);
+        let channel = self.channel(channel);
+        channel.by_peer[from as usize].held += 1;
+        channel.queue.push_back(Received { from, body });
+        true
+    }
+
+    /// Keeps a payload where it came, or copies it.
+    fn keep(&mut self, call: &mut Call<'_>) -> Body {
         let kept = if self.kept < KEPT_MAX { call.take_payload().ok() } else { None };
-        let body = match kept {
+        match kept {
             Some(payload) => {
                 self.kept += 1;
                 Body::Kept(payload)
@@ -109,10 +119,7 @@ impl Arrived {
                 self.copied_bytes += call.payload().len() as u64;
                 Body::Copied(call.payload().to_vec())
             }
-        };
-        self.windows(channel, from).held += 1;
-        self.channel(channel).queue.push_back(Received { from, body });
-        true
+        }
     }
 
     fn take_credits(&mut self, channel: u16, from: Rank, count: u32) -> bool {
@@ -129,24 +136,33 @@ impl Arrived {
         self.channel(channel).queue.pop_front()
     }
 
-    /// Takes a place in the window to a peer: whether there was one.
-    pub(super) fn take_place(&mut self, channel: u16, peer: Rank) -> bool {
+    /// Takes a place in the window to a peer, if there is one: the credits that go along.
+    pub(super) fn take_place(&mut self, channel: u16, peer: Rank) -> Option<u32> {
         let windows = self.windows(channel, peer);
-        let has_place = windows.may_send > 0;
-        windows.may_send -= u32::from(has_place);
-        has_place
+        windows.may_send = windows.may_send.checked_sub(1)?;
+        let credits = windows.released;
+        windows.released = 0;
+        windows.held -= credits;
+        Some(credits)
     }
 
-    /// Gives back a place that nothing was sent in.
-    pub(super) fn give_place_back(&mut self, channel: u16, peer: Rank) {
-        self.windows(channel, peer).may_send += 1;
+    /// Gives back a place that nothing was sent in, and the credits.
+    pub(super) fn give_place_back(&mut self, channel: u16, peer: Rank, credits: u32) {
+        let windows = self.windows(channel, peer);
+        windows.may_send += 1;
+        windows.released += credits;
+        windows.held += credits;
     }
 
     /// The program is done with a message: how many credits its sender is due now, if it is worth a message.
     pub(super) fn release(&mut self, channel: u16, received: Received) -> Option<u32> {
-        if let Body::Kept(payload) = received.body {
-            self.kept -= 1;
-            drop(payload);
+        match received.body {
+            Body::Kept(payload) => {
+                self.kept -= 1;
+                drop(payload);
+            }
+            Body::Words(_, len) => self.copied_bytes += len as u64,
+            Body::Copied(_) => {}
         }
         let windows = self.windows(channel, received.from);
         windows.released += 1;
@@ -163,6 +179,11 @@ impl Arrived {
         let windows = self.windows(channel, peer);
         windows.released -= count;
         windows.held -= count;
+    }
+
+    /// How many regions a peer had unlocked when it sent what came last.
+    pub(super) fn unlocked(&self, peer: Rank) -> u64 {
+        self.unlocked[peer as usize]
     }
 
     /// Whether that peer has ended in order.

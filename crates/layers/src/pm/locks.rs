@@ -2,7 +2,9 @@
 //!
 //! A handle is one word, so that a program may add an offset to it: the address in the low 48 bits, and
 //! above it the number of an entry in its owner's table. The table lies in the owner's heap. Whoever writes
-//! or reads by a handle looks there first, by a get, and starts nothing that is not locked.
+//! or reads by a handle looks there, by a get, and starts nothing that was not locked. Of a near owner it
+//! looks each time. Of a far one it looks again once a message of the owner has told that it has unlocked
+//! something: until then it takes the handle for what it was.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -72,7 +74,7 @@ struct Region {
 /// What keeps a region locked.
 enum Held {
     Pin {
-        _guard: Pinned,
+        guard: Pinned,
     },
     /// Nothing: the library keeps no registration of such memory, and moves it otherwise.
     Unpinned,
@@ -97,6 +99,8 @@ pub(super) struct Locks {
     /// Those that have been free longest come first, so that a number comes again late.
     free: VecDeque<usize>,
     by_name: HashMap<Name, usize>,
+    /// How many regions have been unlocked so far. The layer's messages tell the peers.
+    unlocked: u64,
 }
 
 /// Whether a row is that of this handle's region, has so many bytes from there on, and is for that rank.
@@ -122,12 +126,18 @@ impl Locks {
         let regions = (0..=LOCKS_MAX).map(|_| None).collect();
         let free = (1..=LOCKS_MAX).collect();
         let (tables, by_name) = (Vec::new(), HashMap::new());
-        Ok(Locks { keeper, table, tables, regions, rounds: vec![0; LOCKS_MAX + 1], free, by_name })
+        let rounds = vec![0; LOCKS_MAX + 1];
+        Ok(Locks { keeper, table, tables, regions, rounds, free, by_name, unlocked: 0 })
     }
 
     /// Where this process's table lies.
     pub(super) fn place(&self) -> GlobalPtr<u64> {
         self.table.ptr(0)
+    }
+
+    /// How many regions have been unlocked so far.
+    pub(super) fn unlocked(&self) -> u64 {
+        self.unlocked
     }
 
     /// Notes where all ranks' tables lie.
@@ -160,7 +170,7 @@ impl Locks {
         }
         let rank = peer.map_or(0, |peer| u64::from(peer) + 1);
         if let Some(slot) = self.by_name.get(&(addr, bytes, rank)).copied() {
-            return self.lock_again(slot);
+            return self.lock_again(node, slot, start);
         }
         let Some(slot) = self.free.pop_front() else { return Err(PmError::NoSpace) };
         let held = self.keeper.lock(node, start, len).inspect_err(|_| self.free.push_front(slot))?;
@@ -176,13 +186,18 @@ impl Locks {
         Ok(Handle(row[0]))
     }
 
-    fn lock_again(&mut self, slot: usize) -> Result<Handle, PmError> {
-        match &mut self.keeper {
-            Keeper::Pin(counters) => counters.hits += 1,
-            Keeper::Address(cache) => cache.hit(),
-        }
+    /// Counts a lock of what is locked already. Memory that was mapped anew meanwhile is pinned anew.
+    fn lock_again(&mut self, node: &Node, slot: usize, start: *mut u8) -> Result<Handle, PmError> {
         let region = self.regions[slot].as_mut().expect("what has a name has a region");
-        region.locks = region.locks.checked_add(1).ok_or(PmError::NoSpace)?;
+        let locks = region.locks.checked_add(1).ok_or(PmError::NoSpace)?;
+        match (&mut self.keeper, &region.held) {
+            (keeper, Held::Pin { guard }) if !guard.is_held() => {
+                region.held = keeper.lock(node, start, region.row[1] as usize)?;
+            }
+            (Keeper::Pin(counters), _) => counters.hits += 1,
+            (Keeper::Address(cache), _) => cache.hit(),
+        }
+        region.locks = locks;
         Ok(Handle(region.row[0]))
     }
 
@@ -194,6 +209,7 @@ impl Locks {
         region.locks -= 1;
         if region.locks == 0 {
             self.table.write(slot * WORDS, 0);
+            self.unlocked = self.unlocked.wrapping_add(1);
             let gone = self.regions[slot].take();
             if let (Keeper::Address(cache), Some(Region { held: Held::Entry(id), .. })) =
                 (&mut self.keeper, gone)
@@ -252,7 +268,7 @@ impl Keeper {
                     true => counters.hits += 1,
                     false => counters.misses += 1,
                 }
-                Ok(Held::Pin { _guard: pinned })
+                Ok(Held::Pin { guard: pinned })
             }
         }
     }

@@ -53,7 +53,7 @@ pub struct MpiCounters {
     pub written: u64,
     /// Parts of messages that went in pieces.
     pub in_pieces: u64,
-    /// Times that an operation waited in a delayed queue.
+    /// Operations that waited in a delayed queue: each once for each part that it waited with.
     pub delayed: u64,
     /// Packets of peers that fitted nothing.
     pub refused: u64,
@@ -101,12 +101,19 @@ impl Mpi {
     }
 
     /// The result of a send or receive, once it has ended; makes progress. `None`: not yet. A message longer
-    /// than its receive ends that with [`PmError::Invalid`]; a lost peer ends all with [`PmError::Reset`].
+    /// than its receive ends that with [`PmError::Invalid`], and one that its sender cannot send with
+    /// [`PmError::Io`]; a lost peer ends all with [`PmError::Reset`]. A request whose result has been taken,
+    /// or which is none, gives [`PmError::Invalid`].
     pub fn test(&mut self, pm: &mut Pm, request: Request) -> Option<Result<Status, PmError>> {
         if !self.ended.contains_key(&request.0) {
             self.progress(pm);
         }
-        self.ended.remove(&request.0).or_else(|| self.broken.map(Err))
+        let result = self.ended.remove(&request.0).or_else(|| self.broken.map(Err));
+        result.or_else(|| (!self.is_under_way(request.0)).then_some(Err(PmError::Invalid)))
+    }
+
+    fn is_under_way(&self, id: u64) -> bool {
+        self.sends.contains_key(&id) || self.receives.iter().any(|receive| receive.id == id)
     }
 
     /// Waits for the result of a send or receive.
@@ -166,6 +173,7 @@ impl Mpi {
             }
             Packet::Done { receive, len } => self.take_done(pm, from, receive, len),
             Packet::Piece { receive } => self.take_piece(pm, from, receive, data),
+            Packet::Failed { receive } => self.take_failed(pm, from, receive),
         }
     }
 }

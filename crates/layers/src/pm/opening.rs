@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use standpipe::{AllMemory, GlobalPtr, Node};
 
@@ -10,13 +10,13 @@ use super::arrived::Arrived;
 use super::error::PmError;
 use super::locks::{LockBy, Locks};
 use super::transfers::Transfers;
-use super::wire::{CHANNELS_MAX, Message};
-use super::{Context, Pm, State};
+use super::wire::{CHANNELS_MAX, Message, WORDS_MAX};
+use super::{Context, Launched, Pm, Started, State};
 
 /// What PM's names begin with among others'.
 const NAMESPACE: &str = "pm";
 
-/// How long the end of PM waits for what is still to be sent.
+/// How long the end of PM waits for the network to take the rest.
 const LINGER: Duration = Duration::from_secs(5);
 
 /// Why PM cannot be opened.
@@ -58,7 +58,7 @@ impl Pm {
             handler,
             arrived,
             contexts: (0..CHANNELS_MAX).map(|_| None).collect(),
-            pending: 0,
+            launched: Launched::default(),
             due: Vec::new(),
             locks,
             transfers: Transfers::default(),
@@ -79,8 +79,16 @@ impl Pm {
         if state.is_some() {
             return Err(PmError::Busy);
         }
-        let (pending, failed) = (VecDeque::new(), [None; 3]);
-        *state = Some(State { is_composite, sending: None, pending, received: None, failed });
+        *state = Some(State {
+            is_composite,
+            sending: None,
+            short_out: vec![0; WORDS_MAX / size_of::<u64>()],
+            short_in: vec![0; WORDS_MAX / size_of::<u64>()],
+            pending: VecDeque::new(),
+            received: None,
+            failed: [None; 3],
+            written: Vec::new(),
+        });
         Ok(Context(channel))
     }
 
@@ -90,10 +98,8 @@ impl Pm {
     /// [`PmError::Invalid`] where it is not open; [`PmError::Busy`] while something that it launched or
     /// started is under way, after it has made progress.
     pub fn close_context(&mut self, context: Context) -> Result<(), PmError> {
-        for started in [super::Started::Sends, super::Started::Writes, super::Started::Reads] {
-            if self.is_done(context, started) == Err(PmError::Busy) {
-                return Err(PmError::Busy);
-            }
+        if self.is_busy(context)? {
+            return Err(PmError::Busy);
         }
         if self.state(context)?.received.is_some() {
             self.release(context)?;
@@ -102,27 +108,44 @@ impl Pm {
         Ok(())
     }
 
+    /// Whether something that the context launched or started is under way; makes progress first.
+    ///
+    /// # Errors
+    /// [`PmError::Invalid`] where it is not open.
+    pub fn is_busy(&mut self, context: Context) -> Result<bool, PmError> {
+        self.progress();
+        let all = [Started::Sends, Started::Writes, Started::Reads];
+        all.into_iter().try_fold(false, |is_busy, started| Ok(is_busy | !self.has_ended(context, started)?))
+    }
+
     /// Sends what waits to be sent, tells the peers that this process leaves in order, and lets go of the
-    /// node. Waits some seconds at most, for peers that take nothing.
-    pub fn close(mut self) {
-        let end = Instant::now() + LINGER;
-        while (self.pending > 0 || !self.transfers.is_empty()) && Instant::now() < end {
+    /// node. What was launched arrives: this waits until its receivers have taken it, have left or are lost,
+    /// and takes nothing for itself meanwhile but drops what comes. Gives the number of messages that it
+    /// dropped because their receivers are gone.
+    pub fn close(mut self) -> u64 {
+        let before = self.launched.dropped;
+        while self.launched.pending > 0 || !self.transfers.is_empty() {
+            self.discard();
             self.progress();
         }
         let own = self.node.rank();
         for peer in (0..self.node.size()).filter(|peer| *peer != own) {
-            while !self.node.is_lost(peer) && Instant::now() < end {
+            while !self.is_gone(peer) {
                 match self.node.try_request(peer, self.handler, Message::Leave.words()) {
-                    Ok(false) => self.progress(),
+                    Ok(false) => {
+                        self.discard();
+                        self.progress();
+                    }
                     Ok(true) | Err(_) => break,
                 }
             }
         }
-        let left = end.saturating_duration_since(Instant::now()).max(Duration::from_secs(1));
+        let dropped = self.launched.dropped - before;
         let Pm { node, locks, transfers, contexts, .. } = self;
         drop((contexts, transfers));
         // A failure here is a peer's that is gone: there is nobody to tell.
-        let _ = node.close(left);
+        let _ = node.close(LINGER);
         drop(locks);
+        dropped
     }
 }

@@ -8,8 +8,8 @@ use standpipe::Rank;
 use super::arrived::Arrived;
 use super::error::{PmError, of_transport};
 use super::transfers::Direction;
-use super::wire::Message;
-use super::{Context, Outgoing, Pm, Started, State};
+use super::wire::{Head, Message};
+use super::{Buffer, Context, Outgoing, Pm, Started, State};
 
 /// Polls in vain after which a peer's loss is looked for, and after which the processor is offered to others.
 const IDLE_LOOK: u32 = 64;
@@ -43,7 +43,7 @@ impl Pm {
         if !self.due.is_empty() {
             self.give_credits();
         }
-        if self.pending > 0 {
+        if self.launched.pending > 0 {
             has_moved |= self.send_pending();
         }
         if !self.transfers.is_empty() {
@@ -81,8 +81,10 @@ impl Pm {
     fn advance_transfers(&mut self) {
         self.transfers.advance(&self.node, self.memory, &mut self.ended);
         for ended in self.ended.drain(..) {
-            let state = self.contexts[usize::from(ended.channel)].as_mut();
-            if let (Some(state), Err(error)) = (state, ended.result) {
+            let Some(state) = self.contexts[usize::from(ended.channel)].as_mut() else { continue };
+            if let Some(number) = ended.number {
+                state.written.push((number, ended.result));
+            } else if let Err(error) = ended.result {
                 let started = match ended.direction {
                     Direction::Write => Started::Writes,
                     Direction::Read => Started::Reads,
@@ -93,15 +95,27 @@ impl Pm {
     }
 
     pub(super) fn try_send(&mut self, context: Context, outgoing: Outgoing) -> Tried {
-        let Outgoing { dest, len, buffer } = outgoing;
-        if !self.arrived().take_place(context.0, dest) {
+        let (channel, Outgoing { dest, len, buffer }) = (context.0, outgoing);
+        let Some(credits) = self.arrived().take_place(channel, dest) else {
             return Tried::Held(Outgoing { dest, len, buffer });
-        }
-        let words = Message::Data { channel: context.0 }.words();
-        match buffer.try_commit(self.handler, words, len) {
+        };
+        let head = Head { channel, credits, unlocked: self.locks.unlocked() };
+        let sent = match buffer {
+            Buffer::Short => Ok(None),
+            Buffer::Words(words) => {
+                let message = Message::Words { head, len, words }.words();
+                let sent = self.node.try_request(dest, self.handler, message);
+                sent.map(|is_sent| (!is_sent).then_some(Buffer::Words(words)))
+            }
+            Buffer::Long(buffer) => {
+                let kept = buffer.try_commit(self.handler, Message::Data(head).words(), len);
+                kept.map(|kept| kept.map(Buffer::Long))
+            }
+        };
+        match sent {
             Ok(None) => Tried::Sent,
             Ok(Some(buffer)) => {
-                self.arrived().give_place_back(context.0, dest);
+                self.arrived().give_place_back(channel, dest, credits);
                 Tried::Held(Outgoing { dest, len, buffer })
             }
             Err(error) => Tried::Failed(of_transport(&error)),
@@ -110,7 +124,7 @@ impl Pm {
 
     /// Sends what it can of what waits, in order for each peer. Whether any went.
     fn send_pending(&mut self) -> bool {
-        let before = self.pending;
+        let before = self.launched.pending;
         for channel in 0..self.contexts.len() {
             let Some(state) = &mut self.contexts[channel] else { continue };
             if state.pending.is_empty() {
@@ -119,7 +133,7 @@ impl Pm {
             let waiting = std::mem::take(&mut state.pending);
             self.send_in_order(Context(channel as u16), waiting);
         }
-        self.pending < before
+        self.launched.pending < before
     }
 
     fn send_in_order(&mut self, context: Context, mut waiting: VecDeque<Outgoing>) {
@@ -136,13 +150,14 @@ impl Pm {
                 false => self.try_send(context, outgoing),
             };
             match tried {
-                Tried::Sent => self.pending -= 1,
+                Tried::Sent => self.launched.pending -= 1,
                 Tried::Held(outgoing) => {
                     stuck.push(outgoing.dest);
                     waiting.push_back(outgoing);
                 }
                 Tried::Failed(error) => {
-                    self.pending -= 1;
+                    self.launched.pending -= 1;
+                    self.launched.dropped += 1;
                     if let Some(state) = &mut self.contexts[usize::from(context.0)] {
                         state.failed[Started::Sends as usize].get_or_insert(error);
                     }

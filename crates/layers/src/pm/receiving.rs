@@ -2,6 +2,7 @@
 
 use standpipe::Rank;
 
+use super::arrived::{Body, Received};
 use super::error::PmError;
 use super::{Context, Pm};
 
@@ -16,8 +17,8 @@ impl Pm {
     pub fn receive(&mut self, context: Context) -> Result<(*const u8, usize), PmError> {
         let state = self.state(context)?;
         if let Some(received) = &state.received {
-            let bytes = received.body.bytes();
-            return if state.is_composite { Err(PmError::Busy) } else { Ok((bytes.as_ptr(), bytes.len())) };
+            let place = place_of(&received.body, &state.short_in);
+            return if state.is_composite { Err(PmError::Busy) } else { Ok(place) };
         }
         let mut next = self.arrived().next(context.0);
         if next.is_none() {
@@ -26,9 +27,12 @@ impl Pm {
         }
         let Some(received) = next else { return Err(self.why_nothing()) };
         self.idle = 0;
-        let bytes = received.body.bytes();
-        let place = (bytes.as_ptr(), bytes.len());
-        self.state(context)?.received = Some(received);
+        let state = self.state(context)?;
+        if let Body::Words(words, _) = received.body {
+            state.short_in.copy_from_slice(&words);
+        }
+        let place = place_of(&received.body, &state.short_in);
+        state.received = Some(received);
         Ok(place)
     }
 
@@ -44,7 +48,7 @@ impl Pm {
             self.refused_told = refused;
             return PmError::Io;
         }
-        let is_over = self.is_reset || (self.are_alone && self.pending == 0);
+        let is_over = self.is_reset || (self.are_alone && self.launched.pending == 0);
         if is_over && self.idle > 0 { PmError::Reset } else { PmError::NoBuffers }
     }
 
@@ -55,14 +59,44 @@ impl Pm {
     /// [`PmError::Io`] where there is none.
     pub fn release(&mut self, context: Context) -> Result<(), PmError> {
         let received = self.state(context)?.received.take().ok_or(PmError::Io)?;
-        let from = received.from;
-        let due = self.arrived().release(context.0, received);
-        if let Some(count) = due
-            && !self.send_credits(context.0, from, count)
-            && !self.due.contains(&(context.0, from))
-        {
-            self.due.push((context.0, from));
-        }
+        self.give_back(context.0, received);
         Ok(())
+    }
+
+    /// The program is done with a message: its sender gets credits, if it is time.
+    fn give_back(&mut self, channel: u16, received: Received) {
+        let from = received.from;
+        let due = self.arrived().release(channel, received);
+        if let Some(count) = due
+            && !self.send_credits(channel, from, count)
+            && !self.due.contains(&(channel, from))
+        {
+            self.due.push((channel, from));
+        }
+    }
+
+    /// Gives back all that has come: nobody will receive it.
+    pub(super) fn discard(&mut self) {
+        for channel in 0..self.contexts.len() {
+            let received = self.contexts[channel].as_mut().and_then(|state| state.received.take());
+            let channel = channel as u16;
+            if let Some(received) = received {
+                self.give_back(channel, received);
+            }
+            loop {
+                let next = self.arrived().next(channel);
+                let Some(received) = next else { break };
+                self.give_back(channel, received);
+            }
+        }
+    }
+}
+
+/// Where a message's bytes lie, and how many there are.
+fn place_of(body: &Body, short_in: &[u64]) -> (*const u8, usize) {
+    match body {
+        Body::Kept(payload) => (payload.as_ptr(), payload.len()),
+        Body::Copied(bytes) => (bytes.as_ptr(), bytes.len()),
+        Body::Words(_, len) => (short_in.as_ptr().cast(), *len),
     }
 }

@@ -2,13 +2,13 @@
 
 use super::error::{PmError, of_transport};
 use super::progress::Tried;
-use super::wire::MTU;
-use super::{Context, Outgoing, Pm, SEND_BUFFERS};
+use super::wire::{MTU, WORDS_MAX, first_bytes};
+use super::{Buffer, Context, Outgoing, Pm, SEND_BUFFERS};
 
 impl Pm {
     /// A buffer for a message of `len` bytes to `dest`: `pmGetSendBuffer`. The program writes it, and
     /// [`Pm::send`] launches it. Never waits. A second one, of a context that is not composite, gives the
-    /// first one back unsent.
+    /// first one back unsent, unless the call fails.
     ///
     /// # Errors
     /// [`PmError::Invalid`] for a node that there is not and lengths outside 1 to [`MTU`];
@@ -20,20 +20,27 @@ impl Pm {
         if state.is_composite && state.sending.is_some() {
             return Err(PmError::Busy);
         }
-        state.sending = None;
         let dest = self.rank_of(dest)?;
         if !(1..=MTU).contains(&len) {
             return Err(PmError::Invalid);
         }
-        if self.pending >= SEND_BUFFERS {
+        if self.launched.pending >= SEND_BUFFERS {
             self.progress();
-            if self.pending >= SEND_BUFFERS {
+            if self.launched.pending >= SEND_BUFFERS {
                 return Err(if self.is_gone(dest) { PmError::Reset } else { PmError::NoBuffers });
             }
         }
-        let prepared = self.node.prepare_medium(dest, len, len);
-        let mut buffer = prepared.map_err(|error| of_transport(&error))?;
-        let start = buffer.as_mut_ptr();
+        let state = self.state(context)?;
+        let (buffer, start) = if len <= WORDS_MAX {
+            state.short_out.fill(0);
+            (Buffer::Short, state.short_out.as_mut_ptr().cast())
+        } else {
+            let prepared = self.node.prepare_medium(dest, len, len);
+            let mut buffer = prepared.map_err(|error| of_transport(&error))?;
+            let start = buffer.as_mut_ptr();
+            (Buffer::Long(buffer), start)
+        };
+        // Only now: a program whose call fails still has the buffer that it got before.
         self.state(context)?.sending = Some(Outgoing { dest, len, buffer });
         Ok(start)
     }
@@ -45,7 +52,13 @@ impl Pm {
     /// [`PmError::Invalid`] where there is no buffer; [`PmError::Reset`] where the peer is lost.
     pub fn send(&mut self, context: Context) -> Result<(), PmError> {
         let state = self.state(context)?;
-        let outgoing = state.sending.take().ok_or(PmError::Invalid)?;
+        let mut outgoing = state.sending.take().ok_or(PmError::Invalid)?;
+        if let Buffer::Short = outgoing.buffer {
+            let words = [state.short_out[0], state.short_out[1]];
+            outgoing.buffer = Buffer::Words(first_bytes(words, outgoing.len));
+            self.launched.copied_bytes += outgoing.len as u64;
+        }
+        let state = self.state(context)?;
         let tried = match state.pending.iter().any(|before| before.dest == outgoing.dest) {
             true => Tried::Held(outgoing),
             false => self.try_send(context, outgoing),
@@ -55,7 +68,7 @@ impl Pm {
             Tried::Failed(error) => Err(error),
             Tried::Held(outgoing) => {
                 self.state(context)?.pending.push_back(outgoing);
-                self.pending += 1;
+                self.launched.pending += 1;
                 Ok(())
             }
         }

@@ -31,14 +31,23 @@ pub const FEATURES: &[Feature] = &[
     },
     cell!("order", "yes, by pair and channel", "each_pair_and_context_keeps_its_order"),
     cell!("flow control", "a window by pair and channel", "buffers_have_their_limits_and_locks"),
-    cell!("send path", "written in place, sent by the transport", "buffers_have_their_limits_and_locks"),
+    cell!(
+        "send path",
+        "written in place, sent by the transport; up to 16 bytes as words",
+        "buffers_have_their_limits_and_locks"
+    ),
     Feature {
         layer: "pm",
         feature: "receive copies",
-        holds: "0 on write; read in place",
+        holds: "0 on write; read in place; up to 16 bytes copied",
         test: "crates/layers/tests/pm_mpi.rs::nothing_is_copied_by_the_layer_while_payloads_can_be_kept",
     },
-    cell!("notification", "poll", "nothing_arrives_but_by_polling"),
+    Feature {
+        layer: "pm",
+        feature: "notification",
+        holds: "poll",
+        test: "crates/layers/tests/pm_mpi.rs::nothing_arrives_but_by_polling",
+    },
     cell!("threads", "no: one at a time", "calls_of_two_threads_go_one_after_the_other"),
     cell!("message size", "8 KiB; writes of any length", "buffers_have_their_limits_and_locks"),
 ];

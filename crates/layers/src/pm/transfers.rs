@@ -29,11 +29,13 @@ pub(super) struct Asked {
     pub(super) remote: Handle,
     pub(super) local: Handle,
     pub(super) len: usize,
+    /// Whoever wants its own result told by a number has one.
+    pub(super) number: Option<u64>,
 }
 
 enum State {
-    /// The peer's table is being asked for the region.
-    LookingUp(Event<Vec<u64>>),
+    /// The peer's table is being asked for the region. How many the peer had unlocked before, as is known.
+    LookingUp(Event<Vec<u64>>, u64),
     Moving(Event<Foreign<()>>),
 }
 
@@ -46,6 +48,7 @@ struct Transfer {
 pub(super) struct Ended {
     pub(super) channel: u16,
     pub(super) direction: Direction,
+    pub(super) number: Option<u64>,
     pub(super) result: Result<(), PmError>,
 }
 
@@ -53,8 +56,9 @@ pub(super) struct Ended {
 #[derive(Default)]
 pub(super) struct Transfers {
     under_way: Vec<Transfer>,
-    /// Regions of far peers, by the number in their handles.
-    known: HashMap<(Rank, u64), Row>,
+    /// Regions of far peers, by the number in their handles, and how many regions the peer had unlocked when
+    /// it was asked, at least: what it has sent since tells whether that is so still.
+    known: HashMap<(Rank, u64), (Row, u64)>,
 }
 
 impl Transfers {
@@ -73,32 +77,40 @@ impl Transfers {
     }
 
     /// Starts one. A near peer's table is memory here, and looked at now. A far one's is got first, once a
-    /// region: the transfer follows it by itself.
+    /// region, and again once the peer has told that it has unlocked any: `heard` is how many it had at
+    /// least. The transfer follows by itself. Whether it is done already.
     pub(super) fn start(
         &mut self,
         node: &Node,
         memory: AllMemory,
         locks: &Locks,
         asked: Asked,
-    ) -> Result<(), PmError> {
+        heard: u64,
+    ) -> Result<bool, PmError> {
         let place = locks.row_of(asked.peer, asked.remote);
         let does = |row: Row| covers(row, asked.remote, asked.len as u64, node.rank());
         if node.is_near(asked.peer) {
             if !does(node.get(place).map_err(|error| of_transport(&error))?) {
                 return Err(PmError::Invalid);
             }
-        } else if !self.known.get(&(asked.peer, asked.remote.tag())).is_some_and(|row| does(*row)) {
-            // Numbers come again: what is known may be of another region.
+        } else if !self.is_known(asked, heard, does) {
             let event = node.get_nb(place, vec![0; WORDS]);
-            self.under_way.push(Transfer { asked, state: State::LookingUp(event) });
-            return Ok(());
+            self.under_way.push(Transfer { asked, state: State::LookingUp(event, heard) });
+            return Ok(false);
         }
         let mut event = begin(node, memory, asked);
         if event.is_complete() {
-            return event.wait().0.map_err(|error| of_transport(&error));
+            return event.wait().0.map(|()| true).map_err(|error| of_transport(&error));
         }
         self.under_way.push(Transfer { asked, state: State::Moving(event) });
-        Ok(())
+        Ok(false)
+    }
+
+    /// Whether the peer's row is known, and is that of these bytes. Numbers come again: it may be of another
+    /// region.
+    fn is_known(&self, asked: Asked, heard: u64, does: impl Fn(Row) -> bool) -> bool {
+        let known = self.known.get(&(asked.peer, asked.remote.tag()));
+        known.is_some_and(|(row, unlocked)| *unlocked == heard && does(*row))
     }
 
     /// Goes on with all, and takes out those that have ended.
@@ -106,7 +118,7 @@ impl Transfers {
         let mut at = 0;
         while at < self.under_way.len() {
             let is_over = match &mut self.under_way[at].state {
-                State::LookingUp(event) => event.is_complete(),
+                State::LookingUp(event, _) => event.is_complete(),
                 State::Moving(event) => event.is_complete(),
             };
             if !is_over {
@@ -116,7 +128,7 @@ impl Transfers {
             let Transfer { asked, state } = self.under_way.swap_remove(at);
             let result = match state {
                 State::Moving(event) => event.wait().0.map_err(|error| of_transport(&error)),
-                State::LookingUp(event) => match self.looked_up(node, asked, event) {
+                State::LookingUp(event, heard) => match self.looked_up(node, asked, event, heard) {
                     Ok(()) => {
                         let state = State::Moving(begin(node, memory, asked));
                         self.under_way.push(Transfer { asked, state });
@@ -125,11 +137,18 @@ impl Transfers {
                     Err(error) => Err(error),
                 },
             };
-            ended.push(Ended { channel: asked.channel, direction: asked.direction, result });
+            let Asked { channel, direction, number, .. } = asked;
+            ended.push(Ended { channel, direction, number, result });
         }
     }
 
-    fn looked_up(&mut self, node: &Node, asked: Asked, event: Event<Vec<u64>>) -> Result<(), PmError> {
+    fn looked_up(
+        &mut self,
+        node: &Node,
+        asked: Asked,
+        event: Event<Vec<u64>>,
+        heard: u64,
+    ) -> Result<(), PmError> {
         let (result, row) = event.wait();
         result.map_err(|error| of_transport(&error))?;
         let row: Row = row.try_into().expect("as many words were asked for");
@@ -139,7 +158,7 @@ impl Transfers {
         if self.known.len() >= KNOWN_MAX {
             self.known.clear();
         }
-        self.known.insert((asked.peer, asked.remote.tag()), row);
+        self.known.insert((asked.peer, asked.remote.tag()), (row, heard));
         Ok(())
     }
 }

@@ -14,18 +14,39 @@ pub const CHANNELS_MAX: usize = 80;
 /// has released some.
 pub const WINDOW: u32 = 16;
 
+/// Bytes that a message may have to travel in the words of a message instead of a payload.
+pub const WORDS_MAX: usize = 16;
+
 const DATA: u64 = 1;
 const CREDITS: u64 = 2;
 const LEAVE: u64 = 3;
+const WORDS: u64 = 4;
+
+/// What goes along with each message of a program's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// The stream that the message belongs to.
+    pub channel: u16,
+    /// So many messages of that stream the sender has released since it last said so: 0 to [`WINDOW`].
+    pub credits: u32,
+    /// How many regions the sender has unlocked so far.
+    pub unlocked: u64,
+}
 
 /// A message between two processes' layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Message {
     /// The payload is a message of the program's.
-    Data {
-        /// The stream that it belongs to.
-        channel: u16,
+    Data(Head),
+    /// The words are one: its first bytes, as memory of this machine has them, and zeros.
+    Words {
+        /// What goes along.
+        head: Head,
+        /// 1 to [`WORDS_MAX`].
+        len: usize,
+        /// The bytes.
+        words: [u64; 2],
     },
     /// So many messages of that stream have been released, and as many more may be sent.
     Credits {
@@ -74,37 +95,58 @@ pub enum Malformed {
     },
 }
 
+/// The first word of each message, from its lowest bits on: 8 of the kind, 16 of the channel, 8 of credits, 8
+/// of the length of [`Message::Words`].
+fn first_word(kind: u64, channel: u16, credits: u32, len: usize) -> u64 {
+    kind | u64::from(channel) << 8 | u64::from(credits) << 24 | (len as u64) << 32
+}
+
+/// The first `len` bytes of memory that has these words, and zeros.
+pub(super) fn first_bytes(words: [u64; 2], len: usize) -> [u64; 2] {
+    let kept = |bytes: usize| match bytes {
+        8.. => u64::MAX,
+        bytes if cfg!(target_endian = "little") => (1 << (8 * bytes)) - 1,
+        bytes => !(u64::MAX >> (8 * bytes)),
+    };
+    [words[0] & kept(len), words[1] & kept(len.saturating_sub(8))]
+}
+
 /// Reads a message. Nothing of it is trusted: not its kind, its numbers or its length.
 ///
 /// # Errors
 /// See [`Malformed`].
 pub fn parse(args: [u64; 4], payload: &[u8]) -> Result<Message, Malformed> {
-    let [kind, channel, count, rest] = args;
-    if rest != 0 {
-        return Err(Malformed::Word { word: rest });
+    let [first, unlocked, words @ ..] = args;
+    let kind = first & 0xFF;
+    let (channel, credits, len) = ((first >> 8) & 0xFFFF, (first >> 24) & 0xFF, (first >> 32) & 0xFF);
+    if first >> 40 != 0 {
+        return Err(Malformed::Word { word: first });
     }
-    let (is_data, len) = (kind == DATA, payload.len());
+    let number = u16::try_from(channel).ok().filter(|number| usize::from(*number) < CHANNELS_MAX);
+    let channel = number.ok_or(Malformed::Channel { channel })?;
+    let count = u32::try_from(credits).ok().filter(|count| *count <= WINDOW);
+    let count = count.ok_or(Malformed::Credits { count: credits })?;
+    let (head, len) = (Head { channel, credits: count, unlocked }, len as usize);
+    // Of messages that have no payload, and of their words: what means nothing.
+    let is_bare = |meant: usize| match args[meant..].iter().find(|word| **word != 0) {
+        Some(word) => Err(Malformed::Word { word: *word }),
+        None if !payload.is_empty() => Err(Malformed::Length { len: payload.len() }),
+        None => Ok(()),
+    };
     match kind {
-        DATA | CREDITS => {
-            let number = u16::try_from(channel).ok().filter(|number| usize::from(*number) < CHANNELS_MAX);
-            let channel = number.ok_or(Malformed::Channel { channel })?;
-            if is_data && count != 0 {
-                return Err(Malformed::Word { word: count });
-            }
-            if is_data != (1..=MTU).contains(&len) || (!is_data && len > 0) {
-                return Err(Malformed::Length { len });
-            }
-            if is_data {
-                return Ok(Message::Data { channel });
-            }
-            let places = u32::try_from(count).ok().filter(|count| (1..=WINDOW).contains(count));
-            Ok(Message::Credits { channel, count: places.ok_or(Malformed::Credits { count })? })
+        DATA if words != [0; 2] => Err(Malformed::Word { word: words[0] | words[1] }),
+        DATA if len != 0 || !(1..=MTU).contains(&payload.len()) => {
+            Err(Malformed::Length { len: payload.len() })
         }
-        LEAVE => match (channel, count, len) {
-            (0, 0, 0) => Ok(Message::Leave),
-            (0, 0, len) => Err(Malformed::Length { len }),
-            (0, word, _) | (word, _, _) => Err(Malformed::Word { word }),
-        },
+        DATA => Ok(Message::Data(head)),
+        WORDS if !(1..=WORDS_MAX).contains(&len) => Err(Malformed::Length { len }),
+        WORDS if first_bytes(words, len) != words => Err(Malformed::Word { word: words[0] | words[1] }),
+        WORDS => is_bare(args.len()).map(|()| Message::Words { head, len, words }),
+        CREDITS if count == 0 => Err(Malformed::Credits { count: 0 }),
+        CREDITS if len != 0 => Err(Malformed::Length { len }),
+        CREDITS => is_bare(1).map(|()| Message::Credits { channel, count }),
+        LEAVE if first != LEAVE => Err(Malformed::Word { word: first }),
+        LEAVE => is_bare(1).map(|()| Message::Leave),
         kind => Err(Malformed::Kind { kind }),
     }
 }
@@ -112,9 +154,13 @@ pub fn parse(args: [u64; 4], payload: &[u8]) -> Result<Message, Malformed> {
 impl Message {
     /// The words that say it.
     pub fn words(self) -> [u64; 4] {
+        let of = |kind, head: Head, len| first_word(kind, head.channel, head.credits, len);
         match self {
-            Message::Data { channel } => [DATA, channel.into(), 0, 0],
-            Message::Credits { channel, count } => [CREDITS, channel.into(), count.into(), 0],
+            Message::Data(head) => [of(DATA, head, 0), head.unlocked, 0, 0],
+            Message::Words { head, len, words: [low, high] } => {
+                [of(WORDS, head, len), head.unlocked, low, high]
+            }
+            Message::Credits { channel, count } => [first_word(CREDITS, channel, count, 0), 0, 0, 0],
             Message::Leave => [LEAVE, 0, 0, 0],
         }
     }
@@ -124,13 +170,19 @@ impl Message {
 mod tests {
     use super::*;
 
+    const LAST: u16 = CHANNELS_MAX as u16 - 1;
+    const HEAD: Head = Head { channel: LAST, credits: WINDOW, unlocked: u64::MAX };
+
     #[test]
     fn what_is_said_is_what_is_read() {
-        let last = CHANNELS_MAX as u16 - 1;
+        let head = Head { channel: 0, credits: 0, unlocked: 0 };
         for (message, payload) in [
-            (Message::Data { channel: 0 }, &[1_u8][..]),
-            (Message::Data { channel: last }, &[0; MTU][..]),
-            (Message::Credits { channel: last, count: 1 }, &[]),
+            (Message::Data(head), &[1_u8][..]),
+            (Message::Data(HEAD), &[0; MTU][..]),
+            (Message::Words { head, len: 1, words: [255, 0] }, &[]),
+            (Message::Words { head: HEAD, len: 8, words: [u64::MAX, 0] }, &[]),
+            (Message::Words { head: HEAD, len: WORDS_MAX, words: [u64::MAX; 2] }, &[]),
+            (Message::Credits { channel: LAST, count: 1 }, &[]),
             (Message::Credits { channel: 0, count: WINDOW }, &[]),
             (Message::Leave, &[]),
         ] {
@@ -141,27 +193,57 @@ mod tests {
     #[test]
     fn everything_else_is_refused() {
         let none: &[u8] = &[];
+        let first = |kind, channel: u64, credits: u64, len: u64| {
+            [kind | channel << 8 | credits << 24 | len << 32, 0, 0, 0]
+        };
+        let with = |mut args: [u64; 4], at: usize, word| {
+            args[at] = word;
+            args
+        };
         let many = CHANNELS_MAX as u64;
         for (args, payload, why) in [
             ([0, 0, 0, 0], none, Malformed::Kind { kind: 0 }),
-            ([4, 0, 0, 0], none, Malformed::Kind { kind: 4 }),
-            ([u64::MAX, 0, 0, 0], none, Malformed::Kind { kind: u64::MAX }),
-            ([DATA, many, 0, 0], &[1], Malformed::Channel { channel: many }),
-            ([DATA, 1 << 16, 0, 0], &[1], Malformed::Channel { channel: 1 << 16 }),
-            ([DATA, 0, 0, 0], none, Malformed::Length { len: 0 }),
-            ([DATA, 0, 0, 0], &[0; MTU + 1], Malformed::Length { len: MTU + 1 }),
-            ([DATA, 0, 5, 0], &[1], Malformed::Word { word: 5 }),
-            ([DATA, 0, 0, 6], &[1], Malformed::Word { word: 6 }),
-            ([CREDITS, many, 1, 0], none, Malformed::Channel { channel: many }),
-            ([CREDITS, 0, 0, 0], none, Malformed::Credits { count: 0 }),
-            ([CREDITS, 0, 17, 0], none, Malformed::Credits { count: 17 }),
-            ([CREDITS, 0, u64::MAX, 0], none, Malformed::Credits { count: u64::MAX }),
-            ([CREDITS, 0, 1, 0], &[1], Malformed::Length { len: 1 }),
-            ([LEAVE, 1, 0, 0], none, Malformed::Word { word: 1 }),
+            ([5, 0, 0, 0], none, Malformed::Kind { kind: 5 }),
+            ([u64::MAX, 0, 0, 0], none, Malformed::Word { word: u64::MAX }),
+            ([1 << 40 | DATA, 0, 0, 0], &[1], Malformed::Word { word: 1 << 40 | DATA }),
+            (first(DATA, many, 0, 0), &[1], Malformed::Channel { channel: many }),
+            (first(DATA, 0xFFFF, 0, 0), &[1], Malformed::Channel { channel: 0xFFFF }),
+            (first(DATA, 0, 17, 0), &[1], Malformed::Credits { count: 17 }),
+            (first(DATA, 0, 0, 0), none, Malformed::Length { len: 0 }),
+            (first(DATA, 0, 0, 0), &[0; MTU + 1], Malformed::Length { len: MTU + 1 }),
+            (first(DATA, 0, 0, 1), &[1], Malformed::Length { len: 1 }),
+            (with(first(DATA, 0, 0, 0), 2, 5), &[1], Malformed::Word { word: 5 }),
+            (with(first(DATA, 0, 0, 0), 3, 6), &[1], Malformed::Word { word: 6 }),
+            (first(WORDS, 0, 0, 0), none, Malformed::Length { len: 0 }),
+            (first(WORDS, 0, 0, 17), none, Malformed::Length { len: 17 }),
+            (first(WORDS, 0, 255, 1), none, Malformed::Credits { count: 255 }),
+            (first(WORDS, 0, 0, 1), &[1], Malformed::Length { len: 1 }),
+            (with(first(WORDS, 0, 0, 8), 3, 1), none, Malformed::Word { word: 1 }),
+            (first(CREDITS, many, 1, 0), none, Malformed::Channel { channel: many }),
+            (first(CREDITS, 0, 0, 0), none, Malformed::Credits { count: 0 }),
+            (first(CREDITS, 0, 17, 0), none, Malformed::Credits { count: 17 }),
+            (first(CREDITS, 0, 1, 2), none, Malformed::Length { len: 2 }),
+            (first(CREDITS, 0, 1, 0), &[1], Malformed::Length { len: 1 }),
+            (with(first(CREDITS, 0, 1, 0), 1, 7), none, Malformed::Word { word: 7 }),
+            (first(LEAVE, 1, 0, 0), none, Malformed::Word { word: LEAVE | 1 << 8 }),
             ([LEAVE, 0, 2, 0], none, Malformed::Word { word: 2 }),
             ([LEAVE, 0, 0, 0], &[1, 2], Malformed::Length { len: 2 }),
         ] {
-            assert_eq!(parse(args, payload), Err(why), "{args:?}");
+            assert_eq!(parse(args, payload), Err(why), "{args:x?}");
+        }
+    }
+
+    #[test]
+    fn bytes_beyond_the_length_are_not_sent() {
+        let bytes = |len: usize| {
+            let words = first_bytes([u64::MAX; 2], len);
+            words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>()
+        };
+        for len in 0..=WORDS_MAX {
+            let bytes = bytes(len);
+            assert!(
+                bytes[..len].iter().all(|byte| *byte == 255) && bytes[len..].iter().all(|byte| *byte == 0)
+            );
         }
     }
 }

@@ -21,6 +21,8 @@ pub(super) enum Packet {
     Done { receive: u64, len: u64 },
     /// Some of it, which follows.
     Piece { receive: u64 },
+    /// No more of it comes: its sender cannot send it.
+    Failed { receive: u64 },
 }
 
 impl Packet {
@@ -32,6 +34,7 @@ impl Packet {
             Packet::Reply { send, receive, handle, len } => [3, send, receive, handle, len],
             Packet::Done { receive, len } => [4, receive, len, 0, 0],
             Packet::Piece { receive } => [5, receive, 0, 0, 0],
+            Packet::Failed { receive } => [6, receive, 0, 0, 0],
         };
         let mut bytes = [0; HEADER];
         for (into, word) in bytes.chunks_exact_mut(8).zip(words) {
@@ -53,6 +56,7 @@ impl Packet {
             [3, send, receive, handle, len] => Packet::Reply { send, receive, handle, len },
             [4, receive, len, 0, 0] => Packet::Done { receive, len },
             [5, receive, 0, 0, 0] => Packet::Piece { receive },
+            [6, receive, 0, 0, 0] => Packet::Failed { receive },
             _ => return None,
         };
         let may_have_data = matches!(packet, Packet::Eager { .. } | Packet::Piece { .. });
@@ -73,6 +77,7 @@ mod tests {
             Packet::Reply { send: most, receive: 1, handle: most, len: 2 },
             Packet::Done { receive: most, len: most },
             Packet::Piece { receive: most },
+            Packet::Failed { receive: most },
         ] {
             let mut bytes = packet.header().to_vec();
             assert_eq!(Packet::parse(&bytes), Some((packet, &[][..])));
@@ -82,7 +87,7 @@ mod tests {
             assert_eq!(Packet::parse(&bytes), has_data.then_some((packet, &[9][..])));
         }
         for words in
-            [[0, 0, 0, 0, 0], [6, 0, 0, 0, 0], [1, 1 << 32, 0, 0, 0], [1, 0, 0, 0, 1], [5, 0, 1, 0, 0]]
+            [[0, 0, 0, 0, 0], [7, 0, 0, 0, 0], [1, 1 << 32, 0, 0, 0], [1, 0, 0, 0, 1], [5, 0, 1, 0, 0]]
         {
             let bytes: Vec<u8> = words.iter().flat_map(|word: &u64| word.to_le_bytes()).collect();
             assert_eq!(Packet::parse(&bytes), None, "{words:?}");

@@ -7,13 +7,38 @@ use std::collections::VecDeque;
 pub(super) struct Pool {
     limit_bytes: u64,
     used_bytes: u64,
-    /// The delayed queue: operations that could not lock, in their order.
-    pub(super) waiting: VecDeque<u64>,
+    /// The delayed queue: operations that have not locked yet, in their order.
+    waiting: VecDeque<u64>,
+    /// How many of them, from the first on, are counted as delayed.
+    counted: usize,
 }
 
 impl Pool {
     pub(super) fn new(limit_bytes: u64) -> Pool {
-        Pool { limit_bytes: limit_bytes.max(1), used_bytes: 0, waiting: VecDeque::new() }
+        Pool { limit_bytes: limit_bytes.max(1), used_bytes: 0, waiting: VecDeque::new(), counted: 0 }
+    }
+
+    /// Has an operation lock when its turn comes.
+    pub(super) fn queue(&mut self, id: u64) {
+        self.waiting.push_back(id);
+    }
+
+    /// The operation whose turn it is.
+    pub(super) fn first(&self) -> Option<u64> {
+        self.waiting.front().copied()
+    }
+
+    /// The first one need not wait any more.
+    pub(super) fn pass(&mut self) {
+        self.waiting.pop_front();
+        self.counted = self.counted.saturating_sub(1);
+    }
+
+    /// The first one cannot lock now: how many wait that did not wait before.
+    pub(super) fn delay(&mut self) -> u64 {
+        let new = self.waiting.len() - self.counted;
+        self.counted = self.waiting.len();
+        new as u64
     }
 
     /// As much of `bytes` as the share ever has.
@@ -52,5 +77,22 @@ mod tests {
         assert!(!pool.is_idle() && pool.take(60));
         pool.give_back(100);
         assert!(pool.is_idle());
+    }
+
+    #[test]
+    fn each_operation_is_counted_once_for_each_time_that_it_waits() {
+        let mut pool = Pool::new(1);
+        assert_eq!((pool.first(), pool.delay()), (None, 0));
+        pool.queue(7);
+        pool.queue(8);
+        assert_eq!([pool.delay(), pool.delay()], [2, 0]);
+        pool.queue(9);
+        pool.pass();
+        assert_eq!((pool.first(), pool.delay(), pool.delay()), (Some(8), 1, 0));
+        for _ in 0..3 {
+            pool.pass();
+        }
+        pool.queue(7);
+        assert_eq!((pool.first(), pool.delay()), (Some(7), 1), "it waits anew");
     }
 }

@@ -88,17 +88,17 @@ impl Mpi {
             return;
         }
         receive.matched = Some(Matched { from, tag, send, len, got: 0, asked: 0, locked: None });
-        self.receive_pool.waiting.push_back(id);
+        self.receive_pool.queue(id);
     }
 
     /// Asks senders for parts, in order, as far as the receives' share goes.
     pub(super) fn grant(&mut self, pm: &mut Pm) {
-        while let Some(id) = self.receive_pool.waiting.front().copied() {
+        while let Some(id) = self.receive_pool.first() {
             if !self.grant_part(pm, id) {
-                self.counters.delayed += 1;
+                self.counters.delayed += self.receive_pool.delay();
                 return;
             }
-            self.receive_pool.waiting.pop_front();
+            self.receive_pool.pass();
         }
     }
 
@@ -161,6 +161,21 @@ impl Mpi {
         true
     }
 
+    /// Ends a receive whose sender has failed.
+    pub(super) fn take_failed(&mut self, pm: &mut Pm, from: Rank, id: u64) -> bool {
+        let Some(at) = self.asked(from, id) else { return false };
+        let Receive { start, matched, .. } = self.receives.remove(at);
+        if let Some(Matched { locked: Some(len), got, asked, .. }) = matched {
+            // Pieces of the part may have come already.
+            let start = start.wrapping_add(got + asked - len);
+            let unlocked = pm.unlock(self.context, Some(from.into()), start, len);
+            debug_assert!(unlocked.is_ok(), "it was locked for this part");
+            self.receive_pool.give_back(len as u64);
+        }
+        self.ended.insert(id, Err(PmError::Io));
+        true
+    }
+
     /// So much more has arrived: unlocks a part that is whole, and ends the receive or asks for the next
     /// part.
     fn arrive(&mut self, pm: &mut Pm, at: usize, bytes: usize) {
@@ -178,7 +193,7 @@ impl Mpi {
             self.receive_pool.give_back(len as u64);
         }
         if matched.got < matched.len {
-            self.receive_pool.waiting.push_back(receive.id);
+            self.receive_pool.queue(receive.id);
             return;
         }
         let status = Status { source: matched.from, tag: matched.tag, len: matched.len };

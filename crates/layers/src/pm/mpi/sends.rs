@@ -5,7 +5,7 @@ use standpipe::Rank;
 use super::messages::{Part, Send};
 use super::packet::{DATA_MAX, Packet};
 use super::{EAGER_MAX, Mpi, Request, Status};
-use crate::pm::{Handle, Pm, PmError, Started};
+use crate::pm::{Handle, Pm, PmError};
 
 impl Mpi {
     /// Begins to send memory of the program's, which must stay as it is until the send has ended. Messages
@@ -53,19 +53,19 @@ impl Mpi {
             self.counters.in_pieces += 1;
         } else {
             send.part = Part::Asked { receive, handle, len };
-            self.send_pool.waiting.push_back(id);
+            self.send_pool.queue(id);
         }
         true
     }
 
     /// Locks and writes the parts that receivers wait for, in order, as far as the sends' share goes.
     pub(super) fn write_parts(&mut self, pm: &mut Pm) {
-        while let Some(id) = self.send_pool.waiting.front().copied() {
+        while let Some(id) = self.send_pool.first() {
             if !self.write_part(pm, id) {
-                self.counters.delayed += 1;
+                self.counters.delayed += self.send_pool.delay();
                 return;
             }
-            self.send_pool.waiting.pop_front();
+            self.send_pool.pass();
         }
     }
 
@@ -77,70 +77,100 @@ impl Mpi {
         let bytes = len as u64;
         if self.send_pool.most_of(bytes) < bytes {
             // The receiver's share is more than this one's.
-            send.part = Part::Pieces { receive, left: len };
-            self.counters.in_pieces += 1;
+            self.go_in_pieces(id, receive, len);
             return true;
         }
         if !self.send_pool.take(bytes) {
             return false;
         }
-        let begun = pm.lock(self.context, peer, from, len).and_then(|local| {
-            pm.write(self.context, send.dest.into(), handle, local, len).inspect_err(|_| {
-                let unlocked = pm.unlock(self.context, peer, from, len);
-                debug_assert!(unlocked.is_ok(), "it was locked above");
-            })
-        });
-        if begun.is_ok() {
-            send.part = Part::Writing { receive, len };
+        let local = match pm.lock(self.context, peer, from, len) {
+            Ok(local) => local,
+            Err(error) => {
+                self.send_pool.give_back(bytes);
+                match error {
+                    PmError::NoSpace if !self.send_pool.is_idle() => return false,
+                    PmError::NoSpace | PmError::NotOffered => self.go_in_pieces(id, receive, len),
+                    // The memory is not there.
+                    error => self.fail_send(pm, id, receive, error),
+                }
+                return true;
+            }
+        };
+        let begun = pm.write_as(self.context, id, send.dest, (handle, local), len);
+        send.part = Part::Writing { receive, len };
+        let Err(error) = begun else {
             self.counters.written += 1;
             return true;
+        };
+        self.end_write(pm, id);
+        if error == PmError::NoBuffers {
+            if let Some(send) = self.sends.get_mut(&id) {
+                send.part = Part::Asked { receive, handle, len };
+            }
+            return false;
         }
-        self.send_pool.give_back(bytes);
-        match begun {
-            Err(PmError::NoBuffers) => false,
-            Err(PmError::NoSpace) if !self.send_pool.is_idle() => false,
-            Err(PmError::NoSpace | PmError::NotOffered) => {
-                send.part = Part::Pieces { receive, left: len };
-                self.counters.in_pieces += 1;
-                true
-            }
-            _ => {
-                self.end_send(id, begun);
-                true
-            }
+        self.write_failed(id, receive, len, error);
+        true
+    }
+
+    /// Has a part go in pieces.
+    fn go_in_pieces(&mut self, id: u64, receive: u64, left: usize) {
+        if let Some(send) = self.sends.get_mut(&id) {
+            send.part = Part::Pieces { receive, left };
+            self.counters.in_pieces += 1;
         }
     }
 
-    /// Says of writes that are done that they are, and unlocks.
+    /// What the receiver asked for could not be written, whose handle may be wrong: it gets it otherwise. To
+    /// one that is gone the send ends.
+    fn write_failed(&mut self, id: u64, receive: u64, len: usize, error: PmError) {
+        match error {
+            PmError::Reset => self.end_send(id, Err(error)),
+            _ => self.go_in_pieces(id, receive, len),
+        }
+    }
+
+    /// Ends a send that cannot go on, and tells its receiver.
+    fn fail_send(&mut self, pm: &mut Pm, id: u64, receive: u64, error: PmError) {
+        if let Some(send) = self.sends.get(&id) {
+            self.post(pm, send.dest, Packet::Failed { receive }, &[]);
+        }
+        self.end_send(id, Err(error));
+    }
+
+    /// Says of writes that are done that they are, and unlocks. Each has its own result.
     pub(super) fn finish_writes(&mut self, pm: &mut Pm) {
         let is_writing = |send: &Send| matches!(send.part, Part::Writing { .. });
         if !self.sends.values().any(is_writing) {
             return;
         }
-        let result = pm.is_done(self.context, Started::Writes);
-        if result == Err(PmError::Busy) {
-            return;
-        }
-        let done: Vec<u64> =
-            self.sends.iter().filter(|(_, send)| is_writing(send)).map(|(id, _)| *id).collect();
-        for id in done {
+        pm.progress();
+        for (id, result) in pm.written(self.context) {
             self.finish_write(pm, id, result);
         }
     }
 
-    fn finish_write(&mut self, pm: &mut Pm, id: u64, result: Result<(), PmError>) {
-        let Some(send) = self.sends.get_mut(&id) else { return };
-        let Part::Writing { receive, len } = send.part else { return };
-        let (from, dest) = (send.start.wrapping_add(send.sent), send.dest);
-        let unlocked = pm.unlock(self.context, Some(dest.into()), from, len);
+    /// Unlocks what a write was from: the send's receive, and how many bytes.
+    fn end_write(&mut self, pm: &mut Pm, id: u64) -> Option<(u64, usize)> {
+        let send = self.sends.get_mut(&id)?;
+        let Part::Writing { receive, len } = send.part else { return None };
+        send.part = Part::None;
+        let from = send.start.wrapping_add(send.sent);
+        let unlocked = pm.unlock(self.context, Some(send.dest.into()), from, len);
+        debug_assert!(unlocked.is_ok(), "it was locked for this part");
         self.send_pool.give_back(len as u64);
-        if let Err(error) = result.and(unlocked) {
-            self.end_send(id, Err(error));
+        Some((receive, len))
+    }
+
+    fn finish_write(&mut self, pm: &mut Pm, id: u64, result: Result<(), PmError>) {
+        let Some((receive, len)) = self.end_write(pm, id) else { return };
+        if let Err(error) = result {
+            self.write_failed(id, receive, len, error);
             return;
         }
-        send.part = Part::None;
+        let Some(send) = self.sends.get_mut(&id) else { return };
         send.sent += len;
-        let is_whole = send.sent == send.len;
+        let (dest, is_whole) = (send.dest, send.sent == send.len);
         self.post(pm, dest, Packet::Done { receive, len: len as u64 }, &[]);
         if is_whole {
             self.end_send(id, Ok(()));
