@@ -15,6 +15,7 @@ const MISUSE: &str = include_str!("fm/misuse.c");
 const TABLE: &str = include_str!("fm/table.c");
 const LOST: &str = include_str!("fm/lost.c");
 const ENDS: &str = include_str!("fm/ends.c");
+const CREDITS: &str = include_str!("fm/credits.c");
 const THREADS: &str = include_str!("fm/threads.c");
 
 /// Position-independent, and at a fixed address.
@@ -387,6 +388,12 @@ fn a_lost_node_ends_a_send_and_messages_to_it_are_thrown_away() {
     );
 }
 
+/// What others send meanwhile keeps nobody from seeing it.
+#[test]
+fn a_lost_node_ends_a_send_while_others_send() {
+    killed(Job::of(3), "send of many", 1);
+}
+
 #[test]
 fn a_lost_node_ends_a_send_over_tcp() {
     let Some(job) = network() else { return };
@@ -431,4 +438,41 @@ fn the_handlers_of_a_thread_that_ends_are_set_aside() {
     let programs = Programs::new();
     let ran = Job::of(2).arg("ends").run_well(&compile(&programs, THREADS, &PIE));
     assert!(ran.says("a message of node 1 will never be complete"), "{ran:#?}");
+}
+
+#[test]
+fn a_handler_that_quits_does_not_take_others_of_its_thread_along() {
+    all_done(&Job::of(3), THREADS, &["quits"]);
+}
+
+/// Also where that thread takes nothing from the network.
+#[test]
+fn packets_that_another_thread_consumes_give_their_credits_back() {
+    all_done(&Job::of(2), CREDITS, &["goes on"]);
+}
+
+#[test]
+fn packets_of_a_handler_that_extracts_its_own_give_their_credits_back() {
+    all_done(&Job::of(2), CREDITS, &["nested"]);
+}
+
+#[test]
+fn packets_that_a_thread_leaves_behind_give_their_credits_back() {
+    let programs = Programs::new();
+    let program = compile(&programs, CREDITS, &PIE);
+    let ran = Job::of(2).arg("ends").run_well(&program);
+    assert!(ran.says("node 0 is done") && ran.says("node 1 is done"), "{ran:#?}");
+    assert!(ran.says("a message of node 1 will never be complete"), "{ran:#?}");
+}
+
+/// The thread that it waits on may never come back.
+#[test]
+fn finalize_throws_away_what_a_handler_of_another_thread_has() {
+    all_done(&Job::of(2), CREDITS, &["stays"]);
+}
+
+/// A node that is slow is not lost.
+#[test]
+fn a_send_outlasts_the_timeout_of_a_receiver_that_computes() {
+    all_done(&Job::of(2).env("STANDPIPE_TIMEOUT_MS", "1000"), CREDITS, &["computes"]);
 }

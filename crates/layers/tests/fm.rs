@@ -92,8 +92,8 @@ fn a_stack_is_used_again() {
         fm.extract(u64::MAX);
     }
     assert_eq!(program.came.load(Ordering::Relaxed), 2000);
-    // While a handler waits on one, another is ready.
-    assert_eq!(fm.counts().stacks, 2);
+    // One is made where a message begins while all that there are have handlers that wait.
+    assert_eq!(fm.counts().stacks, 1);
 }
 
 #[test]
@@ -229,4 +229,30 @@ fn a_handler_that_waits_is_never_unwound() {
     assert_eq!(fm.finalize(), Ok(()));
     assert_eq!((fm.counts().set_aside, dropped.load(Ordering::Relaxed)), (1, 0));
     assert_eq!(fm.take_notices(), [Notice::SetAside { from: 0 }]);
+}
+
+/// Each message that a peer begins and gives up may leave a handler's stack behind. One that does nothing
+/// else is refused in the end.
+#[test]
+fn a_peer_that_gives_up_one_message_after_another_is_refused() {
+    let config = Config::from_env().expect("the settings are right").progress(ProgressThread::Off);
+    let node = Node::open(config).expect("a job of one opens");
+    let fm = Fm::open(node.clone(), move |incoming| {
+        incoming.receive(&mut [0; 100]);
+        Some(Done::Continue)
+    })
+    .expect("it opens");
+    let packets = HandlerId::of("fm", "packet");
+    let (first, cut) = ([1 | 1 << 8 | 1 << 10 | 8 << 11, 100, 0, 0], [3, 0, 0, 0]);
+    for _ in 0..2000 {
+        for args in [first, cut] {
+            node.request(0, packets, args).expect("the node sends it");
+        }
+        fm.extract(u64::MAX);
+    }
+    let counts = fm.counts();
+    assert!(fm.is_lost(0), "{counts:?}");
+    assert_eq!((counts.set_aside, counts.stacks), (256, 256));
+    let told = [Notice::SetAside { from: 0 }, Notice::Refused { from: 0 }, Notice::Lost { node: 0 }];
+    assert_eq!(fm.take_notices(), told);
 }

@@ -1,7 +1,7 @@
 /* A node that is killed ends what others wait for. */
 #include "fm_test.h"
 
-static int h_part, h_count, h_forward;
+static int h_part, h_count, h_forward, h_slow;
 static int began, ended;
 
 static int part_handler(FM_stream *stream, unsigned sender)
@@ -49,6 +49,36 @@ static void in_a_send(void)
     send_whole(1, h_count, patterned(length), length);
     for (i = 0; i < 3; i++)
         send_whole(1, h_count, patterned(length), length);
+}
+
+/* Takes so long that there is always one more to be taken. */
+static int slow_handler(FM_stream *stream, unsigned sender)
+{
+    double end = now() + 1e-3;
+
+    (void) stream, (void) sender;
+    while (now() < end)
+        ;
+    return FM_CONTINUE;
+}
+
+/* The same, while node 2 sends to node 0 for much longer. */
+static void in_a_send_of_many(void)
+{
+    ULONG length = 4 << 20;
+    unsigned char bytes[64] = {0};
+    double begins = now();
+
+    if (FM_nodeid == 1) {
+        let_come(0.3);
+        die();
+    }
+    if (FM_nodeid == 0) {
+        send_whole(1, h_count, patterned(length), length);
+        CHECK(now() < begins + 4);
+    }
+    while (FM_nodeid == 2 && now() < begins + 6)
+        send_whole(0, h_slow, bytes, sizeof bytes);
 }
 
 /* Node 1 dies in the middle of its message to node 0, whose handler is set aside; node 2 goes on. */
@@ -110,8 +140,11 @@ int main(int argc, char **argv)
     h_part = FM_register_handler(FM_ANY_ID, part_handler);
     h_count = FM_register_handler(FM_ANY_ID, count_handler);
     h_forward = FM_register_handler(FM_ANY_ID, forward_handler);
+    h_slow = FM_register_handler(FM_ANY_ID, slow_handler);
     if (strcmp(argv[1], "send") == 0)
         in_a_send();
+    else if (strcmp(argv[1], "send of many") == 0)
+        in_a_send_of_many();
     else if (strcmp(argv[1], "message") == 0)
         in_a_message();
     else if (strcmp(argv[1], "chain") == 0)

@@ -6,7 +6,7 @@
 #define MESSAGES 80
 #define LONG 20000
 
-static int h_long, h_part;
+static int h_long, h_part, h_quit;
 static volatile int done, in_handler, began, is_sent;
 static volatile pthread_t first_thread;
 
@@ -53,6 +53,57 @@ static int part_handler(FM_stream *stream, unsigned sender)
     CHECK(pthread_equal(first_thread, pthread_self()));
     done = done + 1;
     return FM_CONTINUE;
+}
+
+static int quit_handler(FM_stream *stream, unsigned sender)
+{
+    unsigned char bytes[2 * PACKET];
+
+    (void) sender;
+    began = began + 1;
+    FM_receive(bytes, stream, 2 * PACKET);
+    done = done + 1;
+    return FM_QUIT;
+}
+
+/* Begins two handlers. Each ends the call that goes on with it, and does not take the other one along. */
+static void *begins_two(void *unused)
+{
+    double end;
+
+    while (began < 2)
+        FM_extract(~0);
+    while (is_sent == 0)
+        usleep(1000);
+    FM_extract(~0);
+    CHECK(done == 1);
+    for (end = now() + 10; done == 1 && now() < end;)
+        FM_extract(~0);
+    CHECK(done == 2);
+    return unused;
+}
+
+static void quits(void)
+{
+    pthread_t thread;
+    FM_stream *stream;
+
+    if (FM_nodeid != 0) {
+        stream = begin(0, 2 * PACKET, h_quit);
+        FM_send_piece(stream, patterned(2 * PACKET), PACKET);
+        let_come(0.4);
+        FM_send_piece(stream, patterned(2 * PACKET), PACKET);
+        FM_end_message(stream);
+        return;
+    }
+    pthread_create(&thread, NULL, begins_two, NULL);
+    while (began < 2)
+        let_come(0.01);
+    let_come(0.8);
+    FM_extract(~0);
+    CHECK(done == 0);
+    is_sent = 1;
+    pthread_join(thread, NULL);
 }
 
 /* Extracts until the handler has begun; goes on once another thread has extracted the rest, unless it ends. */
@@ -104,6 +155,7 @@ int main(int argc, char **argv)
     FM_initialize();
     h_long = FM_register_handler(FM_ANY_ID, long_handler);
     h_part = FM_register_handler(FM_ANY_ID, part_handler);
+    h_quit = FM_register_handler(FM_ANY_ID, quit_handler);
     if (strcmp(argv[1], "all") == 0) {
         for (i = 0; i < THREADS; i++)
             CHECK(pthread_create(&threads[i], NULL, works, (void *) i) == 0);
@@ -113,6 +165,8 @@ int main(int argc, char **argv)
         two(NULL);
     else if (strcmp(argv[1], "ends") == 0)
         two(argv);
+    else if (strcmp(argv[1], "quits") == 0)
+        quits();
     else
         return 8;
     FM_finalize();

@@ -31,7 +31,7 @@ pub(crate) fn arrive(shared: &Shared, call: &mut Call<'_>) {
                 return refuse(shared, from);
             }
             if shared.is_closing.load(Ordering::Relaxed) {
-                return peer.credits.consumed();
+                return shared.consumed(from);
             }
             let body = body(shared, &packet, call);
             shared.push(Arrival { from, what: Arrived::Packet(packet, body) });
@@ -39,7 +39,7 @@ pub(crate) fn arrive(shared: &Shared, call: &mut Call<'_>) {
         // It takes a credit as a packet does, so that a peer can queue only so many.
         What::Cut if peer.credits.arrived() => {
             if shared.is_closing.load(Ordering::Relaxed) {
-                return peer.credits.consumed();
+                return shared.consumed(from);
             }
             shared.push(Arrival { from, what: Arrived::Cut });
         }

@@ -73,12 +73,12 @@ impl Credits {
         self.unread.fetch_update(Relaxed, Relaxed, add).is_ok()
     }
 
-    /// Notes that a packet from there was consumed.
+    /// Notes that a packet from there was consumed: whether a message of their own is due from this one on.
     #[inline]
-    pub(crate) fn consumed(&self) {
+    pub(crate) fn consumed(&self) -> bool {
         let unread = self.unread.fetch_sub(1, Relaxed);
         debug_assert!(unread > 0, "what is consumed has arrived");
-        self.owed.fetch_add(1, Relaxed);
+        self.owed.fetch_add(1, Relaxed) + 1 == self.batch()
     }
 
     /// Whether so many are owed that a message of their own is due.
@@ -123,13 +123,12 @@ mod tests {
     fn no_more_arrives_than_was_dealt_and_halves_are_given_back() {
         let credits = Credits::new(4);
         assert!((0..4).all(|_| credits.arrived()) && !credits.arrived());
-        credits.consumed();
-        assert!(!credits.are_due());
-        credits.consumed();
-        assert!(credits.are_due() && credits.arrived());
-        assert_eq!((credits.take_owed(), credits.take_owed()), (2, 0));
-        credits.still_owed(2);
-        assert_eq!((credits.take_owed(), credits.are_due()), (2, false));
+        assert!(!credits.consumed() && !credits.are_due());
+        assert!(credits.consumed() && credits.are_due() && credits.arrived());
+        assert!(!credits.consumed() && credits.are_due() && credits.arrived());
+        assert_eq!((credits.take_owed(), credits.take_owed()), (3, 0));
+        credits.still_owed(3);
+        assert_eq!((credits.take_owed(), credits.are_due()), (3, false));
         // With one credit short of a batch still owed, this many can be had.
         assert_eq!(credits.most_at_once(), 3);
     }

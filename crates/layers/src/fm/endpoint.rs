@@ -197,6 +197,8 @@ impl Fm {
         Runner::with(|runner| {
             runner.take_all(&self.port().shared).into_iter().for_each(|suspended| suspended.set_aside());
         });
+        // Handlers of other threads stay where they are.
+        self.port().shared.discard_streams();
         for peer in &self.port().shared.peers {
             let mut outgoing = super::lock::lock(&peer.outgoing);
             if outgoing.is_open {

@@ -9,7 +9,7 @@ use super::body::Body;
 use super::incoming::{Beginning, Dispatch, Done};
 use super::notices::Notice;
 use super::port::Port;
-use super::runner::{Ran, Runner};
+use super::runner::{Ran, Runner, Suspended};
 use super::shared::{Arrival, Arrived, Counters};
 use super::stream::Stream;
 use super::wire::Packet;
@@ -25,6 +25,9 @@ const JUST_NOW: Duration = Duration::from_micros(5);
 
 /// So many calls that find nothing come before one that looks whether nodes are lost.
 const LOOK_EVERY: u32 = 256;
+
+/// Handlers of a node's that are set aside, as it gives their messages up, before it is refused.
+const CUT_OFF_MAX: u32 = 256;
 
 /// Takes what has come, and runs handlers.
 pub(crate) struct Extractor {
@@ -61,19 +64,21 @@ impl Extractor {
                 // It may need this processor.
                 std::thread::yield_now();
             }
+            self.port.return_credits_due();
             return 0;
         };
         let (mut taken, mut bytes, mut is_polled) = (0, 0, false);
         let mut packets = u64::from(self.port.window()) * u64::from(self.port.nodes());
         let mut goes_on = self.go_on_with_ready(runner);
         while goes_on && taken < most && packets > 0 {
-            if !runner.has_stack(&self.port.shared.counters) {
-                self.port.shared.notices.add(Notice::NoStack);
-                break;
-            }
             // A step that finds nothing takes longer than all the rest.
             let arrival = if is_polled && taken > 0 { self.port.shared.pop() } else { self.next_arrival() };
             let Some(arrival) = arrival else { break };
+            if arrival.begins() && !runner.has_stack(&self.port.shared.counters) {
+                self.port.shared.notices.add(Notice::NoStack);
+                self.port.shared.put_back(arrival);
+                break;
+            }
             is_polled |= taken == 0 && self.was_idle_just_now();
             let (from, len) = (arrival.from, arrival.bytes());
             goes_on = self.take(runner, arrival) == Done::Continue;
@@ -88,6 +93,8 @@ impl Extractor {
 
     /// What is due now and then.
     fn after(&self, has_taken: bool) {
+        // Of packets that were consumed elsewhere than where they arrive.
+        self.port.return_credits_due();
         if self.port.shared.cuts_due.load(Ordering::Relaxed) > 0 {
             self.port.tell_of_cuts();
         }
@@ -96,9 +103,6 @@ impl Extractor {
             return self.idle.store(0, Ordering::Relaxed);
         }
         self.idle_at.store(self.now(), Ordering::Relaxed);
-        if self.port.shared.has_stuck_credits.load(Ordering::Relaxed) {
-            self.port.return_all_credits();
-        }
         if self.idle.fetch_add(1, Ordering::Relaxed) % LOOK_EVERY == LOOK_EVERY - 1 {
             self.port.look_for_lost();
         }
@@ -132,7 +136,7 @@ impl Extractor {
         match arrival.what {
             Arrived::Packet(packet, body) => self.take_packet(runner, from, packet, body),
             Arrived::Cut => {
-                self.port.shared.peer(from).credits.consumed();
+                self.port.shared.consumed(from);
                 if !self.cut(runner, from) {
                     self.refuse(from);
                 }
@@ -150,7 +154,7 @@ impl Extractor {
         let step = incoming.assembly.accept(&packet, body.bytes().len() as u64);
         let rest = match step {
             Step::First => {
-                let stream = Arc::new(Stream::new(self.port.shared.next_run(), runner.token));
+                let stream = Arc::new(Stream::new(self.port.shared.next_run(), runner.token, from));
                 incoming.stream = Some(Arc::clone(&stream));
                 Some(stream)
             }
@@ -171,7 +175,7 @@ impl Extractor {
                 self.feed(runner, from, &stream, body, step == Step::Last)
             }
             (Step::Later | Step::Last, None) | (Step::Refused, _) => {
-                self.port.shared.peer(from).credits.consumed();
+                self.port.shared.consumed(from);
                 self.refuse(from);
                 Done::Continue
             }
@@ -179,14 +183,14 @@ impl Extractor {
     }
 
     /// Gives a packet to the handler that waits for it.
-    fn feed(&self, runner: &Runner, from: u32, stream: &Stream, body: Body, is_last: bool) -> Done {
+    fn feed(&self, runner: &Runner, from: u32, stream: &Arc<Stream>, body: Body, is_last: bool) -> Done {
         if !stream.push(body, is_last) {
-            self.port.shared.peer(from).credits.consumed();
+            self.port.shared.consumed(from);
         } else if let Some(suspended) = runner.take(&self.port.shared, stream.run) {
             let ran = runner.go_on(suspended);
             return self.ran(runner, ran, (from, 0));
         } else if stream.thread != runner.token {
-            self.port.shared.add_ready(stream.thread, stream.run);
+            self.port.shared.add_ready(stream);
         }
         // Otherwise it runs, in the middle of which this call was made, and will find it.
         Done::Continue
@@ -194,10 +198,11 @@ impl Extractor {
 
     /// Goes on with this thread's handlers for which other threads have found something.
     fn go_on_with_ready(&self, runner: &Runner) -> bool {
-        for run in self.port.shared.take_ready(runner.token) {
-            if let Some(suspended) = runner.take(&self.port.shared, run) {
+        while let Some(stream) = self.port.shared.take_ready(runner.token) {
+            if let Some(suspended) = runner.take(&self.port.shared, stream.run) {
                 let ran = runner.go_on(suspended);
-                if self.ran(runner, ran, (0, 0)) == Done::Quit {
+                self.port.return_credits(stream.from);
+                if self.ran(runner, ran, (stream.from, 0)) == Done::Quit {
                     return false;
                 }
             }
@@ -216,7 +221,7 @@ impl Extractor {
             }
             Ran::Waits(suspended) => {
                 if suspended.stream.is_cut() {
-                    suspended.set_aside();
+                    self.set_aside(suspended);
                 } else {
                     runner.keep(suspended);
                 }
@@ -234,14 +239,25 @@ impl Extractor {
         if let Some(stream) = stream {
             stream.cut();
             match runner.take(&self.port.shared, stream.run) {
-                Some(suspended) => suspended.set_aside(),
-                None if stream.thread != runner.token => {
-                    self.port.shared.add_ready(stream.thread, stream.run)
-                }
+                Some(suspended) => self.set_aside(suspended),
+                None if stream.thread != runner.token => self.port.shared.add_ready(&stream),
                 None => {}
             }
         }
         is_cut
+    }
+
+    /// Sets a handler aside whose message is cut off. Each leaves its stack behind: a node that does nothing
+    /// else is refused.
+    #[cold]
+    fn set_aside(&self, suspended: Suspended) {
+        let from = suspended.stream.from;
+        suspended.set_aside();
+        let cut_off = &self.port.shared.peer(from).cut_off;
+        if cut_off.fetch_add(1, Ordering::Relaxed) + 1 == CUT_OFF_MAX {
+            self.refuse(from);
+            self.port.lose(from);
+        }
     }
 
     #[cold]
@@ -252,6 +268,11 @@ impl Extractor {
 }
 
 impl Arrival {
+    /// Whether it may begin a message, for whose handler a stack is needed.
+    fn begins(&self) -> bool {
+        matches!(&self.what, Arrived::Packet(packet, _) if packet.first.is_some())
+    }
+
     fn bytes(&self) -> u64 {
         match &self.what {
             Arrived::Packet(_, body) => body.bytes().len() as u64,

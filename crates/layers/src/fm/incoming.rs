@@ -111,7 +111,7 @@ impl<'a> Incoming<'a> {
             self.front.set(Some((body, at)));
         } else {
             drop(body);
-            self.shared.peer(self.from).credits.consumed();
+            self.shared.consumed(self.from);
         }
     }
 }
@@ -121,7 +121,7 @@ impl Drop for Incoming<'_> {
     fn drop(&mut self) {
         let front = usize::from(self.front.take().is_some());
         let rest = self.rest.as_ref().map_or(0, |rest| rest.discard());
-        (0..front + rest).for_each(|_| self.shared.peer(self.from).credits.consumed());
+        (0..front + rest).for_each(|_| self.shared.consumed(self.from));
     }
 }
 

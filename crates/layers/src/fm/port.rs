@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use standpipe::{HandlerId, Node};
+use standpipe::{Error, HandlerId, Node};
 
 use super::credits::window;
 use super::lock::lock;
@@ -13,6 +13,12 @@ use super::wire;
 
 /// Steps in which what a lost node had sent is taken.
 const LAST_STEPS: u32 = 100_000;
+
+/// Whether no message will get there: a node that computes for long is only slow.
+#[cold]
+pub(crate) fn ends(error: &Error) -> bool {
+    !matches!(error, Error::Timeout { .. } | Error::WaitTimeout { .. } | Error::NotConnected { .. })
+}
 
 #[derive(Debug)]
 pub(crate) struct Port {
@@ -42,17 +48,23 @@ impl Port {
         let owed = peer.credits.take_owed();
         match self.node.try_request(to, self.packets, wire::credits_args(owed)) {
             Ok(true) => {}
-            Ok(false) => {
+            Err(error) if ends(&error) => self.lose(to),
+            // The lane is full.
+            Ok(false) | Err(_) => {
                 peer.credits.still_owed(owed);
-                self.shared.has_stuck_credits.store(true, Ordering::Relaxed);
+                self.shared.add_credits_due(to);
             }
-            Err(_) => self.lose(to),
         }
+    }
+
+    /// Gives those nodes their credits back to which a message with them is due.
+    #[inline]
+    pub(crate) fn return_credits_due(&self) {
+        self.shared.take_credits_due().for_each(|node| self.return_credits(node));
     }
 
     #[cold]
     pub(crate) fn return_all_credits(&self) {
-        self.shared.has_stuck_credits.store(false, Ordering::Relaxed);
         (0..self.nodes()).for_each(|node| self.return_credits(node));
     }
 
@@ -60,7 +72,7 @@ impl Port {
     pub(crate) fn throw_away_queued(&self) {
         while let Some(arrival) = self.shared.pop() {
             if !matches!(arrival.what, Arrived::Lost) {
-                self.shared.peer(arrival.from).credits.consumed();
+                self.shared.consumed(arrival.from);
             }
         }
     }
@@ -101,6 +113,7 @@ impl Port {
             }
             match self.node.try_request(rank as u32, self.packets, wire::cut_args()) {
                 Ok(false) if !is_lost => peer.credits.untake(1),
+                Err(error) if !is_lost && !ends(&error) => peer.credits.untake(1),
                 _ => {
                     outgoing.is_cut_due = false;
                     self.shared.cuts_due.fetch_sub(1, Ordering::Relaxed);

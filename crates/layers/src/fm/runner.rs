@@ -53,7 +53,6 @@ pub(crate) struct Current {
 pub(crate) struct Suspended {
     current: Current,
     task: ManuallyDrop<Task>,
-    from: u32,
     pub(crate) stream: Arc<Stream>,
     shared: Arc<Shared>,
 }
@@ -116,7 +115,7 @@ impl Runner {
         run: u64,
     ) -> Ran {
         let stack = self.stacks.borrow_mut().pop().expect("the caller has seen to it");
-        let (from, rest) = (begins.from, begins.rest.clone());
+        let rest = begins.rest.clone();
         let (its_shared, dispatch) = (Arc::clone(shared), Arc::clone(dispatch));
         let task = Coroutine::with_stack(stack, move |yielder, ()| {
             let incoming = Incoming::new(&its_shared, yielder, begins);
@@ -129,17 +128,17 @@ impl Runner {
             Ok(done) => Ran::Returned(done),
             Err((task, current)) => {
                 let stream = rest.expect("a handler waits only for packets that are to come");
-                Ran::Waits(Suspended { current, task, from, stream, shared: Arc::clone(shared) })
+                Ran::Waits(Suspended { current, task, stream, shared: Arc::clone(shared) })
             }
         }
     }
 
     /// Lets a handler go on that waited.
     pub(crate) fn go_on(&self, suspended: Suspended) -> Ran {
-        let Suspended { current, task, from, stream, shared } = suspended;
+        let Suspended { current, task, stream, shared } = suspended;
         match self.resume(task, current) {
             Ok(done) => Ran::Returned(done),
-            Err((task, current)) => Ran::Waits(Suspended { current, task, from, stream, shared }),
+            Err((task, current)) => Ran::Waits(Suspended { current, task, stream, shared }),
         }
     }
 
@@ -184,9 +183,9 @@ impl Runner {
 impl Suspended {
     /// Leaves it where it is for good: its stack is not used again, and nothing on it is dropped.
     pub(crate) fn set_aside(self) {
-        let Suspended { from, stream, shared, task: _, current } = self;
-        let left = stream.discard();
-        (0..left).for_each(|_| shared.peer(from).credits.consumed());
+        let Suspended { stream, shared, task: _, current } = self;
+        let from = stream.from;
+        (0..stream.discard()).for_each(|_| shared.consumed(from));
         shared.give_up_of(current.run);
         Counters::add(&shared.counters.set_aside, 1);
         shared.notices.add(Notice::SetAside { from });

@@ -8,6 +8,7 @@ use standpipe::Error;
 use super::endpoint::{Fm, NODES_MAX};
 use super::lock::{lock, try_lock};
 use super::notices::Notice;
+use super::port::ends;
 use super::runner::Runner;
 use super::shared::{Counters, Outgoing, Peer};
 use super::wire::{self, PACKET_MAX};
@@ -106,8 +107,8 @@ impl Fm {
         let no_such_node = || BeginError::NoSuchNode { node: recipient, nodes: self.port().nodes() };
         let rank = u32::try_from(recipient).map_err(|_| no_such_node())?;
         let peer = self.port().shared.peers.get(rank as usize).ok_or_else(no_such_node)?;
-        if !peer.has_contact.load(Ordering::Relaxed) {
-            self.make_contact(rank, peer)?;
+        if !peer.has_contact.load(Ordering::Relaxed) && !self.make_contact(rank, peer)? {
+            return Ok(None);
         }
         let opener = Runner::current().map_or(0, |current| current.run);
         let begun = self.try_begin(rank, peer, (announced, handler), opener);
@@ -119,19 +120,22 @@ impl Fm {
             self.extract(u64::MAX);
         } else {
             self.port().node.progress();
+            self.port().return_credits_due();
         }
         Ok(self.try_begin(rank, peer, (announced, handler), opener))
     }
 
+    /// Makes the first contact: `false` where the node does not answer yet.
     #[cold]
-    fn make_contact(&self, rank: u32, peer: &Peer) -> Result<(), BeginError> {
+    fn make_contact(&self, rank: u32, peer: &Peer) -> Result<bool, BeginError> {
         match self.port().node.connect(rank) {
             Ok(()) => {}
             Err(Error::PeerLost { .. }) => self.port().lose(rank),
+            Err(Error::Timeout { .. }) => return Ok(false),
             Err(error) => return Err(BeginError::Connect(error)),
         }
         peer.has_contact.store(true, Ordering::Relaxed);
-        Ok(())
+        Ok(true)
     }
 
     fn try_begin(
@@ -273,9 +277,8 @@ impl Fm {
         if peer.is_lost.load(Ordering::Relaxed) {
             return Departed::Lost;
         }
-        if outgoing.reserved > 0 {
-            outgoing.reserved -= 1;
-        } else if !peer.credits.take(1) {
+        let is_reserved = outgoing.reserved > 0;
+        if !is_reserved && !peer.credits.take(1) {
             return Departed::NoCredit;
         }
         let first = (!outgoing.has_begun).then_some(outgoing.handler);
@@ -287,10 +290,17 @@ impl Fm {
         } else {
             self.port().node.request_medium(rank, self.port().packets, args, packet)
         };
-        if sent.is_err() {
-            self.port().lose(rank);
-            return Departed::Lost;
+        if let Err(error) = sent {
+            if ends(&error) {
+                self.port().lose(rank);
+                return Departed::Lost;
+            }
+            // Its lane stays full for as long as it makes no call.
+            peer.credits.still_owed(owed);
+            peer.credits.untake(u32::from(!is_reserved));
+            return Departed::NoCredit;
         }
+        outgoing.reserved -= u32::from(is_reserved);
         outgoing.has_begun = true;
         outgoing.is_over = is_last;
         outgoing.sent += packet.len() as u64;
@@ -300,14 +310,19 @@ impl Fm {
     /// Waits until there may be room for more of a message, or its recipient is lost. Extracts meanwhile,
     /// except in a handler.
     pub fn wait_for_room(&self, message: Sending) {
-        let Some(peer) = message.parts().and_then(|(rank, _)| self.port().shared.peers.get(rank)) else {
-            return;
-        };
+        let Some((rank, _)) = message.parts() else { return };
+        let Some(peer) = self.port().shared.peers.get(rank) else { return };
+        let rank = rank as u32;
         let is_over = || peer.credits.has_any() || peer.is_lost.load(Ordering::Relaxed);
         let may_extract = !self.in_handler();
         while !is_over() {
             let has_moved =
                 if may_extract { self.extract(u64::MAX) > 0 } else { self.port().node.progress() };
+            self.port().return_credits_due();
+            // What moves may be others' alone.
+            if has_moved && self.port().node.is_lost(rank) {
+                return self.port().lose(rank);
+            }
             if has_moved || is_over() {
                 continue;
             }

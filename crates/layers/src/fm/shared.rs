@@ -1,7 +1,8 @@
 //! What the layer's calls share with its Active Message handler.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::assembly::Assembly;
@@ -12,6 +13,9 @@ use super::notices::Notices;
 use super::stream::Stream;
 use super::wire::Packet;
 
+/// More than one node.
+const SEVERAL: u32 = u32::MAX;
+
 /// All but the node and the handlers: no handle of the node is in here, so that it can close.
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -20,8 +24,8 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
     /// Whether what arrives is thrown away.
     pub(crate) is_closing: AtomicBool,
-    /// Whether credits are owed that a full lane has kept here.
-    pub(crate) has_stuck_credits: AtomicBool,
+    /// Whom a message with credits is due to: 0 nobody, else a node's number and 1, or [`SEVERAL`].
+    credits_due: AtomicU32,
     /// Messages that were given up, and whose receivers have not been told.
     pub(crate) cuts_due: AtomicUsize,
     queue: Mutex<VecDeque<Arrival>>,
@@ -29,8 +33,8 @@ pub(crate) struct Shared {
     /// The token of the thread that extracts; 0 where none does.
     turn: AtomicU64,
     runs: AtomicU64,
-    /// The thread and the run of handlers for which another thread has found something.
-    ready: Mutex<Vec<(u64, u64)>>,
+    /// The messages for whose handlers other threads have found something.
+    ready: Mutex<Vec<Arc<Stream>>>,
     has_ready: AtomicBool,
 }
 
@@ -40,6 +44,8 @@ pub(crate) struct Peer {
     pub(crate) credits: Credits,
     pub(crate) is_lost: AtomicBool,
     pub(crate) has_contact: AtomicBool,
+    /// Handlers whose messages it has cut off.
+    pub(crate) cut_off: AtomicU32,
     pub(crate) outgoing: Mutex<Outgoing>,
     pub(crate) incoming: Mutex<FromPeer>,
 }
@@ -128,6 +134,7 @@ impl Shared {
             credits: Credits::new(window(nodes)),
             is_lost: AtomicBool::new(false),
             has_contact: AtomicBool::new(false),
+            cut_off: AtomicU32::new(0),
             outgoing: Mutex::default(),
             incoming: Mutex::default(),
         };
@@ -136,7 +143,7 @@ impl Shared {
             notices: Notices::default(),
             counters: Counters::default(),
             is_closing: AtomicBool::new(false),
-            has_stuck_credits: AtomicBool::new(false),
+            credits_due: AtomicU32::new(0),
             cuts_due: AtomicUsize::new(0),
             queue: Mutex::default(),
             queued: AtomicUsize::new(0),
@@ -149,6 +156,36 @@ impl Shared {
 
     pub(crate) fn peer(&self, rank: u32) -> &Peer {
         &self.peers[rank as usize]
+    }
+
+    /// Notes that a packet of a node's was consumed.
+    #[inline]
+    pub(crate) fn consumed(&self, from: u32) {
+        if self.peer(from).credits.consumed() {
+            self.add_credits_due(from);
+        }
+    }
+
+    /// Notes that a node is to be told of the credits that it is owed.
+    pub(crate) fn add_credits_due(&self, to: u32) {
+        let its = to + 1;
+        let before = self.credits_due.compare_exchange(0, its, Ordering::AcqRel, Ordering::Acquire);
+        if before.is_err_and(|other| other != its) {
+            self.credits_due.store(SEVERAL, Ordering::Release);
+        }
+    }
+
+    /// The nodes among which are all that are to be told, which is left to the caller.
+    #[inline]
+    pub(crate) fn take_credits_due(&self) -> Range<u32> {
+        if self.credits_due.load(Ordering::Acquire) == 0 {
+            return 0..0;
+        }
+        match self.credits_due.swap(0, Ordering::AcqRel) {
+            0 => 0..0,
+            SEVERAL => 0..self.peers.len() as u32,
+            its => its - 1..its,
+        }
     }
 
     /// Queues something.
@@ -169,6 +206,14 @@ impl Shared {
         let arrival = queue.pop_front();
         self.queued.store(queue.len(), Ordering::Release);
         arrival
+    }
+
+    /// Puts back what was taken last.
+    #[cold]
+    pub(crate) fn put_back(&self, arrival: Arrival) {
+        let mut queue = lock(&self.queue);
+        queue.push_front(arrival);
+        self.queued.store(queue.len(), Ordering::Release);
     }
 
     #[inline]
@@ -209,22 +254,36 @@ impl Shared {
         }
     }
 
-    /// Tells a thread that one of its handlers can go on.
-    pub(crate) fn add_ready(&self, thread: u64, run: u64) {
-        lock(&self.ready).push((thread, run));
+    /// Tells a message's thread that its handler can go on.
+    pub(crate) fn add_ready(&self, stream: &Arc<Stream>) {
+        let mut ready = lock(&self.ready);
+        if !ready.iter().any(|it| it.run == stream.run) {
+            ready.push(Arc::clone(stream));
+        }
         self.has_ready.store(true, Ordering::Release);
     }
 
-    /// The runs of a thread's handlers that can go on.
+    /// Takes the first message of a thread's whose handler can go on.
     #[inline]
-    pub(crate) fn take_ready(&self, thread: u64) -> Vec<u64> {
+    pub(crate) fn take_ready(&self, thread: u64) -> Option<Arc<Stream>> {
         if !self.has_ready.load(Ordering::Acquire) {
-            return Vec::new();
+            return None;
         }
         let mut ready = lock(&self.ready);
-        let mine = ready.extract_if(.., |(of, _)| *of == thread).map(|(_, run)| run).collect();
+        let at = ready.iter().position(|it| it.thread == thread)?;
+        let stream = ready.remove(at);
         self.has_ready.store(!ready.is_empty(), Ordering::Release);
-        mine
+        Some(stream)
+    }
+
+    /// Throws away what handlers that wait have of messages, and what comes for them.
+    #[cold]
+    pub(crate) fn discard_streams(&self) {
+        let ready = std::mem::take(&mut *lock(&self.ready));
+        let open = self.peers.iter().filter_map(|peer| lock(&peer.incoming).stream.clone());
+        ready.into_iter().chain(open).for_each(|stream| {
+            (0..stream.discard()).for_each(|_| self.consumed(stream.from));
+        });
     }
 }
 
@@ -260,9 +319,20 @@ mod tests {
     #[test]
     fn each_thread_is_told_of_its_own() {
         let shared = Shared::new(2);
-        shared.add_ready(1, 10);
-        shared.add_ready(2, 20);
-        assert_eq!((shared.take_ready(1), shared.take_ready(1)), (vec![10], vec![]));
-        assert_eq!((shared.take_ready(2), shared.take_ready(2)), (vec![20], vec![]));
+        for (run, thread) in [(10, 1), (20, 2), (11, 1), (10, 1)] {
+            shared.add_ready(&Arc::new(Stream::new(run, thread, 0)));
+        }
+        let take = |thread| shared.take_ready(thread).map(|stream| stream.run);
+        assert_eq!([1, 1, 1, 2, 2].map(take), [Some(10), Some(11), None, Some(20), None]);
+    }
+
+    #[test]
+    fn all_that_are_to_be_told_of_credits_are_among_those() {
+        let shared = Shared::new(5);
+        assert_eq!(shared.take_credits_due(), 0..0);
+        (0..2).for_each(|_| shared.add_credits_due(3));
+        assert_eq!((shared.take_credits_due(), shared.take_credits_due()), (3..4, 0..0));
+        [4, 0, 4].into_iter().for_each(|node| shared.add_credits_due(node));
+        assert_eq!((shared.take_credits_due(), shared.take_credits_due()), (0..5, 0..0));
     }
 }

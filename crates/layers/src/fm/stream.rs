@@ -13,6 +13,8 @@ pub(crate) struct Stream {
     pub(crate) run: u64,
     /// The [token](super::runner) of the thread that its handler runs on.
     pub(crate) thread: u64,
+    /// The node that sends it.
+    pub(crate) from: u32,
     state: Mutex<State>,
 }
 
@@ -36,8 +38,8 @@ pub(crate) enum Next {
 }
 
 impl Stream {
-    pub(crate) fn new(run: u64, thread: u64) -> Stream {
-        Stream { run, thread, state: Mutex::default() }
+    pub(crate) fn new(run: u64, thread: u64, from: u32) -> Stream {
+        Stream { run, thread, from, state: Mutex::default() }
     }
 
     /// Adds a packet's bytes: `false` where nobody wants them.
