@@ -21,8 +21,8 @@ pub(crate) const SUBCOMMAND: &str = "pindown-pm-rank";
 /// A lost peer ends all waits; this ends those for nobody in particular.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Sends and receives have an eighth of what may be registered each: what this process may pin for itself is a
-/// quarter.
+/// Sends and receives have an eighth of what may be registered each: what this process may pin for itself is
+/// a quarter.
 const SHARE: u64 = 8;
 
 /// What the job is to do.
