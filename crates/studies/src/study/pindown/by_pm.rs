@@ -1,6 +1,6 @@
 //! `standpipe study pindown --layer pm`: the curve through the PM layer's own interface, as the paper
-//! measured its own. Each message is sent by request, reply with a handle, remote write and end, and each side locks
-//! its memory for it.
+//! measured its own. Each message is sent by request, reply with a handle, remote write and end, and each
+//! side locks its memory for it.
 
 use std::process::ExitCode;
 use std::sync::Arc;
