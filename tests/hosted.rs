@@ -2,8 +2,11 @@
 
 mod support;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use standpipe::launch::{HostedJob, LaunchError, RANKS_MAX};
-use standpipe::{Code, Node};
+use standpipe::{Call, Code, Node};
 use support::{Heard, config, itself, job_of, role, say};
 
 #[test]
@@ -85,7 +88,10 @@ fn child() {
         "forks" => forks(),
         "is alone" => assert_eq!(Node::open(config()).expect("invited").size(), 1),
         "meets" => {
-            let node = Node::open(config()).expect("invited");
+            let goodbyes = Arc::new(AtomicU32::new(0));
+            let heard = Arc::clone(&goodbyes);
+            let handler = move |_: &mut Call<'_>| _ = heard.fetch_add(1, Ordering::SeqCst);
+            let node = Node::open(config().handler("goodbye", handler)).expect("invited");
             let peer = 1 - node.rank();
             assert_eq!(node.size(), 3);
             node.connect(peer).expect("it comes");
@@ -94,6 +100,9 @@ fn child() {
             let counter = node.heap().alloc_zeroed::<u64>(1).expect("room");
             node.put(counter.ptr(0).at(node.rank()), 5).expect("here");
             assert!(node.barrier().is_err(), "one of three cannot come");
+            // The first to end would be lost to the other, which may not have come so far.
+            node.request(peer, node.handler("goodbye").expect("registered"), [0; 4]).expect("it is there");
+            node.wait_until(|| goodbyes.load(Ordering::SeqCst) > 0).expect("it says goodbye, too");
         }
         "dies" => {
             let node = Node::open(config()).expect("invited");
