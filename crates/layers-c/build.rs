@@ -1,4 +1,4 @@
-//! What the library's file is named inside, so that programs find it by that name.
+//! Names the library inside its file, so that programs find it by that name.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -109,7 +109,7 @@ fn a_folder_may_be_named_and_need_not_be_the_users() {
     assert!(String::from_utf8_lossy(&none.stderr).contains("--out"), "{none:?}");
 }
 
-/// What a shell makes of such a path in `cc prog.c $(standpipe layers --cflags --libs)` is not the path.
+/// A shell takes such a path apart in `cc prog.c $(standpipe layers --cflags --libs)`.
 #[test]
 fn a_folder_whose_name_a_shell_or_a_linker_takes_apart_is_refused_and_not_made() {
     let home = TempDir::new().expect("there is room");

@@ -10,7 +10,7 @@
  * with status 1. So does the loss of another process while this one waits. No function returns an error.
  *
  * No copy of the original header was found: names and rules come from its manual and from programs that use it.
- * What is marked [recalled] is known from neither. */
+ * Items marked [recalled] are known from neither. */
 #ifndef STANDPIPE_BIP_H
 #define STANDPIPE_BIP_H
 

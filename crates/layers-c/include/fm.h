@@ -18,7 +18,7 @@ typedef unsigned long ULONG;
 typedef struct FM_stream FM_stream;
 
 /* A handler. FM_extract starts it when the first packet of a message for it has come. `sender` is the node
- * that sent the message. It waits in FM_receive only. What it has not received when it returns is thrown
+ * that sent the message. It waits in FM_receive only. Bytes that it leaves when it returns are thrown
  * away. It returns FM_CONTINUE or FM_QUIT. It runs on a stack of 1 MiB. */
 typedef int FM_handler(FM_stream *stream, unsigned sender);
 
@@ -63,8 +63,8 @@ void FM_set_parameter(int name, ...);
  * cannot join, or a process is lost before it comes, it ends the program with status 1. */
 void FM_initialize(void);
 
-/* Leaves the job, once all other processes have called this or are lost. What has not been extracted is
- * thrown away, as is what comes meanwhile. Messages that were not ended are given up. Nothing can be
+/* Leaves the job, once all other processes have called this or are lost. Bytes not extracted yet are
+ * thrown away, and so are messages that come meanwhile. Messages not ended are given up. Nothing can be
  * initialized again after it. An error line in a handler, before FM_initialize and the second time. */
 void FM_finalize(void);
 

@@ -21,7 +21,7 @@ pub static mut bip_mynode: c_int = -1;
 pub static mut bip_numnodes: c_int = 0;
 
 static LAYER: OnceLock<Bip> = OnceLock::new();
-/// What is declared before the layer opens; `None` from then on.
+/// Tags that the program declares before the layer opens; `None` from then on.
 static DECLARED: Mutex<Option<Vec<TagBuffers>>> = Mutex::new(Some(Vec::new()));
 
 // SAFETY: the C library of Linux declares it so, with these types.

@@ -1,4 +1,4 @@
-//! What all layers' C interfaces do alike: opening the process's node, and saying what is wrong.
+//! The common part of all layers' C interfaces: it opens the process's node, and says what is wrong.
 
 use std::fmt::Display;
 use std::io::Write;

@@ -23,7 +23,7 @@ static IS_CLOSED: AtomicBool = AtomicBool::new(false);
 /// The process that has opened it. One that is forked later has a copy that it cannot use.
 static OPENED_BY: AtomicU32 = AtomicU32::new(0);
 
-/// What all calls of this interface that fail return; the manuals name no other value than 0.
+/// A call that fails returns this; the manuals name no other value than 0.
 pub(super) const FAILED: c_int = -1;
 
 /// Opens the layer, in a job of `procs` processes, or of as many as there are for `None`.

@@ -22,7 +22,7 @@ pub(super) struct Module {
     code: Vec<(u64, u64)>,
 }
 
-/// What is in this process, the program first.
+/// The modules of this process, the program first.
 pub(super) fn modules() -> Vec<Module> {
     let mut modules: Vec<Module> = Vec::new();
     let data: *mut Vec<Module> = &raw mut modules;

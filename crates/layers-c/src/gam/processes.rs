@@ -18,7 +18,7 @@ static FAMILY: Mutex<Option<Family>> = Mutex::new(None);
 static PARENT: AtomicU32 = AtomicU32::new(0);
 
 /// How long the children of a program that has ended without `am_disable` may take to end by themselves.
-/// Those that wait for others find this process lost, and end within a second.
+/// A child that waits for others finds this process lost, and ends within a second.
 const END_WITHIN: Duration = Duration::from_secs(5);
 
 /// How long they may take when they are told to.
@@ -77,14 +77,14 @@ enum Made {
 /// Makes the children, and notes them in `children`, also where it fails after some.
 fn make(procs: u32, children: &mut Vec<libc::pid_t>) -> Result<Made, String> {
     let mut lines = Vec::new();
-    for rank in 1..procs {
+    for _ in 1..procs {
         let (line, childs) = UnixStream::pair().map_err(|error| format!("a pair of sockets: {error}"))?;
         // SAFETY: the child goes on as this thread alone. Nothing of this library has a thread yet, which the
         // caller has made sure of, and the program's own threads are its business, as in the original.
         match unsafe { libc::fork() } {
             0 => {
                 drop((lines, line));
-                become_rank(childs, rank);
+                become_rank(childs);
                 return Ok(Made::Child);
             }
             -1 => return Err(format!("fork: {}", io::Error::last_os_error())),
@@ -157,7 +157,7 @@ pub(super) fn part_is_over() {
 }
 
 /// Takes this child's rank from its parent.
-fn become_rank(mut parent: UnixStream, rank: u32) {
+fn become_rank(mut parent: UnixStream) {
     // SAFETY: the call takes numbers alone: a child ends with the process that hosts its job.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     ENDS_WITH_PARENT.store(true, Ordering::SeqCst);
@@ -171,7 +171,6 @@ fn become_rank(mut parent: UnixStream, rank: u32) {
     for (name, value) in lines.lines().filter_map(|line| line.split_once('=')) {
         set(name, value);
     }
-    debug_assert!(rank > 0);
 }
 
 fn set(name: &str, value: &str) {
@@ -186,8 +185,8 @@ fn end_all(children: &[libc::pid_t]) {
     children.iter().for_each(|child| _ = wait_for(*child));
 }
 
-/// Waits for the children when the program ends. Those of a program that has not left the layer find it lost;
-/// the rest of them are ended. A child that has failed makes this process fail.
+/// Waits for the children when the program ends. If the program has not left the layer, they find it lost,
+/// and this ends the rest of them. A child that has failed makes this process fail.
 extern "C" fn wait_for_children() {
     if PARENT.load(Ordering::SeqCst) != std::process::id() {
         // A child that the program has forked itself: neither the job nor the others are its own.
@@ -226,7 +225,7 @@ fn wait_within(time: Duration, children: &mut Vec<libc::pid_t>) {
     let begun = Instant::now();
     loop {
         // SAFETY: the call takes numbers and a null pointer, which stands for no status, and the child is
-        // this process's own. What is not to be waited for has ended, too.
+        // this process's own. A child that the system lets nobody wait for has ended, too.
         children.retain(|child| unsafe { libc::waitpid(*child, std::ptr::null_mut(), libc::WNOHANG) } == 0);
         if children.is_empty() || begun.elapsed() > time {
             return;
