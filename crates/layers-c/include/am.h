@@ -4,9 +4,9 @@
  * All processes run one program at the same addresses: a handler is sent as its address, and the
  * addresses of variables and buffers may be sent, too. One thread of a process calls these
  * functions, and handlers run on it, in these calls. Where the program uses another layer beside
- * this one, the same thread calls that, or no other call runs at the same time: handlers run in the
- * other layer's calls, too. Functions that return int return 0, or -1
- * after one line on standard error that says what is wrong. docs/layer-gam.md has more.
+ * this one, handlers run in the other layer's calls, too, on the thread that makes them. Functions
+ * that return int return 0, or -1 after one line on standard error that says what is wrong.
+ * docs/layer-gam.md has more.
  *
  * [recalled] marks what no copy of the original's header or manual was seen for.
  */

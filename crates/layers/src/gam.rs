@@ -9,8 +9,7 @@
 //! [`MAX_SIZE`] bytes: the library cuts nothing, as the originals did not.
 //!
 //! One thread at a time calls a [`Gam`]. Handlers run on it, in its calls. They also run in other calls on
-//! the process's node, as those of another layer: no such call may run at the same time on another thread.
-//! Credits and the note of what runs are kept for one thread, as they lie on the way of each message.
+//! the process's node, as those of another layer, on the thread that makes them: one handler at a time.
 
 mod error;
 mod features;
@@ -304,7 +303,7 @@ impl<P: Program + 'static> Gam<P> {
     fn with_credit(&self, dest: Rank, send: impl FnOnce() -> Result<(), Error>) -> Result<(), GamError> {
         self.poller.await_credit(dest)?;
         send().map_err(|error| {
-            self.shared.give_credit(dest);
+            self.shared.give_credit_back(dest);
             GamError::from(error)
         })
     }

@@ -1,6 +1,6 @@
 //! Generic Active Messages in Rust, in a job of one: messages that no library of ours sends, counts, copies.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use layers::gam::{Arguments, Function, Gam, GamError, MAX_SIZE, Program};
@@ -174,5 +174,66 @@ fn medium_messages_alone_are_copied_by_the_layer() {
     let test = std::env::current_exe().expect("Linux tells where it is");
     let launch = standpipe::launch::Launch::new(test).ranks(2);
     let outcome = launch.args(["--exact", "medium_messages_alone_are_copied_by_the_layer"]).run();
+    assert_eq!(outcome.expect("the job starts").status(), 0);
+}
+
+/// How many requests each of two processes sends to the other.
+const MANY: u64 = 2_000;
+
+/// Requests, while another thread makes progress as another layer's calls do, and so runs handlers.
+fn one_of_two_with_a_thread() {
+    let config = Config::from_env().expect("its environment is in order");
+    let node = Node::shared(config.progress(ProgressThread::Off)).expect("invited");
+    // SAFETY: this test passes no addresses.
+    let memory = unsafe { AllMemory::promised() };
+    let gam = Gam::new(node.clone(), memory, Counted::default()).expect("the layer opens");
+    gam.join().expect("both come");
+    let (other, is_over) = (i64::from(1 - gam.my_proc()), AtomicBool::new(false));
+    let is_done = |count: u64| gam.program().0.load(Ordering::Relaxed) >= count;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                node.progress();
+            }
+        });
+        for number in 0..MANY {
+            gam.request(other, KNOWN, &Arguments::Words(&[number]))
+                .expect("no handler of this thread's runs");
+            gam.request(1 - other, KNOWN, &Arguments::Words(&[number])).expect("nor for one to itself");
+        }
+        while !is_done(2 * MANY) {
+            gam.poll_idle().expect("both are there");
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    // Every credit has come back, or this would not return.
+    gam.close().expect("both leave");
+    assert_eq!((gam.program().0.load(Ordering::Relaxed), gam.refused()), (2 * MANY, 0));
+    assert_eq!((gam.handled(), gam.null_replies()), (2 * MANY, 2 * MANY));
+}
+
+/// A program that counts what is called.
+#[derive(Clone, Default)]
+struct Counted(Arc<AtomicU64>);
+
+impl Program for Counted {
+    fn has_function(&self, function: Function) -> bool {
+        function == KNOWN
+    }
+
+    fn call(&self, _: Function, _: Rank, _: Arguments<'_>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn handlers_that_run_in_another_layers_thread_disturb_no_call() {
+    if std::env::var_os("STANDPIPE_JOB").is_some() {
+        return one_of_two_with_a_thread();
+    }
+    let test = std::env::current_exe().expect("Linux tells where it is");
+    let launch = standpipe::launch::Launch::new(test).ranks(2);
+    let outcome =
+        launch.args(["--exact", "handlers_that_run_in_another_layers_thread_disturb_no_call"]).run();
     assert_eq!(outcome.expect("the job starts").status(), 0);
 }

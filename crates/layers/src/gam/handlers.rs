@@ -1,6 +1,6 @@
 //! The receiving side: runs the program's functions, and sees to it that each request has one reply.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -37,8 +37,8 @@ pub(super) fn id(kind: Kind) -> HandlerId {
 /// What handlers and the caller's side share.
 pub(super) struct Shared<P> {
     pub(super) program: P,
-    /// By process, how many more requests it may be sent before it replies.
-    credits: Vec<AtomicU32>,
+    /// By process, what of its credits is out.
+    credits: Vec<Credits>,
     /// Messages that were refused, as no library of ours sends them or no program has their function.
     refused: AtomicU64,
     /// Replies that the library sent for handlers that sent none.
@@ -47,11 +47,30 @@ pub(super) struct Shared<P> {
     handled: AtomicU64,
     /// Messages that came, of any kind.
     arrived: AtomicU64,
-    /// The function of the program that the thread which calls the layer is in.
-    running: AtomicU64,
+}
+
+/// The credits of one process, counted on from 0: those that are out are the difference. Each count has one
+/// writer at a time, which needs no atomic operation of two steps.
+#[derive(Default)]
+struct Credits {
+    /// Requests that it was sent: the thread that calls the layer counts them.
+    taken: AtomicU32,
+    /// Requests that it has replied to: whoever runs handlers counts them, and one thread at a time does.
+    replied: AtomicU32,
+}
+
+impl Credits {
+    /// None, where a request that failed was replied to all the same.
+    fn are_out(&self) -> u32 {
+        let out = self.taken.load(Ordering::Relaxed).wrapping_sub(self.replied.load(Ordering::Relaxed));
+        out.cast_signed().max(0).cast_unsigned()
+    }
 }
 
 thread_local! {
+    /// What of the program this thread is in. Handlers run on threads in other layers' calls, too.
+    static RUNNING: Cell<Running> = const { Cell::new(Running::Nothing) };
+
     /// What the handler that this thread is in has replied.
     static REPLY: RefCell<Option<Reply>> = const { RefCell::new(None) };
 }
@@ -68,28 +87,6 @@ enum Running {
     Replied(Rank),
 }
 
-impl Running {
-    /// In a word: the process above, and the kind in the two lowest bits.
-    fn to_word(self) -> u64 {
-        match self {
-            Running::Nothing => 0,
-            Running::Other => 1,
-            Running::Request(from) => u64::from(from) << 2 | 2,
-            Running::Replied(from) => u64::from(from) << 2 | 3,
-        }
-    }
-
-    fn from_word(word: u64) -> Running {
-        let from = (word >> 2) as Rank;
-        match word & 3 {
-            0 => Running::Nothing,
-            1 => Running::Other,
-            2 => Running::Request(from),
-            _ => Running::Replied(from),
-        }
-    }
-}
-
 /// A reply that is sent when its handler returns.
 enum Reply {
     Words(Outgoing),
@@ -98,17 +95,9 @@ enum Reply {
 
 impl<P: Program> Shared<P> {
     pub(super) fn new(program: P, procs: u32) -> Shared<P> {
-        let credits = (0..procs).map(|_| AtomicU32::new(CREDITS)).collect();
+        let credits = (0..procs).map(|_| Credits::default()).collect();
         let zero = || AtomicU64::new(0);
-        Shared {
-            program,
-            credits,
-            refused: zero(),
-            null_replies: zero(),
-            handled: zero(),
-            arrived: zero(),
-            running: zero(),
-        }
+        Shared { program, credits, refused: zero(), null_replies: zero(), handled: zero(), arrived: zero() }
     }
 
     pub(super) fn refused(&self) -> u64 {
@@ -129,53 +118,57 @@ impl<P: Program> Shared<P> {
 
     /// Whether every request of this process has been replied to.
     pub(super) fn owes_nothing(&self) -> bool {
-        self.credits.iter().all(|credits| credits.load(Ordering::Relaxed) == CREDITS)
+        self.credits.iter().all(|credits| credits.are_out() == 0)
     }
 
     /// Takes a credit for a request to that process, if there is one.
     #[inline]
     pub(super) fn take_credit(&self, dest: Rank) -> bool {
         let credits = &self.credits[dest as usize];
-        let left = credits.load(Ordering::Relaxed);
-        // One thread calls the layer, and handlers run on it: nobody else changes it meanwhile.
-        credits.store(left.saturating_sub(1), Ordering::Relaxed);
-        left > 0
+        let has_one = credits.are_out() < CREDITS;
+        if has_one {
+            let taken = credits.taken.load(Ordering::Relaxed);
+            credits.taken.store(taken.wrapping_add(1), Ordering::Relaxed);
+        }
+        has_one
     }
 
-    /// Gives one back: the request was replied to, or never sent.
+    /// Gives back what the calling thread has taken for a request that it then did not send.
+    pub(super) fn give_credit_back(&self, dest: Rank) {
+        let credits = &self.credits[dest as usize];
+        if credits.are_out() == 0 {
+            return add_one(&self.refused);
+        }
+        let taken = credits.taken.load(Ordering::Relaxed);
+        credits.taken.store(taken.wrapping_sub(1), Ordering::Relaxed);
+    }
+
+    /// Takes note of a reply. More come than were asked for only from a peer that no library of ours is.
     #[inline]
-    pub(super) fn give_credit(&self, dest: Rank) {
-        // More than were given out come back only from a peer that replies to what nobody asked.
-        let credits = self.credits.get(dest as usize);
-        let Some(credits) = credits.filter(|credits| credits.load(Ordering::Relaxed) < CREDITS) else {
-            bump(&self.refused);
-            return;
-        };
-        credits.store(credits.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    fn note_reply(&self, from: Rank) {
+        match self.credits.get(from as usize).filter(|credits| credits.are_out() > 0) {
+            None => add_one(&self.refused),
+            Some(credits) => {
+                let replied = credits.replied.load(Ordering::Relaxed);
+                credits.replied.store(replied.wrapping_add(1), Ordering::Relaxed);
+            }
+        }
     }
 
     /// Whether more than half of them are out.
     #[inline]
     pub(super) fn owes_many(&self, dest: Rank) -> bool {
-        self.credits[dest as usize].load(Ordering::Relaxed) < CREDITS / 2
+        self.credits[dest as usize].are_out() > CREDITS / 2
     }
 
     pub(super) fn has_credit(&self, dest: Rank) -> bool {
-        self.credits[dest as usize].load(Ordering::Relaxed) > 0
-    }
-
-    fn running(&self) -> Running {
-        Running::from_word(self.running.load(Ordering::Relaxed))
-    }
-
-    fn set_running(&self, running: Running) {
-        self.running.store(running.to_word(), Ordering::Relaxed);
+        self.credits[dest as usize].are_out() < CREDITS
     }
 
     /// Refuses a call that a handler may not make.
     #[inline]
     pub(super) fn may_call(&self, call: &'static str) -> Result<(), GamError> {
-        match self.running() {
+        match RUNNING.get() {
             Running::Nothing => Ok(()),
             _ => Err(GamError::InHandler { call }),
         }
@@ -189,7 +182,7 @@ impl<P: Program> Shared<P> {
         function: Function,
         arguments: &Arguments<'_>,
     ) -> Result<(), GamError> {
-        let from = match self.running() {
+        let from = match RUNNING.get() {
             Running::Request(from) if i64::from(from) == dest => from,
             Running::Replied(from) if i64::from(from) == dest => {
                 return Err(GamError::Replied { dest: from });
@@ -207,7 +200,7 @@ impl<P: Program> Shared<P> {
             }
         };
         REPLY.set(Some(reply));
-        self.set_running(Running::Replied(from));
+        RUNNING.set(Running::Replied(from));
         Ok(())
     }
 
@@ -228,7 +221,7 @@ impl<P: Program> Shared<P> {
         let (from, is_request) = (call.from(), call.is_request());
         bump(&self.arrived);
         if !is_request {
-            self.give_credit(from);
+            self.note_reply(from);
         }
         let landed = match call.landed() {
             Some((Landed::Private(addr), len)) => usize::try_from(len).ok().map(|len| (addr, len)),
@@ -237,7 +230,7 @@ impl<P: Program> Shared<P> {
         let reply = match Message::parse(kind, call.args(), call.payload(), landed) {
             Ok(message) => self.run(from, is_request, &message),
             Err(_) => {
-                bump(&self.refused);
+                add_one(&self.refused);
                 None
             }
         };
@@ -250,7 +243,7 @@ impl<P: Program> Shared<P> {
     fn answer(&self, call: &mut Call<'_>, reply: Option<Reply>) {
         let sent = match &reply {
             None => {
-                bump(&self.null_replies);
+                add_one(&self.null_replies);
                 call.reply(id(Kind::Null), [0; 4])
             }
             Some(Reply::Words(reply)) if reply.payload().is_empty() => call.reply(id(reply.kind), reply.args),
@@ -268,7 +261,7 @@ impl<P: Program> Shared<P> {
     fn run(&self, from: Rank, is_request: bool, message: &Message<'_>) -> Option<Reply> {
         let arguments = message.arguments()?;
         if !self.program.has_function(message.function) {
-            bump(&self.refused);
+            add_one(&self.refused);
             return None;
         }
         self.run_function(from, is_request, message.function, arguments)
@@ -282,13 +275,13 @@ impl<P: Program> Shared<P> {
         function: Function,
         arguments: Arguments<'_>,
     ) -> Option<Reply> {
-        bump(&self.handled);
+        add_one(&self.handled);
         let running = if is_request { Running::Request(from) } else { Running::Other };
-        let outer = self.running();
-        self.set_running(running);
-        self.program.call(function, from, arguments);
-        let after = self.running();
-        self.set_running(outer);
+        let after = RUNNING.with(|place| {
+            let outer = place.replace(running);
+            self.program.call(function, from, arguments);
+            place.replace(outer)
+        });
         match after {
             Running::Replied(_) => REPLY.take(),
             _ => None,
@@ -299,7 +292,7 @@ impl<P: Program> Shared<P> {
     pub(super) fn run_here(&self, own: Rank, function: Function, arguments: Arguments<'_>) {
         let reply = self.run_function(own, true, function, arguments);
         match reply {
-            None => _ = bump(&self.null_replies),
+            None => add_one(&self.null_replies),
             Some(Reply::Words(reply)) => {
                 let message = Message::parse(reply.kind, reply.args, reply.payload(), None);
                 // Made by ourselves a moment ago.
@@ -319,24 +312,18 @@ impl<P: Program> Shared<P> {
     }
 }
 
-/// Counts one more, and says how many that makes. Only the thread that calls the layer counts.
+/// Counts one more of what several threads count: the one that calls the layer, and those in whose calls of
+/// other layers handlers run.
+#[inline]
+fn add_one(count: &AtomicU64) {
+    count.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Counts one more, and says how many that makes. One thread at a time counts: the one that calls the layer,
+/// or the one that runs handlers.
 #[inline]
 pub(super) fn bump(count: &AtomicU64) -> u64 {
     let counted = count.load(Ordering::Relaxed).wrapping_add(1);
     count.store(counted, Ordering::Relaxed);
     counted
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_runs_goes_through_a_word_and_back() {
-        let all = [Running::Nothing, Running::Other, Running::Request(0), Running::Replied(0)];
-        let last = [Running::Request(Rank::MAX), Running::Replied(Rank::MAX)];
-        for running in all.into_iter().chain(last) {
-            assert!(Running::from_word(running.to_word()) == running);
-        }
-    }
 }

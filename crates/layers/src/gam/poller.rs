@@ -132,7 +132,7 @@ impl<P: Program + 'static> Poller<P> {
             Ok(state) => state,
             Err(error) => {
                 if credit != Credit::None {
-                    self.shared.give_credit(dest);
+                    self.shared.give_credit_back(dest);
                 }
                 return Err(error.into());
             }
@@ -153,7 +153,7 @@ impl<P: Program + 'static> Poller<P> {
             any = true;
             let result = state.result();
             if credit == Credit::AtEnd || credit == Credit::IfItFails && result.is_err() {
-                self.shared.give_credit(dest);
+                self.shared.give_credit_back(dest);
             }
             result.map_err(GamError::late)?;
             if let Some(End { function, local, len, arg }) = end {
