@@ -39,6 +39,9 @@ impl Figure {
     }
 }
 
+/// The longest text in a column of figures, in characters.
+const FIGURE_MAX: usize = 20;
+
 /// A table with columns, for the terminal and for the page.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Grid {
@@ -57,14 +60,22 @@ impl Grid {
     #[must_use]
     pub(crate) fn html(&self) -> String {
         let row = |tag: &str, cells: &[String]| {
-            let cells: String = cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", escape(cell))).collect();
-            format!("<tr>{cells}</tr>\n")
+            let cell = |(column, cell): (usize, &String)| {
+                let class = if self.has_words(column) { " class=\"words\"" } else { "" };
+                format!("<{tag}{class}>{}</{tag}>", escape(cell))
+            };
+            format!("<tr>{}</tr>\n", cells.iter().enumerate().map(cell).collect::<String>())
         };
         let rows: String = self.rows.iter().map(|cells| row("td", cells)).collect();
         let (title, note, header) = (escape(&self.title), escape(&self.note), row("th", &self.header));
         format!(
             "<div class=\"card\"><h3>{title}</h3><p class=\"note\">{note}</p><table>{header}{rows}</table></div>\n"
         )
+    }
+
+    /// Whether a column is read as words, and not compared as numbers.
+    fn has_words(&self, column: usize) -> bool {
+        self.rows.iter().filter_map(|cells| cells.get(column)).any(|cell| cell.chars().count() > FIGURE_MAX)
     }
 
     /// The same for a terminal.

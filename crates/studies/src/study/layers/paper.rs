@@ -148,7 +148,9 @@ fn ours(published: &Published, rows: &[&Row], copying: &[&str]) -> Option<String
     let range = |mut values: Vec<f64>, unit: &str, digits: usize| {
         values.sort_by(f64::total_cmp);
         let (first, last) = (values.first()?, values.last()?);
-        Some(format!("{first:.digits$} to {last:.digits$} {unit}"))
+        let [first, last] = [first, last].map(|value| format!("{value:.digits$}"));
+        let range = if first == last { first } else { format!("{first} to {last}") };
+        Some(format!("{range} {unit}"))
     };
     let bandwidths = |wanted: bool| {
         let rows =

@@ -201,7 +201,7 @@ impl Measured<'_> {
         let by = [Mechanism::Mapped, Mechanism::Cma, Mechanism::Message];
         let below = Operation::ALL.iter().flat_map(|operation| by.map(|mechanism| (*operation, mechanism)));
         let below: u64 = below.map(|(operation, mechanism)| stats.get(operation, mechanism).bytes).sum();
-        own.sent + own.received + below
+        own.sent + own.received + below - bench.landed()
     }
 }
 

@@ -20,6 +20,7 @@ pub(super) const PUT: &str = "bare put";
 #[derive(Debug, Default)]
 struct Inbox {
     came: AtomicU64,
+    landed: AtomicU64,
     words: Words,
     payload: Mutex<Option<Payload>>,
 }
@@ -34,6 +35,9 @@ impl Inbox {
             if !call.payload().is_empty() {
                 let kept = call.take_payload().ok();
                 *here.payload.lock().expect("nobody panics with it") = kept;
+            }
+            if let Some((_, landed)) = call.landed() {
+                here.landed.fetch_add(landed, Ordering::Relaxed);
             }
             here.came.fetch_add(1, Ordering::Release);
         })?;
@@ -95,6 +99,10 @@ impl Bench for Messages {
         Copies::default()
     }
 
+    fn landed(&self) -> u64 {
+        self.inbox.landed.load(Ordering::Relaxed)
+    }
+
     fn memory(&mut self) -> &mut Memory {
         &mut self.memory
     }
@@ -135,6 +143,10 @@ impl Bench for Puts {
 
     fn copies(&self) -> Copies {
         Copies::default()
+    }
+
+    fn landed(&self) -> u64 {
+        self.inbox.landed.load(Ordering::Relaxed)
     }
 
     fn memory(&mut self) -> &mut Memory {

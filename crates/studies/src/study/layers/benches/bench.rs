@@ -38,6 +38,12 @@ pub(in crate::study::layers) trait Bench {
     /// What the layer has copied.
     fn copies(&self) -> Copies;
 
+    /// Bytes that lay in place when their message came: the library counts them as handled, and this process
+    /// has copied none of them.
+    fn landed(&self) -> u64 {
+        0
+    }
+
     /// The source, and the place where what comes of this sender lies, or has lain last.
     fn memory(&mut self) -> &mut Memory;
 }

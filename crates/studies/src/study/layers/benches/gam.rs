@@ -24,6 +24,7 @@ type Layer = gam::Gam<Counting>;
 #[derive(Default)]
 struct Counting {
     came: AtomicU64,
+    landed: AtomicU64,
     words: Words,
     layer: OnceLock<Weak<Layer>>,
 }
@@ -34,11 +35,13 @@ impl Program for Counting {
     }
 
     fn call(&self, function: Function, from: Rank, arguments: Arguments<'_>) {
+        match arguments {
+            Arguments::Words(words) => self.words.note(words),
+            Arguments::Memory { len, .. } => _ = self.landed.fetch_add(len as u64, Ordering::Relaxed),
+            _ => {}
+        }
         if function == PART {
             return;
-        }
-        if let Arguments::Words(words) = arguments {
-            self.words.note(words);
         }
         if function == ASKED
             && let Some(layer) = self.layer.get().and_then(Weak::upgrade)
@@ -113,6 +116,10 @@ impl Bench for Gam {
 
     fn copies(&self) -> Copies {
         self.layer.copies()
+    }
+
+    fn landed(&self) -> u64 {
+        self.layer.program().landed.load(Ordering::Relaxed)
     }
 
     fn memory(&mut self) -> &mut Memory {
