@@ -34,13 +34,9 @@ fn job(ranks: u32, env: &[(&str, &str)]) -> Job {
     env.iter().fold(Job::of(ranks), |job, (name, value)| job.env(name, value))
 }
 
-/// Settings by which a job's processes reach each other by TCP, where there is such a thing.
+/// Settings by which a job's processes reach each other over a network, where there is such a thing.
 fn network() -> Option<(&'static str, &'static str)> {
-    let is_there = standpipe::network::look_for(Some("tcp")).is_ok();
-    if !is_there {
-        testbed::skip("no libfabric with the provider tcp");
-    }
-    is_there.then_some(("STANDPIPE_TRANSPORT", "ofi:tcp"))
+    support::network().map(|transport| ("STANDPIPE_TRANSPORT", transport))
 }
 
 #[test]
@@ -56,7 +52,7 @@ fn the_stencil_is_right() {
 }
 
 #[test]
-fn the_stencil_is_right_over_tcp() {
+fn the_stencil_is_right_over_a_network() {
     let Some(network) = network() else { return };
     let programs = Programs::new();
     let program = programs.compile("pm_stencil.c", &["-O1"]);
@@ -112,7 +108,7 @@ fn buffers_have_their_limits_and_locks() {
 }
 
 #[test]
-fn buffers_have_their_limits_and_locks_over_tcp() {
+fn buffers_have_their_limits_and_locks_over_a_network() {
     let Some(network) = network() else { return };
     run("buffers", [2], &[network]);
 }
@@ -123,7 +119,7 @@ fn each_pair_and_context_keeps_its_order() {
 }
 
 #[test]
-fn each_pair_and_context_keeps_its_order_over_tcp() {
+fn each_pair_and_context_keeps_its_order_over_a_network() {
     let Some(network) = network() else { return };
     run("streams", [3], &[network]);
 }
@@ -173,7 +169,7 @@ fn writes_and_reads_need_locks_at_both_ends() {
 }
 
 #[test]
-fn writes_and_reads_need_locks_at_both_ends_over_tcp() {
+fn writes_and_reads_need_locks_at_both_ends_over_a_network() {
     let Some(network) = network() else { return };
     run("transfers", 2..=3, &[network, ADDRESSES]);
 }
@@ -219,7 +215,7 @@ fn those_who_leave_in_order_are_no_reset_until_all_have() {
 }
 
 #[test]
-fn those_who_leave_in_order_are_no_reset_until_all_have_over_tcp() {
+fn those_who_leave_in_order_are_no_reset_until_all_have_over_a_network() {
     let Some(network) = network() else { return };
     run("left", [3], &[network]);
 }
@@ -246,7 +242,7 @@ fn score_tells_who_and_where_a_process_is() {
         assert!(ran.says("pm: score_initialize: the composite device is open already"), "{ran:#?}");
     }
     if let Some(network) = network() {
-        job(2, &[network]).arg("2").arg("far").run_well(&source);
+        job(2, &[network]).arg("2").run_well(&source);
     }
 }
 

@@ -77,17 +77,29 @@ pub extern "C" fn score_initialize(_argc: c_int, _argv: *mut *mut c_char) {
 /// Numbers of hosts and of processes on this one: `num_host`, `self_host`, `num_proc`, `self_proc`.
 type Hosts = [usize; 4];
 
-/// Ranks that are near each other share a host, which is known by the lowest of them.
+/// Processes under one running kernel share a host; hosts are numbered by the first process of each.
 fn hosts_of(node: &Node) -> Option<Hosts> {
-    let near = node.near_ranks();
-    let lowest = *near.first()?;
-    let mut all = vec![0 as Rank; node.size() as usize];
-    node.world_of("pm").ok()?.all_gather(&[lowest], &mut all).ok()?;
-    let own = near.iter().position(|rank| *rank == node.rank())?;
-    all.sort_unstable();
-    all.dedup();
-    let host = all.iter().position(|rank| *rank == lowest)?;
-    Some([all.len(), host, near.len(), own])
+    let mut all = vec![0; node.size() as usize];
+    node.world_of("pm").ok()?.all_gather(&[kernel_of(node)], &mut all).ok()?;
+    let own = node.rank() as usize;
+    let mut hosts: Vec<u64> = Vec::new();
+    all.iter().for_each(|kernel| {
+        if !hosts.contains(kernel) {
+            hosts.push(*kernel);
+        }
+    });
+    let host = hosts.iter().position(|kernel| *kernel == all[own])?;
+    let here = |ranks: &[u64]| ranks.iter().filter(|kernel| **kernel == all[own]).count();
+    Some([hosts.len(), host, here(&all), here(&all[..own])])
+}
+
+/// The part of the kernel's random number that tells it from others; where that is hidden, processes that
+/// share memory are told from others.
+fn kernel_of(node: &Node) -> u64 {
+    let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let digits: String = boot_id.chars().filter(char::is_ascii_hexdigit).take(16).collect();
+    let nearest = || node.near_ranks().first().copied().unwrap_or_default();
+    u64::from_str_radix(&digits, 16).unwrap_or_else(|_| nearest().into())
 }
 
 fn set(rank: Rank, size: u32, [num_host, self_host, num_proc, self_proc]: Hosts) {

@@ -12,13 +12,8 @@ int main(int argc, char **argv)
     score_initialize(argc, argv);
     CHECK(score_num_pmnet == 1 && score_pmnet[0] != NULL);
     CHECK(score_num_node == atoi(argv[1]) && score_self_node >= 0 && score_self_node < score_num_node);
-    if (argc > 2) {
-        CHECK(score_num_host == score_num_node && score_self_host == score_self_node);
-        CHECK(score_num_proc == 1 && score_self_proc == 0);
-    } else {
-        CHECK(score_num_host == 1 && score_self_host == 0);
-        CHECK(score_num_proc == score_num_node && score_self_proc == score_self_node);
-    }
+    CHECK(score_num_host == 1 && score_self_host == 0);
+    CHECK(score_num_proc == score_num_node && score_self_proc == score_self_node);
     pmc = score_pmnet[0];
     GIVES(pmOpenDevice(PM_ETHERNET, 0, NULL, &device), PM_SUCCESS);
     GIVES(pmOpenContext(device, 0, &meeting), PM_SUCCESS);

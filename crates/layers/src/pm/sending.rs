@@ -51,8 +51,12 @@ impl Pm {
     /// # Errors
     /// [`PmError::Invalid`] where there is no buffer; [`PmError::Reset`] where the peer is lost.
     pub fn send(&mut self, context: Context) -> Result<(), PmError> {
+        let mut outgoing = self.state(context)?.sending.take().ok_or(PmError::Invalid)?;
+        if self.is_reset && self.node.is_lost(outgoing.dest) {
+            // A network takes messages for a lost peer for a while.
+            return Err(PmError::Reset);
+        }
         let state = self.state(context)?;
-        let mut outgoing = state.sending.take().ok_or(PmError::Invalid)?;
         if let Buffer::Short = outgoing.buffer {
             let words = [state.short_out[0], state.short_out[1]];
             outgoing.buffer = Buffer::Words(first_bytes(words, outgoing.len));
