@@ -30,9 +30,6 @@ fn limits() -> impl Iterator<Item = &'static str> {
     LIMITS.into_iter().filter(move |limit| only.as_deref().is_none_or(|only| only == *limit))
 }
 
-/// Names providers that pin, with commas between them.
-const NAMED: &str = "STANDPIPE_TEST_PROVIDERS";
-
 const TRANSPORT: &str = "STANDPIPE_TRANSPORT";
 const STRATEGY: &str = "STANDPIPE_STRATEGY";
 const PIN: &str = "STANDPIPE_PIN";
@@ -69,8 +66,8 @@ fn over_tcp_everything_works_and_what_finds_no_room_is_counted() {
 
 #[test]
 fn providers_that_pin_work_or_are_named_with_what_is_used_instead() {
-    let Ok(named) = std::env::var(NAMED) else {
-        return testbed::skip(format_args!("{NAMED} names no provider that pins"));
+    let Ok(named) = std::env::var(testbed::PROVIDERS) else {
+        return testbed::skip(format_args!("{} names no provider that pins", testbed::PROVIDERS));
     };
     for (provider, limit) in
         named.split(',').flat_map(|provider| limits().map(move |limit| (provider, limit)))
@@ -92,7 +89,7 @@ fn providers_that_pin_work_or_are_named_with_what_is_used_instead() {
 
 #[test]
 fn no_more_is_pinned_than_the_budget_allows() {
-    let named = std::env::var(NAMED).ok();
+    let named = std::env::var(testbed::PROVIDERS).ok();
     let Some(provider) = named.as_deref().or_else(|| network().map(|_| "tcp")) else { return };
     let limit = if named.is_some() { "unlimited" } else { "8388608" };
     for provider in provider.split(',') {

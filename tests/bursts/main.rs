@@ -26,9 +26,6 @@ const SHORT: Duration = Duration::from_secs(12);
 /// Cases of one route that fail before it is left alone.
 const FAILURES_MAX: usize = 5;
 
-/// Providers to test, with commas between them: `cargo xtask bursts --verbs` names some.
-const NAMED: &str = "STANDPIPE_TEST_PROVIDERS";
-
 type Settings<'a> = &'a [(&'a str, &'a str)];
 
 /// Not a test: what the ranks do.
@@ -65,8 +62,8 @@ fn bursts_over_the_network_where_memory_is_registered() {
 
 #[test]
 fn bursts_over_providers_that_are_named() {
-    let Ok(named) = std::env::var(NAMED) else {
-        return testbed::skip(format_args!("{NAMED} names no provider"));
+    let Ok(named) = std::env::var(testbed::PROVIDERS) else {
+        return testbed::skip(format_args!("{} names no provider", testbed::PROVIDERS));
     };
     for provider in named.split(',') {
         bursts(&[("STANDPIPE_TRANSPORT", &format!("ofi:{provider}"))], false);

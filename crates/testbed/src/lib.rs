@@ -8,3 +8,7 @@ mod terminal;
 
 pub use skips::{SKIPS, Skip, skip};
 pub use terminal::{LIMIT, Opened, Terminal};
+
+/// The variable of the environment that names libfabric's providers to test, with commas between them, on
+/// whatever device: `cargo xtask verbs` sets it where there are devices. They have to be there.
+pub const PROVIDERS: &str = "STANDPIPE_TEST_PROVIDERS";

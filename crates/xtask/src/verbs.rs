@@ -27,7 +27,8 @@ const BOOT_LIMIT_S: u32 = 60;
 /// What is tested in the machine.
 const PROVIDER: &str = "verbs;ofi_rxm";
 
-/// A program that was built, what it is told, and what it finds in its environment.
+/// A program that was built, what it is told, and what it finds in its environment: a program by its name in
+/// `bin/`, tests of a crate by the crate's folder and their name, and the library's by their name alone.
 pub(crate) struct Step {
     pub(crate) program: &'static str,
     pub(crate) args: &'static str,
@@ -54,8 +55,8 @@ const LIMITS: &str = "--nocapture providers_that_pin no_more_is_pinned";
 /// One thing of each kind, in two minutes; the limits are more than twice what that takes beside a busy
 /// process.
 const SHORT: [Step; 7] = [
-    step("two_processes", "", 30),
-    step("loopback", "pieces_are messages_arrive", 40),
+    step("fabric/two_processes", "", 30),
+    step("fabric/loopback", "pieces_are messages_arrive", 40),
     Step {
         program: "standpipe",
         args: "--exact transport::ofi::tests::suite::the_suite_holds_by_message \
@@ -80,9 +81,9 @@ const PINDOWN: &str =
 
 /// Everything, which takes half an hour: the machine is emulated.
 const LONG: [Step; 12] = [
-    step("two_processes", "", 100),
-    step("loopback", "", 300),
-    step("aux_endpoints", "", 300),
+    step("fabric/two_processes", "", 100),
+    step("fabric/loopback", "", 300),
+    step("fabric/aux_endpoints", "", 300),
     Step {
         program: "standpipe",
         args: "transport::ofi::tests::suite",
@@ -139,13 +140,13 @@ fn targets(steps: &[Step]) -> BTreeSet<String> {
     let target = |step: &Step| match step.program {
         program if program.starts_with("bin/") => None,
         "standpipe" => Some("--lib".to_owned()),
-        program => Some(format!("--test={program}")),
+        program => Some(format!("--test={}", program.rsplit('/').next()?)),
     };
     steps.iter().map(target).collect::<Option<_>>().unwrap_or_default()
 }
 
-/// The name and the path of what one of Cargo's messages tells of; programs have tests of the same name as
-/// libraries'.
+/// The name, as steps have it, and the path of what one of Cargo's messages tells of; programs have tests of
+/// the same name as libraries'.
 fn executable(message: &str) -> Option<(String, String)> {
     let (_, path) = message.split_once("\"executable\":\"")?;
     let (path, _) = path.split_once('"')?;
@@ -153,10 +154,18 @@ fn executable(message: &str) -> Option<(String, String)> {
     let of_program = message.contains("\"kind\":[\"bin\"]");
     let name = match folder.ends_with("/deps") {
         true if of_program => return None,
-        true => file.rsplit_once('-')?.0.to_owned(),
+        true => of_crate(message).unwrap_or_default() + file.rsplit_once('-')?.0,
         false => format!("bin/{file}"),
     };
     Some((name, path.to_owned()))
+}
+
+/// The folder among the crates that a message's manifest lies in, with what parts it from a name.
+fn of_crate(message: &str) -> Option<String> {
+    let (_, manifest) = message.split_once("\"manifest_path\":\"")?;
+    let (folder, _) = manifest.split_once("/Cargo.toml\"")?;
+    let (_, name) = folder.rsplit_once("/crates/")?;
+    Some(format!("{name}/"))
 }
 
 fn in_machine(steps: &[Step], programs: &BTreeMap<String, String>) -> Result<(), Failure> {
@@ -206,6 +215,10 @@ mod tests {
         let name = |message: &str| executable(message).map(|(name, _)| name);
         let message = r#"{"reason":"compiler-artifact","executable":"/w/target/debug/deps/loop_back-e133","fresh":true}"#;
         assert_eq!(name(message).as_deref(), Some("loop_back"));
+        let message = r#"{"manifest_path":"/w/crates/layers-c/Cargo.toml","executable":"/w/target/debug/deps/gam-e133"}"#;
+        assert_eq!(name(message).as_deref(), Some("layers-c/gam"));
+        let message = r#"{"manifest_path":"/w/Cargo.toml","executable":"/w/target/debug/deps/limits-e133"}"#;
+        assert_eq!(name(message).as_deref(), Some("limits"));
         let program = r#"{"kind":["bin"],"executable":"/w/target/debug/standpipe"}"#;
         assert_eq!(name(program).as_deref(), Some("bin/standpipe"));
         assert_eq!(name(r#"{"kind":["bin"],"executable":"/w/target/debug/deps/standpipe-e133"}"#), None);
@@ -215,8 +228,9 @@ mod tests {
     #[test]
     fn all_is_built_where_a_step_is_a_program() {
         assert!(targets(&LONG).is_empty(), "the command is a step of it");
-        let tests = [step("bursts", "", 1), step("standpipe", "", 1)];
-        assert_eq!(targets(&tests).into_iter().collect::<Vec<_>>(), ["--lib", "--test=bursts"]);
+        let tests = [step("layers/gam", "", 1), step("bursts", "", 1), step("standpipe", "", 1)];
+        let wanted = ["--lib", "--test=bursts", "--test=gam"];
+        assert_eq!(targets(&tests).into_iter().collect::<Vec<_>>(), wanted);
     }
 
     #[test]

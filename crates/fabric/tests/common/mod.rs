@@ -14,13 +14,9 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(100);
 /// which is not used, and leaves files in `/dev/shm` when a process is killed.
 const PROVIDERS: &[&str] = &["tcp", "net", "tcp;ofi_rxm", "sockets"];
 
-/// Names others, with commas between them: `cargo xtask verbs` does where there are devices. These have to be
-/// there.
-const NAMED: &str = "STANDPIPE_TEST_PROVIDERS";
-
 /// The names of the providers to test.
 pub(crate) fn providers() -> Vec<String> {
-    match std::env::var(NAMED) {
+    match std::env::var(testbed::PROVIDERS) {
         Ok(names) => names.split(',').map(str::to_owned).collect(),
         Err(_) => PROVIDERS.iter().map(|name| (*name).to_owned()).collect(),
     }
@@ -29,7 +25,8 @@ pub(crate) fn providers() -> Vec<String> {
 /// The provider of that name on loopback, the first that offers what the hints want; `None`, said aloud, if
 /// there is none. One that was asked for by name may be on any device.
 pub(crate) fn find(name: &str, hints: Hints) -> Option<Provider> {
-    let asked_for = std::env::var(NAMED).is_ok_and(|names| names.split(',').any(|other| other == name));
+    let asked_for =
+        std::env::var(testbed::PROVIDERS).is_ok_and(|names| names.split(',').any(|other| other == name));
     let fabric = match Fabric::load() {
         Ok(fabric) => fabric,
         Err(error) => {

@@ -31,10 +31,6 @@ const HEAP_BYTES: u64 = 16 << 20;
 /// What the tests' jobs share.
 pub(super) const SECRET: &[u8] = b"known to members only";
 
-/// Names providers to test instead, with commas between them, on whatever device: `cargo xtask verbs` does
-/// where there are devices. These have to be there.
-const NAMED: &str = "STANDPIPE_TEST_PROVIDERS";
-
 /// Providers that Standpipe may use and that need no hardware, by names that find them in any version: each
 /// once.
 pub(super) fn providers() -> Vec<Provider> {
@@ -46,7 +42,7 @@ pub(super) fn providers() -> Vec<Provider> {
         }
     };
     let mut found: Vec<Provider> = Vec::new();
-    let named = std::env::var(NAMED).ok();
+    let named = std::env::var(testbed::PROVIDERS).ok();
     for name in named.as_deref().unwrap_or("tcp;ofi_rxm,net,tcp").split(',') {
         let hints = Hints {
             provider: Some(name.into()),
