@@ -44,13 +44,9 @@ fn count(ran: &Ran, start: &str, end: &str) -> usize {
     ran.lines.iter().filter(|(_, line)| line.starts_with(start) && line.ends_with(end)).count()
 }
 
-/// The libfabric transport that every machine with libfabric has, if this one does.
+/// A job, of no size yet, over a network, where there is such a thing.
 fn network() -> Option<Job> {
-    if standpipe::network::look_for(Some("tcp")).is_ok() {
-        return Some(Job::default().env("STANDPIPE_TRANSPORT", "ofi:tcp"));
-    }
-    testbed::skip("Fast Messages over tcp: no libfabric with the provider tcp");
-    None
+    support::network().map(|transport| Job::default().env("STANDPIPE_TRANSPORT", transport))
 }
 
 #[test]
@@ -66,7 +62,7 @@ fn the_bucket_sort_runs() {
 }
 
 #[test]
-fn the_bucket_sort_runs_over_tcp() {
+fn the_bucket_sort_runs_over_a_network() {
     let Some(job) = network() else { return };
     let programs = Programs::new();
     let program = programs.compile("fm_bucketsort.c", &PIE);
@@ -97,7 +93,7 @@ fn messages_come_whole_and_in_order() {
 }
 
 #[test]
-fn messages_come_whole_and_in_order_over_tcp() {
+fn messages_come_whole_and_in_order_over_a_network() {
     let Some(job) = network() else { return };
     all_done(&Job { ranks: 3, ..job }, ORDER, &[]);
 }
@@ -114,7 +110,7 @@ fn handlers_of_several_messages_interleave() {
 }
 
 #[test]
-fn handlers_interleave_over_tcp() {
+fn handlers_interleave_over_a_network() {
     let Some(job) = network() else { return };
     all_done(&Job { ranks: 3, ..job }, STREAMS, &["first packet"]);
 }
@@ -156,7 +152,7 @@ fn a_send_that_waits_extracts() {
 }
 
 #[test]
-fn a_send_that_waits_extracts_over_tcp() {
+fn a_send_that_waits_extracts_over_a_network() {
     let Some(job) = network() else { return };
     all_done(&Job { ranks: 2, ..job }, EXTRACT, &["mutual"]);
 }
@@ -395,7 +391,7 @@ fn a_lost_node_ends_a_send_while_others_send() {
 }
 
 #[test]
-fn a_lost_node_ends_a_send_over_tcp() {
+fn a_lost_node_ends_a_send_over_a_network() {
     let Some(job) = network() else { return };
     killed(Job { ranks: 2, ..job }, "send", 1);
 }

@@ -57,7 +57,7 @@ fn everywhere(name: &str, part: &str, sizes: &[u32]) {
     forked(&fixed, sizes[0], part);
 }
 
-fn over_tcp(name: &str, part: &str) {
+fn over_a_network(name: &str, part: &str) {
     let Some(transport) = network() else { return };
     let programs = Programs::new();
     let program = compile(&programs, name, LINKED[1]);
@@ -91,11 +91,12 @@ fn handlers_that_do_not_reply_give_their_credits_back() {
 
 #[test]
 fn thirty_requests_leave_at_once_and_the_next_waits() {
+    // A network takes fewer until they are received.
     let programs = Programs::new();
     let program = compile(&programs, "calls.c", LINKED[0]);
     let file = |end: &str| program.with_extension(end).to_string_lossy().into_owned();
     let job = job(2).env("GAM_TEST_DEAF", &file("deaf")).env("GAM_TEST_LEFT", &file("left"));
-    launched(&program, job.same_addresses(), "credits");
+    launched(&program, job.env("STANDPIPE_TRANSPORT", "shm").same_addresses(), "credits");
 }
 
 #[test]
@@ -190,7 +191,7 @@ fn an_address_that_the_other_has_not_is_an_error_and_costs_nothing() {
 }
 
 #[test]
-fn an_address_that_the_other_has_not_ends_the_program_over_tcp() {
+fn an_address_that_the_other_has_not_ends_the_program_over_a_network() {
     let Some(transport) = network() else { return };
     let programs = Programs::new();
     let job = job(2).arg("unmapped").env("STANDPIPE_TRANSPORT", transport).keep_going();
@@ -220,16 +221,16 @@ fn memory_of_before_am_enable_has_one_address_too() {
 }
 
 #[test]
-fn requests_go_over_tcp() {
+fn requests_go_over_a_network() {
     for part in ["words", "doubles", "flood", "silent", "rules", "bad", "dummy"] {
-        over_tcp("calls.c", part);
+        over_a_network("calls.c", part);
     }
 }
 
 #[test]
-fn stores_and_gets_go_over_tcp() {
+fn stores_and_gets_go_over_a_network() {
     for part in ["empty", "async", "gets", "reply", "addresses", "shapes"] {
-        over_tcp("memory.c", part);
+        over_a_network("memory.c", part);
     }
 }
 
@@ -294,9 +295,9 @@ fn gam_exit_ends_the_process_with_its_status() {
 }
 
 #[test]
-fn medium_messages_go_over_tcp() {
+fn medium_messages_go_over_a_network() {
     for part in ["words", "medium", "flood", "memory", "barrier", "rules"] {
-        over_tcp("berkeley.c", part);
+        over_a_network("berkeley.c", part);
     }
 }
 
@@ -496,7 +497,7 @@ fn a_peer_that_is_killed_ends_all_waits() {
 }
 
 #[test]
-fn a_peer_that_is_killed_ends_all_waits_over_tcp() {
+fn a_peer_that_is_killed_ends_all_waits_over_a_network() {
     let Some(transport) = network() else { return };
     let programs = Programs::new();
     let program = compile(&programs, "ends.c", LINKED[1]);
@@ -531,7 +532,7 @@ fn the_sort_of_medium_messages_sorts() {
 }
 
 #[test]
-fn the_programs_compute_the_same_over_tcp() {
+fn the_programs_compute_the_same_over_a_network() {
     let Some(transport) = network() else { return };
     let programs = Programs::new();
     let [heat, sort] = ["gam_heat.c", "gam_sort.c"].map(|name| programs.compile(name, &LINKED[1]));
@@ -549,8 +550,12 @@ fn requests_and_replies_of_three_words_allocate_nothing() {
     }
     let programs = Programs::new();
     let program = compile(&programs, "allocations.c", LINKED[0]);
+    // A network's library has its own.
+    let env = [("STANDPIPE_TRANSPORT", "shm")];
     for procs in [1, 2, 3] {
-        forked(&program, procs, "allocations");
+        let output = run_alone_with(&program, &[&procs.to_string(), "allocations"], Stdio::null(), &env);
+        assert!(output.status.success(), "{procs}: {}", text(&output));
+        all_well(&program, procs, "allocations", &text(&output));
     }
 }
 

@@ -5,8 +5,8 @@ use std::fs::File;
 use std::io::{Read as _, Seek as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{LazyLock, OnceLock};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -184,13 +184,20 @@ impl Ran {
     }
 }
 
-/// The network that jobs can use on one machine, where it is there.
+/// The transport over the first provider that is to be tested, or over tcp: what every machine with libfabric
+/// has.
 pub(crate) fn network() -> Option<&'static str> {
-    if standpipe::network::look_for(Some("tcp")).is_err() {
+    static NETWORK: LazyLock<Option<String>> = LazyLock::new(|| {
+        let named = std::env::var(testbed::PROVIDERS).ok();
+        let provider = named.as_deref().and_then(|names| names.split(',').next()).unwrap_or("tcp");
+        let found = standpipe::network::look_for(Some(provider));
+        assert!(named.is_none() || found.is_ok(), "{provider} was asked for by name: {found:?}");
+        found.is_ok().then(|| format!("ofi:{provider}"))
+    });
+    if NETWORK.is_none() {
         testbed::skip("no libfabric with the provider tcp");
-        return None;
     }
-    Some("ofi:tcp")
+    NETWORK.as_deref()
 }
 
 /// Runs a program that nobody launched, as its user would in a shell.
