@@ -494,6 +494,7 @@ fn a_peer_that_is_killed_ends_all_waits() {
     says_that_one_is_lost(&job(3).arg("lost in debt").same_addresses().keep_going().run(&program));
     let said = ends_as(&program, &["3", "lost", "wait"], 1);
     assert!(said.contains("process 1 is lost"), "{said}");
+    assert!(said.contains("standpipe: am_enable: its process 1 was killed by signal 9 (SIGKILL)"), "{said}");
 }
 
 #[test]

@@ -107,7 +107,13 @@ impl Drop for Membership {
             // After a fork the thread is not here, and the place in the job is the parent's.
             return;
         }
-        self.shared.leave();
+        if !self.shared.leave() {
+            // Nor could anything else wake the thread: to wait for it would be for ever.
+            tracing::warn!(
+                "the program has closed descriptors of this library's: its leave is not announced"
+            );
+            return;
+        }
         if let Some(watch) = self.watch.take()
             && watch.thread().id() != std::thread::current().id()
         {

@@ -29,9 +29,11 @@ impl Waker {
         eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Self)
     }
 
-    pub(crate) fn wake(&self) {
-        // Fails only when the counter is at its end, and then the sleeper is awake already.
-        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    /// Whether the sleeper wakes: not if the program has closed the descriptor, as it must not.
+    pub(crate) fn wake(&self) -> bool {
+        let written = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+        // The counter is at its end: the sleeper is awake already.
+        written.is_ok() || written == Err(Errno::AGAIN)
     }
 
     /// Forgets the wakes so far; to be called before looking at what they were about.
@@ -44,5 +46,28 @@ impl Waker {
 impl AsFd for Waker {
     fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
         self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+
+    #[test]
+    fn a_wake_that_reaches_nobody_is_told() {
+        let waker = Waker::new().expect("a descriptor");
+        assert!(waker.wake() && waker.wake(), "once or twice is the same");
+        // As of one that somebody has closed.
+        let unwritable = File::open("/dev/null").expect("every machine has it");
+        assert!(!Waker(unwritable.into()).wake());
+    }
+
+    #[test]
+    fn a_counter_at_its_end_is_a_wake() {
+        let waker = Waker::new().expect("a descriptor");
+        rustix::io::write(&waker.0, &(u64::MAX - 1).to_ne_bytes()).expect("room for one number");
+        assert!(waker.wake());
     }
 }

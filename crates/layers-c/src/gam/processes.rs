@@ -8,7 +8,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use standpipe::launch::HostedJob;
+use standpipe::launch::{End, HostedJob};
+
+use crate::border::complain;
 
 /// The children of this process, and the job that it hosts for them.
 static FAMILY: Mutex<Option<Family>> = Mutex::new(None);
@@ -31,10 +33,16 @@ static IS_OVER: AtomicBool = AtomicBool::new(false);
 static ENDS_WITH_PARENT: AtomicBool = AtomicBool::new(false);
 
 struct Family {
-    children: Vec<libc::pid_t>,
+    children: Vec<Child>,
     /// Has the others find this process lost.
     abandon: fn(),
     _job: HostedJob,
+}
+
+/// A process that this one has made, and has not waited for.
+struct Child {
+    rank: u32,
+    pid: libc::pid_t,
 }
 
 /// Makes this process and `procs - 1` children of it the processes of a job, by their environment. Returns in
@@ -75,9 +83,9 @@ enum Made {
 }
 
 /// Makes the children, and notes them in `children`, also where it fails after some.
-fn make(procs: u32, children: &mut Vec<libc::pid_t>) -> Result<Made, String> {
+fn make(procs: u32, children: &mut Vec<Child>) -> Result<Made, String> {
     let mut lines = Vec::new();
-    for _ in 1..procs {
+    for rank in 1..procs {
         let (line, childs) = UnixStream::pair().map_err(|error| format!("a pair of sockets: {error}"))?;
         // SAFETY: the child goes on as this thread alone. Nothing of this library has a thread yet, which the
         // caller has made sure of, and the program's own threads are its business, as in the original.
@@ -88,8 +96,8 @@ fn make(procs: u32, children: &mut Vec<libc::pid_t>) -> Result<Made, String> {
                 return Ok(Made::Child);
             }
             -1 => return Err(format!("fork: {}", io::Error::last_os_error())),
-            child => {
-                children.push(child);
+            pid => {
+                children.push(Child { rank, pid });
                 lines.push(line);
             }
         }
@@ -180,9 +188,9 @@ fn set(name: &str, value: &str) {
 }
 
 /// Ends children that have not come to anything.
-fn end_all(children: &[libc::pid_t]) {
+fn end_all(children: &[Child]) {
     tell(libc::SIGKILL, children);
-    children.iter().for_each(|child| _ = wait_for(*child));
+    children.iter().for_each(|child| _ = end_of(child, 0));
 }
 
 /// Waits for the children when the program ends. If the program has not left the layer, they find it lost,
@@ -202,31 +210,29 @@ extern "C" fn wait_for_children() {
         end_all(&children);
         return;
     }
-    let worst = children.iter().map(|child| wait_for(*child)).max().unwrap_or(0);
-    if worst != 0 {
+    let worst = children.iter().filter_map(|child| told_end_of(child, 0)).map(End::status).max();
+    if let Some(worst) = worst.filter(|worst| *worst != 0) {
         // SAFETY: what the program has written is flushed, as the end that this one takes the place of would
         // do after this function.
         unsafe {
             libc::fflush(std::ptr::null_mut());
-            libc::_exit(worst)
+            libc::_exit(worst.into())
         }
     }
 }
 
-fn tell(signal: c_int, children: &[libc::pid_t]) {
+fn tell(signal: c_int, children: &[Child]) {
     for child in children {
         // SAFETY: the call takes numbers alone, and the child has not been waited for: the number is its own.
-        unsafe { libc::kill(*child, signal) };
+        unsafe { libc::kill(child.pid, signal) };
     }
 }
 
 /// Waits for children for so long, and leaves those that have not ended.
-fn wait_within(time: Duration, children: &mut Vec<libc::pid_t>) {
+fn wait_within(time: Duration, children: &mut Vec<Child>) {
     let begun = Instant::now();
     loop {
-        // SAFETY: the call takes numbers and a null pointer, which stands for no status, and the child is
-        // this process's own. A child that the system lets nobody wait for has ended, too.
-        children.retain(|child| unsafe { libc::waitpid(*child, std::ptr::null_mut(), libc::WNOHANG) } == 0);
+        children.retain(|child| told_end_of(child, libc::WNOHANG).is_none());
         if children.is_empty() || begun.elapsed() > time {
             return;
         }
@@ -234,21 +240,35 @@ fn wait_within(time: Duration, children: &mut Vec<libc::pid_t>) {
     }
 }
 
-/// A child's exit status: 128 and the signal's number, if one killed it.
-fn wait_for(child: libc::pid_t) -> c_int {
+/// As [`end_of`], and says which signal has killed it: the others find it lost, and cannot tell why.
+fn told_end_of(child: &Child, options: c_int) -> Option<End> {
+    let end = end_of(child, options)?;
+    if let End::Killed(signal) = end
+        && signal != libc::SIGTERM
+    {
+        complain("am_enable", format_args!("its process {} {end}", child.rank));
+    }
+    Some(end)
+}
+
+/// How a child ended: waits for it, or by `WNOHANG` looks whether it has.
+fn end_of(child: &Child, options: c_int) -> Option<End> {
     let mut status = 0;
     loop {
         // SAFETY: `status` is a live local, and the child is this process's own.
-        let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
-        if waited == child {
-            return match libc::WIFSIGNALED(status) {
-                true => 128 + libc::WTERMSIG(status),
-                false => libc::WEXITSTATUS(status),
-            };
+        let waited = unsafe { libc::waitpid(child.pid, &raw mut status, options) };
+        if waited == child.pid {
+            return Some(match libc::WIFSIGNALED(status) {
+                true => End::Killed(libc::WTERMSIG(status)),
+                false => End::Exited(libc::WEXITSTATUS(status)),
+            });
+        }
+        if waited == 0 {
+            return None;
         }
         if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
-            // The program has waited for it already.
-            return 0;
+            // The program has waited for it already, or the system lets nobody wait for it.
+            return Some(End::Exited(0));
         }
     }
 }

@@ -176,5 +176,5 @@ fn said(error: &dyn std::error::Error, code: c_int) -> c_int {
 
 /// Tells the user of what a code does not say.
 pub(super) fn say(text: &str) {
-    eprintln!("pm: {text}");
+    crate::border::complain("pm", text);
 }

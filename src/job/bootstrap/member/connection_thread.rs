@@ -58,12 +58,13 @@ impl Shared {
         self.waker.wake();
     }
 
-    pub(super) fn leave(&self) {
+    /// Whether the thread hears of it, and ends.
+    pub(super) fn leave(&self) -> bool {
         let mut pending_connects = self.pending_connects();
         pending_connects.leaving = true;
         pending_connects.outbox.push_back(Request::Leave);
         drop(pending_connects);
-        self.waker.wake();
+        self.waker.wake()
     }
 
     /// No panic leaves the table half-changed, so a poisoned lock is as good as another.
