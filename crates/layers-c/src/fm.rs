@@ -200,7 +200,7 @@ pub(crate) extern "C" fn FM_begin_message(
     let layer = layer(NAME);
     let Some(handler) = u32::try_from(handler).ok().filter(|handler| (*handler as usize) < HANDLERS_MAX)
     else {
-        end(NAME, format_args!("handler {handler}, where {} is the last", HANDLERS_MAX - 1))
+        end(NAME, format_args!("handler {}, where {} is the last", handler.cast_signed(), HANDLERS_MAX - 1))
     };
     let begun = layer.begin(recipient, length, handler).unwrap_or_else(|error| end(NAME, error));
     tell(layer, NAME);
@@ -222,7 +222,7 @@ pub(crate) extern "C" fn FM_send_piece(stream: *mut c_void, buffer: *const c_voi
         _ => {
             return complain(
                 NAME,
-                format_args!("{length} bytes at {buffer:?} are no piece: nothing is sent"),
+                format_args!("{} bytes at {buffer:?} are no piece: nothing is sent", length.cast_signed()),
             );
         }
     };

@@ -119,6 +119,18 @@ pub enum BipError {
         /// The message's length.
         words: u32,
     },
+    /// The sender gave an address where it has no memory: the receiver, who moves the bytes, finds out.
+    #[error("node {from} sent a message of tag {tag} from {addr:#x}, where it has no {words} words to read")]
+    BadSource {
+        /// The tag.
+        tag: u32,
+        /// The sender.
+        from: Rank,
+        /// Where its message was to lie.
+        addr: u64,
+        /// The message's length.
+        words: u32,
+    },
     /// A process of the job is gone.
     #[error("node {node} is lost")]
     Lost {

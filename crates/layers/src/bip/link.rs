@@ -278,7 +278,14 @@ impl Link {
 
     fn note_get(&self, what: &ToGet, (result, buffer): (Result<(), Error>, Foreign<Option<Vec<u32>>>)) {
         let mut state = self.state();
-        let waited_for = state.got(what, result.map_err(BipError::from), buffer.into_keeper());
+        let result = result.map_err(|error| match error {
+            Error::Fault { peer, .. } if peer == what.long.from => {
+                let tag = state.tags.at(what.slot).number;
+                BipError::BadSource { tag, from: peer, addr: what.long.addr, words: what.long.words }
+            }
+            other => BipError::from(other),
+        });
+        let waited_for = state.got(what, result, buffer.into_keeper());
         if let Some((to, content)) = waited_for {
             content.copy_to(self.memory, with_exposed_provenance_mut(to));
         }

@@ -52,9 +52,9 @@ impl Sending {
 #[non_exhaustive]
 pub enum BeginError {
     /// There is no such node.
-    #[error("there is no node {node}, in a job of {nodes}")]
+    #[error("there is no node {}, in a job of {nodes}", .node.cast_signed())]
     NoSuchNode {
-        /// The node.
+        /// The node; a C program may have written a number below 0.
         node: u64,
         /// How many there are.
         nodes: u32,

@@ -14,9 +14,9 @@ pub const HANDLERS_MAX: usize = 1 << 16;
 #[non_exhaustive]
 pub enum TableError {
     /// The number is beyond the table.
-    #[error("handler {id}, where {most} is the last")]
+    #[error("handler {}, where {most} is the last", .id.cast_signed())]
     Beyond {
-        /// The number.
+        /// The number; a C program may have written one below 0.
         id: u64,
         /// The last one.
         most: u64,
