@@ -244,7 +244,10 @@ impl Node {
             let message = long_message(Lane::Request, handler, args, to, local.len())?;
             let stamp = self.core.stamp();
             if !self.is_copied_apart(local.len()) && self.copy_timed(known, to, local, None)? {
-                // The message alone is left, which the engine keeps where the lane is full.
+                if self.try_send(&message, stamp)? {
+                    return Ok(None);
+                }
+                // The message alone is left, which the engine keeps until the lane has room.
                 return self.start_long(&message, stamp, to, local.part(0, 0)).map(Some);
             }
             let mut list = PieceList::new(engine::Direction::Put);
