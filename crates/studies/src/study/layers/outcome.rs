@@ -84,8 +84,8 @@ impl Outcome {
     }
 }
 
-/// The layers whose long messages are copied beside their transfer, by their interfaces.
-pub(super) const COPYING: [&str; 1] = ["fm"];
+/// Layers of the paper's slower class: they copy, or move a packet a call.
+pub(super) const COPYING: [&str; 2] = ["fm", "gam"];
 
 #[cfg(test)]
 mod tests {

@@ -86,7 +86,7 @@ const PUBLISHED: &[Published] = &[
         value: "60 to 70 MB/s",
         source: "derived from the study's classes",
         ours: Ours::Bandwidth,
-        why: "The original copied at both sides. Here a store moves its bytes directly, so that the layer stands with those that copy nothing.",
+        why: "The original copied at both sides. Here a store moves its bytes directly, but a packet a call, and each has its reply.",
     },
     Published {
         layer: "fm",
@@ -127,7 +127,7 @@ pub(super) struct Beside {
     pub(super) why: &'static str,
 }
 
-/// All of them beside the rows of one transport. `copying` names the layers that copy.
+/// All of them beside the rows of one transport. `copying` names the layers of the slower class.
 pub(super) fn beside(rows: &[&Row], copying: &[&str]) -> Vec<Beside> {
     let compare = |published: &Published| Beside {
         layer: published.layer,
