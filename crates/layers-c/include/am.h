@@ -13,6 +13,14 @@
 #ifndef STANDPIPE_AM_H
 #define STANDPIPE_AM_H
 
+#ifdef AM_THREADS
+#error "AM_THREADS: the threads, locks and semaphores of ICSI's am.h are not there; compile without it"
+#endif
+
+/* As the original does, for programs that rely on it. */
+#include <assert.h>
+#include <stdio.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -37,6 +45,9 @@ typedef void (*handler_df_t)(vnn_t from, long a0, long a1, double d); /* name [r
  * bytes lie in the process that the handler runs in. */
 typedef void (*handler_mem_t)(vnn_t from, void *addr, int n, void *arg);
 
+/* Any handler. */
+typedef void (*handler_t)(vnn_t from, ...);
+
 /* Opens the layer, before any other call, in a job of `procs` processes. Started by
  * `standpipe run -n PROCS` (or another launcher), the process is one of those; the program must lie
  * at the same addresses in all: `standpipe run --same-addresses`, or linked with -no-pie. Started
@@ -53,7 +64,14 @@ void am_disable(void);
 vnn_t am_my_proc(void);
 int am_procs(void);
 
-/* The most bytes that one am_store, am_store_async or am_get moves: 262144. The library cuts
+/* The same as variables, which am_enable sets, and the threads of a process: 1. */
+extern int am_my_cluster_id, am_clusters, am_cluster_size;
+#define AM_MY_PROC am_my_cluster_id
+#define AM_PROCS am_clusters
+#define AM_MY_CLUSTER_SIZE am_cluster_size
+int am_my_cluster_size(void);
+
+/* The most bytes that one am_store, am_store_async or am_get moves: 8192. The library cuts
  * nothing: what is longer is refused, and the program cuts it. */
 int am_max_size(void);
 
@@ -97,11 +115,11 @@ int am_get(vnn_t dest, void *rva, void *lva, int n, handler_mem_t handler, void 
 void am_poll(void);
 
 /* Waits until `condition` holds, which a handler makes true, and runs handlers meanwhile. */
-void am_poll_wait(void);
+void am_thread_poll(void);
 #define am_wait_for(condition)  \
     do {                        \
         while (!(condition))    \
-            am_poll_wait();     \
+            am_thread_poll();   \
     } while (0)
 
 /* Runs handlers for so many seconds, and returns 0. Where the layer is not open, and in a child that
@@ -118,6 +136,44 @@ void am_dummy(void);
 void am_dummy();
 #endif
 
+/* Wait counters: WAITCNTR(name) declares one, 0, as a local variable, and the others take its name.
+ * CNTR_IS_ZERO gives the count, as in the original. Only functions that are no handlers wait. */
+typedef unsigned long *cntr_t;
+#define WAITCNTR(name) unsigned long am_counter_of_##name = 0; cntr_t name = &am_counter_of_##name
+#define CNTR_INCR(name) (++*(name))
+#define CNTR_DECR(name) (--*(name))
+#define CNTR_INCR_BY(name, count) (*(name) += (count))
+#define CNTR_DECR_BY(name, count) (*(name) -= (count))
+#define CNTR_IS_ZERO(name) (*(name))
+#define CNTR_WAIT_FOR_ZERO(name) am_wait_for(*(name) == 0)
+void cntr_incr(cntr_t counter);
+void cntr_decr(cntr_t counter);
+void cntr_incr_by(cntr_t counter, long count);
+void cntr_decr_by(cntr_t counter, long count);
+int cntr_is_zero(cntr_t counter);
+void cntr_wait_for_zero(cntr_t counter);
+
+/* Handlers that count the counter at that address, of requests and replies; of stores and gets
+ * (_mem); and of stores, whose sender has the counter (_reply_mem). */
+void r_cntr_incr(vnn_t from, long counter);
+void r_cntr_decr(vnn_t from, long counter);
+void r_cntr_incr_mem(vnn_t from, void *addr, int n, void *counter);
+void r_cntr_decr_mem(vnn_t from, void *addr, int n, void *counter);
+void r_cntr_incr_reply_mem(vnn_t from, void *addr, int n, void *counter);
+void r_cntr_decr_reply_mem(vnn_t from, void *addr, int n, void *counter);
+
+/* Throw-away semaphores: TA_SEMAPHORE(name) declares one, which is signalled once and waited for
+ * once. Handlers that signal it: as those of the counters. */
+typedef unsigned long *ta_sema_t;
+#define TA_SEMAPHORE(name) unsigned long am_semaphore_of_##name = 1; ta_sema_t name = &am_semaphore_of_##name
+#define TA_SEMA_SIGNAL(name) (*(name) = 0)
+#define TA_SEMA_WAIT(name) am_wait_for(*(name) == 0)
+void ta_sema_signal(ta_sema_t semaphore);
+void ta_sema_wait(ta_sema_t semaphore);
+void r_ta_sema_signal(vnn_t from, long semaphore);
+void r_ta_sema_signal_mem(vnn_t from, void *addr, int n, void *semaphore);
+void r_ta_sema_signal_reply_mem(vnn_t from, void *addr, int n, void *semaphore);
+
 #if defined(__clang__)
 #pragma clang diagnostic pop
 #endif
@@ -125,5 +181,8 @@ void am_dummy();
 #ifdef __cplusplus
 }
 #endif
+
+/* Berkeley's copies of this header have this name, too. */
+#include "gam.h"
 
 #endif

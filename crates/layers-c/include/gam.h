@@ -1,6 +1,6 @@
 /*
  * Generic Active Messages in Berkeley's spelling (GAM), on Standpipe. The layer is that of am.h,
- * which says more of each call; a program includes one of the two.
+ * which says more of each call. Berkeley's own header is called am.h, and so that one includes this.
  *
  * Compile it as C of before C23 (-std=gnu17), where `void handler()` takes any arguments.
  *
@@ -24,15 +24,22 @@ extern "C" {
 #pragma clang diagnostic ignored "-Wstrict-prototypes"
 #endif
 
-/* The number of a process: 0 to gam_procs() - 1. */
-typedef unsigned int vnn_t;
-
 /* Any handler: (from, words...) of requests and replies, (from, d, a0, a1) of the forms with a
  * double, (from, buffer, len, a0, a1) of gam_request, (from, addr, n, arg) of stores and gets. */
 #ifdef __cplusplus
-typedef void (*handler_t)(...);
+typedef void (*gam_handler_t)(...);
 #else
-typedef void (*handler_t)();
+typedef void (*gam_handler_t)();
+#endif
+
+#ifndef STANDPIPE_AM_H
+/* The number of a process: 0 to gam_procs() - 1. am.h has an int of that name. */
+typedef unsigned int vnn_t;
+typedef gam_handler_t handler_t;
+
+/* Names of Split-C. */
+#define barrier() gam_barrier()
+#define splitc_poll() gam_poll()
 #endif
 
 /* Opens the layer: a job of as many processes as `standpipe run -n N --same-addresses` (or another
@@ -55,23 +62,28 @@ int gam_max_size(void);
 /* Runs the handlers of what has come; never waits. */
 int gam_poll(void);
 
-/* Waits until all processes have called it, and runs handlers meanwhile. */
-int gam_barrier(void);
+/* Waits a little until something comes, and runs its handlers. */
+int gam_sleep(void);
 
-/* Waits until `*flag`, which handlers count up, is at least `n`, and takes `n` off it [recalled]. */
-int gam_wait(int *flag, int n);
+/* Waits until all processes have called it, and runs handlers meanwhile. lam_sync_all returns 1. */
+int gam_barrier(void);
+int lam_sync_all(void);
+
+/* Waits until `*flag`, which handlers count up, is at least `n`, and takes `n` off it. */
+int gam_wait(volatile int *flag, int n);
+int gam_poll_wait(volatile int *flag, int n);
 
 /* Requests and replies, with no to four words: see am.h. */
-int gam_request_0(vnn_t dest, handler_t fun, ...);
-int gam_request_1(vnn_t dest, handler_t fun, ...);
-int gam_request_2(vnn_t dest, handler_t fun, ...);
-int gam_request_3(vnn_t dest, handler_t fun, ...);
-int gam_request_4(vnn_t dest, handler_t fun, ...);
-int gam_reply_0(vnn_t dest, handler_t fun, ...);
-int gam_reply_1(vnn_t dest, handler_t fun, ...);
-int gam_reply_2(vnn_t dest, handler_t fun, ...);
-int gam_reply_3(vnn_t dest, handler_t fun, ...);
-int gam_reply_4(vnn_t dest, handler_t fun, ...);
+int gam_request_0(unsigned int dest, gam_handler_t fun, ...);
+int gam_request_1(unsigned int dest, gam_handler_t fun, ...);
+int gam_request_2(unsigned int dest, gam_handler_t fun, ...);
+int gam_request_3(unsigned int dest, gam_handler_t fun, ...);
+int gam_request_4(unsigned int dest, gam_handler_t fun, ...);
+int gam_reply_0(unsigned int dest, gam_handler_t fun, ...);
+int gam_reply_1(unsigned int dest, gam_handler_t fun, ...);
+int gam_reply_2(unsigned int dest, gam_handler_t fun, ...);
+int gam_reply_3(unsigned int dest, gam_handler_t fun, ...);
+int gam_reply_4(unsigned int dest, gam_handler_t fun, ...);
 
 #define gam_request0 gam_request_0
 #define gam_request1 gam_request_1
@@ -85,19 +97,23 @@ int gam_reply_4(vnn_t dest, handler_t fun, ...);
 #define gam_reply4 gam_reply_4
 
 /* With a double, which comes first. */
-int gam_request_fd(vnn_t dest, handler_t fun, double d, long a0, long a1);
-int gam_reply_fd(vnn_t dest, handler_t fun, double d, long a0, long a1);
+int gam_request_fd(unsigned int dest, gam_handler_t fun, double d, long a0, long a1);
+int gam_reply_fd(unsigned int dest, gam_handler_t fun, double d, long a0, long a1);
 
-/* With `len` bytes, at most 8192, which the handler finds in a buffer of the system that is there
- * while it runs. */
-int gam_request(vnn_t dest, handler_t fun, const char *buf, int len, long a0, long a1);
-int gam_reply(vnn_t dest, handler_t fun, const char *buf, int len, long a0, long a1);
+/* With `len` bytes, at most gam_max_size(), and up to two words. The handler finds the bytes in a buffer
+ * of the system that is there while it runs; it may write them, and a few behind them. */
+int gam_request(unsigned int dest, gam_handler_t fun, const void *buf, int len, ...);
+int gam_reply(unsigned int dest, gam_handler_t fun, const void *buf, int len, ...);
+
+/* Replies with `n` bytes from `lva` here: they are put at `rva` of the requester, and the handler runs
+ * there, as a store's does. An address that the requester has not ends this program (status 1). */
+int gam_reply_xfer(unsigned int dest, void *lva, void *rva, int n, gam_handler_t handler, void *arg);
 
 /* Stores and gets, as am_store, am_store_async and am_get. */
-int gam_store(vnn_t dest, void *lva, void *rva, int n, handler_t handler, void *arg);
-int gam_store_async(vnn_t dest, void *lva, void *rva, int n, handler_t handler, void *arg,
-                    handler_t endfunc, void *earg);
-int gam_get(vnn_t dest, void *sva, void *dva, int n, handler_t handler, void *arg);
+int gam_store(unsigned int dest, void *lva, void *rva, int n, gam_handler_t handler, void *arg);
+int gam_store_async(unsigned int dest, void *lva, void *rva, int n, gam_handler_t handler, void *arg,
+                    gam_handler_t endfunc, void *earg);
+int gam_get(unsigned int dest, void *sva, void *dva, int n, gam_handler_t handler, void *arg);
 
 /* A handler that does nothing [recalled]. */
 #ifdef __cplusplus

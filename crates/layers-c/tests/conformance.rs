@@ -18,7 +18,7 @@ struct Layer {
 const LAYERS: &[Layer] = &[
     Layer { name: "bip", headers: &["bip.h"], prefixes: &["bip_"], features: layers::bip::FEATURES },
     Layer { name: "fm", headers: &["fm.h"], prefixes: &["FM_"], features: layers::fm::FEATURES },
-    Layer { name: "gam", headers: &["am.h", "gam.h"], prefixes: &["am_", "gam_"], features: layers::gam::FEATURES },
+    Layer { name: "gam", headers: &["am.h", "gam.h"], prefixes: &["am_", "gam_", "lam_", "cntr_", "r_", "ta_"], features: layers::gam::FEATURES },
     Layer { name: "pm", headers: &["pm.h", "score.h"], prefixes: &["pm", "score_"], features: layers::pm::FEATURES },
 ];
 

@@ -38,7 +38,7 @@ pub use self::program::Program;
 use crate::Copies;
 
 /// The most bytes that one store or get moves (`am_max_size`).
-pub const MAX_SIZE: usize = 256 << 10;
+pub const MAX_SIZE: usize = MEDIUM_MAX;
 
 /// How long leaving may take, for each of the library's parts.
 const LEAVE_WITHIN: Duration = Duration::from_secs(5);
@@ -62,7 +62,7 @@ impl<P: Program + 'static> Gam<P> {
     /// # Errors
     /// [`GamError::Node`] where a handler's name is taken: a process opens this layer once.
     pub fn new(node: Node, memory: AllMemory, program: P) -> Result<Gam<P>, GamError> {
-        let shared = Arc::new(Shared::new(program, node.size()));
+        let shared = Arc::new(Shared::new(program, memory, node.size()));
         shared.register(&node)?;
         let team = node.world_of(NAMESPACE)?;
         let poller = Poller::new(node.clone(), Arc::clone(&shared));
@@ -152,13 +152,13 @@ impl<P: Program + 'static> Gam<P> {
         let bytes = check_medium(len)?;
         let dest = self.may_send("a request", dest, function)?;
         if dest == self.my_proc() {
-            return self.request_medium(dest, function, &self.copy_of(from, len)?, [a, b]);
+            return self.request_medium(dest, function, &self.copy_of(from, bytes), [a, b]);
         }
         let prepared = match self.node.prepare_medium(dest, bytes, bytes) {
             Ok(prepared) => prepared,
             // Other layers of the process keep as many payloads as it may.
             Err(Error::PayloadsKept { .. }) => {
-                return self.request_medium(dest, function, &self.copy_of(from, len)?, [a, b]);
+                return self.request_medium(dest, function, &self.copy_of(from, bytes), [a, b]);
             }
             Err(error) => return Err(error.into()),
         };
@@ -193,8 +193,29 @@ impl<P: Program + 'static> Gam<P> {
         (from, len): (*const u8, i64),
         [a, b]: [u64; 2],
     ) -> Result<(), GamError> {
-        let bytes = self.copy_of(from, len)?;
+        let bytes = self.copy_of(from, check_medium(len)?);
         self.reply(dest, function, &Arguments::Medium(&bytes, a, b))
+    }
+
+    /// Replies with `len` bytes from `local`: they are put at address `remote` of the requester, and then the
+    /// function runs there (`gam_reply_xfer`). The bytes are copied at once, and leave when the handler
+    /// returns.
+    ///
+    /// # Errors
+    /// As for [`Gam::reply`]; [`GamError::Size`] beyond [`MAX_SIZE`] bytes. An address that the requester has
+    /// not fails a later poll with [`GamError::Failed`].
+    pub fn reply_xfer(
+        &self,
+        dest: i64,
+        (local, len): (*const u8, i64),
+        remote: u64,
+        (function, arg): (Function, u64),
+    ) -> Result<(), GamError> {
+        let bytes = checked(len, MAX_SIZE)?;
+        self.check_function(function)?;
+        let from = self.shared.reply_is_due(dest)?;
+        self.shared.reply_xfer(from, remote, self.copy_of(local, bytes), (function, arg));
+        Ok(())
     }
 
     /// Runs the handlers of what has come, and the functions of gets and stores that have ended (`am_poll`).
@@ -313,11 +334,11 @@ impl<P: Program + 'static> Gam<P> {
     }
 
     /// The bytes at an address of this process.
-    fn copy_of(&self, from: *const u8, len: i64) -> Result<Vec<u8>, GamError> {
-        let mut bytes = vec![0; check_medium(len)?];
+    fn copy_of(&self, from: *const u8, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
         self.memory.read(from, &mut bytes);
-        self.count_copy(bytes.len());
-        Ok(bytes)
+        self.count_copy(len);
+        bytes
     }
 }
 

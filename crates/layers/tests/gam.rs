@@ -184,7 +184,7 @@ const MANY: u64 = 2_000;
 fn one_of_two_with_a_thread() {
     let config = Config::from_env().expect("its environment is in order");
     let node = Node::shared(config.progress(ProgressThread::Off)).expect("invited");
-    // SAFETY: this test passes no addresses.
+    // SAFETY: this test passes no addresses of memory, of this process or another, to any call of the layer.
     let memory = unsafe { AllMemory::promised() };
     let gam = Gam::new(node.clone(), memory, Counted::default()).expect("the layer opens");
     gam.join().expect("both come");

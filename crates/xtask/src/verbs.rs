@@ -40,6 +40,11 @@ const fn step(program: &'static str, args: &'static str, limit_s: u32) -> Step {
     Step { program, args, env: "", limit_s }
 }
 
+/// Tests of the historic layers, whose jobs use the devices.
+const fn layer(program: &'static str, args: &'static str, limit_s: u32) -> Step {
+    Step { program, args, env: "STANDPIPE_TRANSPORT='ofi:verbs;ofi_rxm'", limit_s }
+}
+
 const SOME_CASES: &str = "STANDPIPE_TEST_CASES=scatter_lists_of_mixed_pieces,many_transfers_at_once,one_swap_wins,\
                           requests_are_replied_to,a_remote_fault_is_named_and_survived,everything_is_counted";
 
@@ -54,7 +59,7 @@ const LIMITS: &str = "--nocapture providers_that_pin no_more_is_pinned";
 
 /// One thing of each kind, in two minutes; the limits are more than twice what that takes beside a busy
 /// process.
-const SHORT: [Step; 7] = [
+const SHORT: [Step; 11] = [
     step("fabric/two_processes", "", 30),
     step("fabric/loopback", "pieces_are messages_arrive", 40),
     Step {
@@ -68,6 +73,10 @@ const SHORT: [Step; 7] = [
     Step { program: "standpipe", args: CHANGES, env: "STANDPIPE_CHANGE_ROUNDS=5", limit_s: 160 },
     Step { program: "limits", args: LIMITS, env: "STANDPIPE_TEST_ONLY_MEMLOCK=65536", limit_s: 100 },
     step("bin/standpipe", "perf put --transport 'ofi:verbs;ofi_rxm' --json", 80),
+    layer("layers-c/gam", "requests_go_over_a_network", 60),
+    layer("layers-c/bip", "losses_over_a_network", 60),
+    layer("layers-c/fm", "handlers_interleave_over_a_network", 60),
+    layer("layers-c/pm", "the_pin_down_cache_is_seen_at_work_by_real_pins", 60),
 ];
 
 /// Both studies over a network, as `--vm` runs them.
@@ -79,8 +88,12 @@ const KV: &str = "study kv --transport 'ofi:verbs;ofi_rxm' --strategy firehose -
 const PINDOWN: &str =
     "study pindown --transport 'ofi:verbs;ofi_rxm' --small --puts 100 --json --out /tmp/study-pindown";
 
-/// Everything, which takes half an hour: the machine is emulated.
-const LONG: [Step; 12] = [
+const LAYERS: &str = "study layers --transport 'ofi:verbs;ofi_rxm' --small --json --out /tmp/study-layers";
+const BY_PM: &str =
+    "study pindown --layer pm --transport 'ofi:verbs;ofi_rxm' --small --puts 100 --json --out /tmp/study-pm";
+
+/// Everything, which takes over an hour: the machine is emulated.
+const LONG: [Step; 22] = [
     step("fabric/two_processes", "", 100),
     step("fabric/loopback", "", 300),
     step("fabric/aux_endpoints", "", 300),
@@ -98,6 +111,16 @@ const LONG: [Step; 12] = [
     step("bin/standpipe", FIREHOSE, 900),
     step("bin/standpipe", KV, 600),
     step("bin/standpipe", PINDOWN, 600),
+    step("bin/standpipe", LAYERS, 600),
+    step("bin/standpipe", BY_PM, 600),
+    layer("layers/gam", "", 100),
+    layer("layers/bip", "", 100),
+    layer("layers/fm", "", 100),
+    layer("layers/pm_mpi", "", 300),
+    layer("layers-c/gam", "", 3000),
+    layer("layers-c/bip", "", 1500),
+    layer("layers-c/fm", "", 1500),
+    layer("layers-c/pm", "", 1500),
 ];
 
 /// Builds the tests, boots the machine, and runs them there.

@@ -6,8 +6,10 @@ use std::ffi::{c_char, c_double, c_int, c_long, c_uint, c_void};
 use layers::gam::{Arguments, Gam, MAX_SIZE};
 
 use super::forms::words_forms;
-use super::layer::{Called, FAILED, Pointer, at, close, enable, get, has_been_open, is_open, number, reply};
-use super::layer::{request, store, store_async, with_layer, words};
+use super::layer::{Called, FAILED, at, close, enable, get, has_been_open, is_open, number, reply};
+use super::layer::{reply_xfer, request, store, store_async, with_layer, words};
+use super::own;
+use super::program::Pointer;
 use crate::border::{complain, end};
 
 words_forms! { request, c_uint:
@@ -33,7 +35,7 @@ pub extern "C" fn gam_enable() -> c_int {
     if has_been_open("gam_enable") {
         return FAILED;
     }
-    match enable("gam_enable", None) {
+    match enable("gam_enable", None, own::addresses()) {
         Ok(()) => 0,
         Err(error) => end("gam_enable", error),
     }
@@ -92,6 +94,35 @@ pub extern "C" fn gam_barrier() -> c_int {
     with_layer("gam_barrier", Gam::barrier)
 }
 
+/// The same, by the name of Berkeley's library for Myrinet; see the header.
+// SAFETY: no other symbol of this library has that name.
+#[unsafe(no_mangle)]
+pub extern "C" fn lam_sync_all() -> c_int {
+    match with_layer("lam_sync_all", Gam::barrier) {
+        0 => 1,
+        failed => failed,
+    }
+}
+
+/// Waits a little, and runs handlers; see the header.
+// SAFETY: no other symbol of this library has that name.
+#[unsafe(no_mangle)]
+pub extern "C" fn gam_sleep() -> c_int {
+    with_layer("gam_sleep", Gam::poll_idle)
+}
+
+/// As [`gam_wait`]; see the header.
+///
+/// # Safety
+/// As for [`gam_wait`].
+// SAFETY: no other symbol of this library has that name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gam_poll_wait(flag: *mut c_int, count: c_int) -> c_int {
+    // SAFETY: the caller promises that `flag` is an int of the program's, which handlers and this call alone
+    // change, as gam_wait wants it.
+    unsafe { gam_wait(flag, count) }
+}
+
 /// Waits until a counter is at least so much, and takes that much off it; see the header.
 ///
 /// # Safety
@@ -133,7 +164,7 @@ pub extern "C" fn gam_request_fd(
     b: c_long,
 ) -> c_int {
     let arguments = Arguments::DoubleWords(d, a.cast_unsigned(), b.cast_unsigned());
-    with_layer("gam_request_fd", |layer| layer.request(dest.into(), at(function), &arguments))
+    with_layer("gam_request_fd", |layer| layer.request(dest.into(), at(layer, function), &arguments))
 }
 
 /// A reply with a double; see the header.
@@ -141,7 +172,7 @@ pub extern "C" fn gam_request_fd(
 #[unsafe(no_mangle)]
 pub extern "C" fn gam_reply_fd(dest: c_uint, function: Pointer, d: c_double, a: c_long, b: c_long) -> c_int {
     let arguments = Arguments::DoubleWords(d, a.cast_unsigned(), b.cast_unsigned());
-    with_layer("gam_reply_fd", |layer| layer.reply(dest.into(), at(function), &arguments))
+    with_layer("gam_reply_fd", |layer| layer.reply(dest.into(), at(layer, function), &arguments))
 }
 
 /// Says that there are no bytes where some are to be sent from.
@@ -168,7 +199,7 @@ pub extern "C" fn gam_request(
         return FAILED;
     }
     let (bytes, words) = ((buffer.cast(), len.into()), words([a, b]));
-    with_layer("gam_request", |layer| layer.request_bytes(dest.into(), at(function), bytes, words))
+    with_layer("gam_request", |layer| layer.request_bytes(dest.into(), at(layer, function), bytes, words))
 }
 
 /// A reply with bytes in a buffer of the system; see the header.
@@ -186,7 +217,21 @@ pub extern "C" fn gam_reply(
         return FAILED;
     }
     let (bytes, words) = ((buffer.cast(), len.into()), words([a, b]));
-    with_layer("gam_reply", |layer| layer.reply_bytes(dest.into(), at(function), bytes, words))
+    with_layer("gam_reply", |layer| layer.reply_bytes(dest.into(), at(layer, function), bytes, words))
+}
+
+/// Replies with bytes for an address of the requester; see the header.
+// SAFETY: no other symbol of this library has that name.
+#[unsafe(no_mangle)]
+pub extern "C" fn gam_reply_xfer(
+    dest: c_uint,
+    local: *const c_void,
+    remote: *mut c_void,
+    len: c_int,
+    function: Pointer,
+    arg: *mut c_void,
+) -> c_int {
+    reply_xfer("gam_reply_xfer", dest.into(), (local, remote, len), (function, arg))
 }
 
 /// Stores, and runs a handler at the receiver; see the header.

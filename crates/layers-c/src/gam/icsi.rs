@@ -6,8 +6,10 @@ use std::time::Duration;
 use layers::gam::{Arguments, Gam, GamError, MAX_SIZE};
 
 use super::forms::words_forms;
-use super::layer::{Pointer, at, close, enable, get, has_been_open, is_open, number, reply, request};
-use super::layer::{store, store_async, with_layer};
+use super::layer::{at, poll_of_wait, store, store_async, with_layer};
+use super::layer::{close, enable, get, has_been_open, is_open, number, reply, request};
+use super::own;
+use super::program::Pointer;
 use crate::border::end;
 
 words_forms! { request, c_int:
@@ -26,6 +28,13 @@ words_forms! { reply, c_int:
     am_reply_4(a, b, c, d);
 }
 
+/// Threads of a process that take part; see the header.
+// SAFETY: no other symbol of this library has that name.
+#[unsafe(no_mangle)]
+pub extern "C" fn am_my_cluster_size() -> c_int {
+    1
+}
+
 /// Opens the layer; see the header.
 // SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
@@ -33,7 +42,7 @@ pub extern "C" fn am_enable(procs: c_int, _argc: c_int, _argv: *mut *mut c_char)
     if has_been_open("am_enable") {
         return;
     }
-    if let Err(error) = enable("am_enable", Some(procs)) {
+    if let Err(error) = enable("am_enable", Some(procs), own::addresses()) {
         end("am_enable", error);
     }
 }
@@ -76,11 +85,8 @@ pub extern "C" fn am_poll() {
 /// A poll of a loop that waits; see the header.
 // SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
-pub extern "C" fn am_poll_wait() {
-    if with_layer("am_wait_for", Gam::poll_idle) != 0 {
-        // The condition of the loop that this is called in comes true by a handler, and none will run.
-        end("am_wait_for", "no handler can run any more, so that the wait would not end");
-    }
+pub extern "C" fn am_thread_poll() {
+    poll_of_wait("am_wait_for");
 }
 
 /// Runs handlers for so many seconds; see the header.
@@ -109,7 +115,7 @@ pub extern "C" fn am_sleep(seconds: c_uint) -> c_uint {
 #[unsafe(no_mangle)]
 pub extern "C" fn am_request_df(dest: c_int, function: Pointer, a: c_long, b: c_long, d: c_double) -> c_int {
     let arguments = Arguments::WordsDouble(a.cast_unsigned(), b.cast_unsigned(), d);
-    with_layer("am_request_df", |layer| layer.request(dest.into(), at(function), &arguments))
+    with_layer("am_request_df", |layer| layer.request(dest.into(), at(layer, function), &arguments))
 }
 
 /// A reply with a double; see the header.
@@ -117,7 +123,7 @@ pub extern "C" fn am_request_df(dest: c_int, function: Pointer, a: c_long, b: c_
 #[unsafe(no_mangle)]
 pub extern "C" fn am_reply_df(dest: c_int, function: Pointer, a: c_long, b: c_long, d: c_double) -> c_int {
     let arguments = Arguments::WordsDouble(a.cast_unsigned(), b.cast_unsigned(), d);
-    with_layer("am_reply_df", |layer| layer.reply(dest.into(), at(function), &arguments))
+    with_layer("am_reply_df", |layer| layer.reply(dest.into(), at(layer, function), &arguments))
 }
 
 /// Stores, and runs a handler at the receiver; see the header.

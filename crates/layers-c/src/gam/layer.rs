@@ -8,10 +8,10 @@ use layers::gam::{Arguments, Function, Gam, GamError};
 use standpipe::Node;
 use standpipe::bootstrap::{RANKS_MAX, launched_by};
 
-use super::dummies;
 use super::layout::Agreed;
 use super::processes;
-use super::program::{CProgram, DUMMY};
+use super::program::{CProgram, Pointer};
+use super::variables;
 use crate::border::{complain, end, has_opened, memory, open_node};
 
 /// The layer, from the first `am_enable` on.
@@ -26,8 +26,9 @@ static OPENED_BY: AtomicU32 = AtomicU32::new(0);
 /// A call that fails returns this; the manuals name no other value than 0.
 pub(super) const FAILED: c_int = -1;
 
-/// Opens the layer, in a job of `procs` processes, or of as many as there are for `None`.
-pub(super) fn enable(function: &'static str, procs: Option<c_int>) -> Result<(), String> {
+/// Opens the layer, in a job of `procs` processes, or of as many as there are for `None`. `own` are the
+/// addresses of the library's own handlers.
+pub(super) fn enable(function: &'static str, procs: Option<c_int>, own: Vec<usize>) -> Result<(), String> {
     let wanted = procs.map(number_of_processes).transpose()?;
     if let Some(procs) = wanted
         && procs > 1
@@ -44,7 +45,8 @@ pub(super) fn enable(function: &'static str, procs: Option<c_int>) -> Result<(),
     {
         return Err(format!("{procs} processes, and the job has {}: start as many", node.size()));
     }
-    let layer = open_layer(function, node)?;
+    let layer = open_layer(function, node, own)?;
+    variables::set(layer.my_proc(), layer.procs());
     OPENED_BY.store(std::process::id(), Ordering::SeqCst);
     LAYER.set(layer).map_err(|_| "two threads at once: one opens the layer".to_owned())?;
     LAYER.get().map_or(Ok(()), Gam::join).map_err(|error| error.to_string())
@@ -77,9 +79,9 @@ fn abandon() {
     }
 }
 
-fn open_layer(function: &'static str, node: Node) -> Result<Gam<CProgram>, String> {
+fn open_layer(function: &'static str, node: Node, own: Vec<usize>) -> Result<Gam<CProgram>, String> {
     let agreed = Agreed::find(&node, function)?;
-    Gam::new(node, memory(), CProgram::new(agreed)).map_err(|error| error.to_string())
+    Gam::new(node, memory(), CProgram::new(agreed, own)).map_err(|error| error.to_string())
 }
 
 /// Whether calls of the layer have something to work with: in a forked child they have not.
@@ -115,6 +117,13 @@ pub(super) fn with_layer(
     }
 }
 
+/// A poll of a loop that waits for what a handler does.
+pub(super) fn poll_of_wait(function: &'static str) {
+    if with_layer(function, Gam::poll_idle) != 0 {
+        end(function, "no handler can run any more, so that the wait would not end");
+    }
+}
+
 pub(super) fn close(function: &'static str) -> c_int {
     with_layer(function, |layer| {
         let closed = layer.close();
@@ -126,12 +135,9 @@ pub(super) fn close(function: &'static str) -> c_int {
     })
 }
 
-/// A function of the program, or a null pointer, which is none.
-pub(super) type Pointer = *const c_void;
-
-pub(super) fn at(function: Pointer) -> Function {
-    let is_dummy = dummies::ALL.iter().any(|dummy| *dummy as Pointer == function);
-    if is_dummy { DUMMY } else { function.expose_provenance() as Function }
+/// What the layer calls a function.
+pub(super) fn at(layer: &Gam<CProgram>, function: Pointer) -> Function {
+    layer.program().name_of(function)
 }
 
 /// The program's arguments as words.
@@ -145,7 +151,7 @@ pub(super) fn request<const N: usize>(
     function: Pointer,
     args: [c_long; N],
 ) -> c_int {
-    with_layer(name, |layer| layer.request(dest, at(function), &Arguments::Words(&words(args))))
+    with_layer(name, |layer| layer.request(dest, at(layer, function), &Arguments::Words(&words(args))))
 }
 
 pub(super) fn reply<const N: usize>(
@@ -154,7 +160,7 @@ pub(super) fn reply<const N: usize>(
     function: Pointer,
     args: [c_long; N],
 ) -> c_int {
-    with_layer(name, |layer| layer.reply(dest, at(function), &Arguments::Words(&words(args))))
+    with_layer(name, |layer| layer.reply(dest, at(layer, function), &Arguments::Words(&words(args))))
 }
 
 fn word(pointer: *const c_void) -> u64 {
@@ -186,7 +192,7 @@ pub(super) fn store(
         return FAILED;
     }
     with_layer(name, |layer| {
-        layer.store(dest, local.cast(), word(remote), len.into(), (at(function), word(arg)))
+        layer.store(dest, local.cast(), word(remote), len.into(), (at(layer, function), word(arg)))
     })
 }
 
@@ -200,8 +206,23 @@ pub(super) fn store_async(
     if is_missing(name, local, remote, len) {
         return FAILED;
     }
-    let (there, here) = ((at(function), word(arg)), (at(end_function), word(end_arg)));
-    with_layer(name, |layer| layer.store_async(dest, local.cast(), word(remote), len.into(), there, here))
+    with_layer(name, |layer| {
+        let (there, here) = ((at(layer, function), word(arg)), (at(layer, end_function), word(end_arg)));
+        layer.store_async(dest, local.cast(), word(remote), len.into(), there, here)
+    })
+}
+
+pub(super) fn reply_xfer(
+    name: &'static str,
+    dest: i64,
+    (local, remote, len): Moved,
+    (function, arg): Called,
+) -> c_int {
+    if is_missing(name, local, remote, len) {
+        return FAILED;
+    }
+    let bytes = (local.cast(), len.into());
+    with_layer(name, |layer| layer.reply_xfer(dest, bytes, word(remote), (at(layer, function), word(arg))))
 }
 
 pub(super) fn get(
@@ -214,7 +235,7 @@ pub(super) fn get(
         return FAILED;
     }
     with_layer(name, |layer| {
-        layer.get(dest, word(remote), local.cast(), len.into(), (at(function), word(arg)))
+        layer.get(dest, word(remote), local.cast(), len.into(), (at(layer, function), word(arg)))
     })
 }
 

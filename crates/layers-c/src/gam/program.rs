@@ -7,36 +7,50 @@ use layers::gam::{Arguments, Function, Program};
 use standpipe::Rank;
 
 use super::layout::Agreed;
+use super::system_buffer::SystemBuffer;
 use crate::border::complain;
 
-/// What is sent for this library's functions that do nothing, as a peer may have them elsewhere. No function
-/// lies there.
-pub(super) const DUMMY: Function = 1;
+/// A function of the program, or a null pointer, which is none.
+pub(super) type Pointer = *const c_void;
 
 /// The program that this library is linked with.
 #[derive(Debug)]
 pub(super) struct CProgram {
     agreed: Agreed,
+    /// Where this library's own handlers lie. A peer may have them elsewhere: messages name them by their
+    /// numbers, from 1 on, where no function lies.
+    own: Vec<usize>,
 }
 
 type Words = unsafe extern "C" fn(c_int, c_long, c_long, c_long, c_long);
 
 impl CProgram {
-    pub(super) fn new(agreed: Agreed) -> CProgram {
-        CProgram { agreed }
+    pub(super) fn new(agreed: Agreed, own: Vec<usize>) -> CProgram {
+        CProgram { agreed, own }
+    }
+
+    /// What messages name a function by: a number of this library's, or its address.
+    pub(super) fn name_of(&self, function: Pointer) -> Function {
+        let address = function.expose_provenance();
+        let own = self.own.iter().position(|own| *own == address);
+        own.map_or(address as Function, |number| number as Function + 1)
+    }
+
+    /// The address of one of this library's, by its number.
+    fn own(&self, function: Function) -> Option<usize> {
+        let number = usize::try_from(function).ok()?.checked_sub(1)?;
+        self.own.get(number).copied()
     }
 }
 
 impl Program for CProgram {
     fn has_function(&self, function: Function) -> bool {
-        function == DUMMY || self.agreed.has(function)
+        self.own(function).is_some() || self.agreed.has(function)
     }
 
     fn call(&self, function: Function, from: Rank, arguments: Arguments<'_>) {
-        if function == DUMMY {
-            return;
-        }
-        let (at, from) = (function as usize as *const c_void, from.cast_signed());
+        let address = self.own(function).unwrap_or(function as usize);
+        let (at, from) = (std::ptr::with_exposed_provenance::<c_void>(address), from.cast_signed());
         // SAFETY: code lies at the address, in this process as in the sender's. That it takes what the
         // message brings is the promise of the program, which names it in the call that sends such messages.
         // A function that takes fewer words than these is not disturbed by the rest: they come in registers.
@@ -57,10 +71,11 @@ impl Program for CProgram {
                     transmute::<*const c_void, Handler>(at)(from, value, a.cast_signed(), b.cast_signed());
                 }
                 Arguments::Medium(bytes, a, b) => {
-                    type Handler = unsafe extern "C" fn(c_int, *const u8, c_int, c_long, c_long);
+                    type Handler = unsafe extern "C" fn(c_int, *mut u8, c_int, c_long, c_long);
                     let len = c_int::try_from(bytes.len()).unwrap_or(c_int::MAX);
                     let (a, b) = (a.cast_signed(), b.cast_signed());
-                    transmute::<*const c_void, Handler>(at)(from, bytes.as_ptr(), len, a, b);
+                    let mut buffer = SystemBuffer::of(bytes);
+                    transmute::<*const c_void, Handler>(at)(from, buffer.start(), len, a, b);
                 }
                 Arguments::Memory { addr, len, arg } => {
                     type Handler = unsafe extern "C" fn(c_int, *mut c_void, c_int, *mut c_void);

@@ -35,7 +35,7 @@ static void nothing_works(void)
     CHECK(am_store_async(0, table, table, 4, nothing, NULL, nothing, NULL) == -1);
     CHECK(am_get(0, table, table, 4, nothing, NULL) == -1);
     CHECK(am_my_proc() == -1 && am_procs() == -1);
-    CHECK(am_max_size() == 262144);
+    CHECK(am_max_size() == 8192);
     CHECK(am_sleep(0) == 0);
     am_poll();
     am_disable();
@@ -245,7 +245,7 @@ int main(int argc, char **argv)
         waits("wait");
     }
     if (strcmp(what, "waits in handler") == 0) {
-        am_request_0(am_my_proc(), (handler_0_t)am_poll_wait);
+        am_request_0(am_my_proc(), (handler_0_t)am_thread_poll);
         exit(9);
     }
     if (strcmp(what, "input") == 0 && am_my_proc() == 0)

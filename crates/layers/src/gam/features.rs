@@ -11,32 +11,32 @@ pub const FEATURES: &[Feature] = &[
     feature(
         "paradigm",
         "requests that run functions, one reply each, stores and gets",
-        "crates/layers-c/tests/gam.rs::requests_and_replies_of_all_lengths_carry_their_words",
+        "crates/layers-c/tests/gam/main.rs::requests_and_replies_of_all_lengths_carry_their_words",
     ),
     feature(
         "protection",
         "none: every process writes and reads any variable of any other",
-        "crates/layers-c/tests/gam.rs::variables_and_functions_have_one_address_in_all_processes",
+        "crates/layers-c/tests/gam/main.rs::variables_and_functions_have_one_address_in_all_processes",
     ),
     feature(
         "multiprogramming",
         "jobs run side by side, as processes of the system; the original took the network for one",
-        "crates/layers-c/tests/gam.rs::jobs_run_side_by_side",
+        "crates/layers-c/tests/gam/main.rs::jobs_run_side_by_side",
     ),
     feature(
         "loss handling",
         "a lost process ends the others, in words",
-        "crates/layers-c/tests/gam.rs::a_peer_that_is_killed_ends_all_waits",
+        "crates/layers-c/tests/gam/main.rs::a_peer_that_is_killed_ends_all_waits",
     ),
     feature(
         "order",
         "requests of a process in the order sent; the interface promises none",
-        "crates/layers-c/tests/gam.rs::requests_of_one_process_come_in_order",
+        "crates/layers-c/tests/gam/main.rs::requests_of_one_process_come_in_order",
     ),
     feature(
         "flow control",
         "30 credits a pair, each given back by a reply",
-        "crates/layers-c/tests/gam.rs::thirty_requests_leave_at_once_and_the_next_waits",
+        "crates/layers-c/tests/gam/main.rs::thirty_requests_leave_at_once_and_the_next_waits",
     ),
     feature(
         "send path",
@@ -51,16 +51,16 @@ pub const FEATURES: &[Feature] = &[
     feature(
         "notification",
         "poll, or am_sleep and am_wait_for, which sleep",
-        "crates/layers-c/tests/gam.rs::am_sleep_runs_handlers_for_its_time",
+        "crates/layers-c/tests/gam/main.rs::am_sleep_runs_handlers_for_its_time",
     ),
     feature(
         "threads",
         "one, which handlers run on, too",
-        "crates/layers-c/tests/gam.rs::handlers_run_in_the_programs_calls_on_its_thread",
+        "crates/layers-c/tests/gam/main.rs::handlers_run_in_the_programs_calls_on_its_thread",
     ),
     feature(
         "message size",
-        "262,144 bytes a store or get, 8,192 a medium message; nothing is cut",
-        "crates/layers-c/tests/gam.rs::bad_arguments_are_refused_and_cost_nothing",
+        "8,192 bytes a store, a get or a medium message; nothing is cut",
+        "crates/layers-c/tests/gam/main.rs::bad_arguments_are_refused_and_cost_nothing",
     ),
 ];

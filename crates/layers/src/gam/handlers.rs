@@ -1,10 +1,10 @@
 //! The receiving side: runs the program's functions, and sees to it that each request has one reply.
 
 use std::cell::{Cell, RefCell};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use standpipe::{Call, Error, HandlerId, Landed, Node, Rank};
+use standpipe::{AllMemory, Call, Error, HandlerId, Landed, Node, Rank};
 
 use super::error::GamError;
 use super::message::{Arguments, Function, Kind, Message, Outgoing};
@@ -37,6 +37,7 @@ pub(super) fn id(kind: Kind) -> HandlerId {
 /// What handlers and the caller's side share.
 pub(super) struct Shared<P> {
     pub(super) program: P,
+    memory: AllMemory,
     /// By process, what of its credits is out.
     credits: Vec<Credits>,
     /// Messages that were refused, as no library of ours sends them or no program has their function.
@@ -47,6 +48,8 @@ pub(super) struct Shared<P> {
     handled: AtomicU64,
     /// Messages that came, of any kind.
     arrived: AtomicU64,
+    /// Why a reply could not be sent, until somebody is told.
+    failed: Mutex<Option<Error>>,
 }
 
 /// The credits of one process, counted on from 0: those that are out are the difference. Each count has one
@@ -90,14 +93,34 @@ enum Running {
 /// A reply that is sent when its handler returns.
 enum Reply {
     Words(Outgoing),
-    Medium { function: Function, words: [u64; 2], bytes: Vec<u8> },
+    Medium {
+        function: Function,
+        words: [u64; 2],
+        bytes: Vec<u8>,
+    },
+    /// Bytes for an address of the requester.
+    Xfer {
+        function: Function,
+        arg: u64,
+        to: u64,
+        bytes: Vec<u8>,
+    },
 }
 
 impl<P: Program> Shared<P> {
-    pub(super) fn new(program: P, procs: u32) -> Shared<P> {
+    pub(super) fn new(program: P, memory: AllMemory, procs: u32) -> Shared<P> {
         let credits = (0..procs).map(|_| Credits::default()).collect();
         let zero = || AtomicU64::new(0);
-        Shared { program, credits, refused: zero(), null_replies: zero(), handled: zero(), arrived: zero() }
+        Shared {
+            program,
+            memory,
+            credits,
+            refused: zero(),
+            null_replies: zero(),
+            handled: zero(),
+            arrived: zero(),
+            failed: Mutex::new(None),
+        }
     }
 
     pub(super) fn refused(&self) -> u64 {
@@ -174,6 +197,28 @@ impl<P: Program> Shared<P> {
         }
     }
 
+    /// Why a reply could not be sent, of which nobody has been told.
+    pub(super) fn take_failed(&self) -> Option<Error> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// The requester whose request the program's handler may reply to now.
+    #[inline]
+    pub(super) fn reply_is_due(&self, dest: i64) -> Result<Rank, GamError> {
+        match RUNNING.get() {
+            Running::Request(from) if i64::from(from) == dest => Ok(from),
+            Running::Replied(from) if i64::from(from) == dest => Err(GamError::Replied { dest: from }),
+            _ => Err(GamError::NoReplyDue { dest }),
+        }
+    }
+
+    /// Notes that the reply of the request whose handler the program is in are bytes for an address of the
+    /// requester.
+    pub(super) fn reply_xfer(&self, from: Rank, to: u64, bytes: Vec<u8>, (function, arg): (Function, u64)) {
+        REPLY.set(Some(Reply::Xfer { function, arg, to, bytes }));
+        RUNNING.set(Running::Replied(from));
+    }
+
     /// Notes the reply of the request whose handler the program is in.
     #[inline]
     pub(super) fn reply(
@@ -182,13 +227,7 @@ impl<P: Program> Shared<P> {
         function: Function,
         arguments: &Arguments<'_>,
     ) -> Result<(), GamError> {
-        let from = match RUNNING.get() {
-            Running::Request(from) if i64::from(from) == dest => from,
-            Running::Replied(from) if i64::from(from) == dest => {
-                return Err(GamError::Replied { dest: from });
-            }
-            _ => return Err(GamError::NoReplyDue { dest }),
-        };
+        let from = self.reply_is_due(dest)?;
         let reply = match *arguments {
             Arguments::Medium(bytes, a, b) => {
                 Reply::Medium { function, words: [a, b], bytes: bytes.to_vec() }
@@ -251,6 +290,15 @@ impl<P: Program> Shared<P> {
             Some(Reply::Medium { function, words: [a, b], bytes }) => {
                 call.reply_medium(id(Kind::Medium), [*function, *a, *b, 0], bytes)
             }
+            Some(Reply::Xfer { function, arg, to, bytes }) => {
+                let place = self.memory.remote(call.from(), *to);
+                let sent = call.reply_long(id(Kind::Store), [*function, *arg, 0, 0], place, bytes);
+                sent.or_else(|error| {
+                    *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                    // Its credit comes back all the same.
+                    call.reply(id(Kind::Null), [0; 4])
+                })
+            }
         };
         // Only a lost peer gets no reply, and the caller's side looks for those.
         let _ = sent;
@@ -302,6 +350,11 @@ impl<P: Program> Shared<P> {
             }
             Some(Reply::Medium { function, words: [a, b], bytes }) => {
                 self.run_function(own, false, function, Arguments::Medium(&bytes, a, b));
+            }
+            Some(Reply::Xfer { function, arg, to, bytes }) => {
+                self.memory.write(std::ptr::with_exposed_provenance_mut(to as usize), &bytes);
+                let landed = Arguments::Memory { addr: to, len: bytes.len(), arg };
+                self.run_function(own, false, function, landed);
             }
         }
     }

@@ -201,6 +201,9 @@ impl<P: Program + 'static> Poller<P> {
 
     /// What has failed that nobody waited for, such as a request that its peer refused.
     fn look_for_failures(&self) -> Result<(), GamError> {
+        if let Some(error) = self.shared.take_failed() {
+            return Err(GamError::late(error));
+        }
         if !self.node.has_failed() {
             return Ok(());
         }

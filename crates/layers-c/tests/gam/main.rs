@@ -1,5 +1,7 @@
 //! Generic Active Messages, by C programs that are compiled against `am.h` and `gam.h`.
 
+mod berkeley;
+#[path = "../support/mod.rs"]
 mod support;
 
 use std::path::{Path, PathBuf};
@@ -234,71 +236,15 @@ fn stores_and_gets_go_over_a_network() {
     }
 }
 
-/// A part of gam.h's program as jobs: it forks none.
-fn berkeley(part: &str, sizes: &[u32]) {
-    let programs = Programs::new();
-    let [anywhere, fixed] = LINKED.map(|linked| compile(&programs, "berkeley.c", linked));
-    forked(&anywhere, 1, part);
-    for procs in sizes {
-        launched(&anywhere, job(*procs).same_addresses(), part);
-        launched(&fixed, job(*procs), part);
-    }
+#[test]
+fn counters_and_semaphores_are_words_that_handlers_change() {
+    everywhere("counters.c", "counters", &[1, 2, 3]);
+    everywhere("counters.c", "semaphores", &[1, 2, 3]);
 }
 
 #[test]
-fn berkeleys_words_are_ints_and_longs() {
-    berkeley("words", &[1, 2, 3]);
-}
-
-#[test]
-fn berkeleys_double_comes_first() {
-    berkeley("doubles", &[2]);
-}
-
-#[test]
-fn medium_messages_lie_in_a_buffer_of_the_system() {
-    berkeley("medium", &[2, 3]);
-    berkeley("flood", &[2, 3]);
-}
-
-#[test]
-fn berkeleys_stores_and_gets_are_those_of_am_h() {
-    berkeley("memory", &[2, 3]);
-}
-
-#[test]
-fn nobody_passes_a_barrier_before_all_have_come() {
-    berkeley("barrier", &[2, 4]);
-}
-
-#[test]
-fn berkeleys_handlers_keep_the_same_rules() {
-    berkeley("rules", &[2]);
-}
-
-#[test]
-fn berkeleys_calls_before_and_after_fail_and_nothing_crashes() {
-    berkeley("before", &[2]);
-    berkeley("after", &[2]);
-}
-
-#[test]
-fn gam_exit_ends_the_process_with_its_status() {
-    berkeley("exit", &[2]);
-    let programs = Programs::new();
-    let program = compile(&programs, "berkeley.c", LINKED[1]);
-    let before = run_alone(&program, &["1", "exit before"]);
-    assert!(before.status.success() && before.stderr.is_empty(), "{}", text(&before));
-    let ran = job(2).arg("exit badly").keep_going().run(&program);
-    assert_eq!(ran.status, 6, "{ran:?}");
-    assert!(ran.says("gam_wait: process 0 is lost"), "{ran:?}");
-}
-
-#[test]
-fn medium_messages_go_over_a_network() {
-    for part in ["words", "medium", "flood", "memory", "barrier", "rules"] {
-        over_a_network("berkeley.c", part);
-    }
+fn variables_say_what_the_calls_do() {
+    everywhere("counters.c", "variables", &[1, 2]);
 }
 
 /// Runs a part of ends.c as a user would in a shell.
