@@ -77,7 +77,8 @@ fn sends_and_receives_in_a_circle_go_on_with_shares_of_their_own() {
 /// The same where nothing can be locked.
 #[test]
 fn where_nothing_is_locked_long_messages_go_in_pieces() {
-    job(2, "pieces");
+    // A network may register, and lock.
+    job_with(2, "pieces", &[("STANDPIPE_TRANSPORT", "shm")]);
 }
 
 fn shares(by: LockBy) {
