@@ -13,6 +13,9 @@
 #ifndef STANDPIPE_AM_H
 #define STANDPIPE_AM_H
 
+#ifdef STANDPIPE_GAM_H
+#error "gam.h came first: include am.h alone, which has all of it"
+#endif
 #ifdef AM_THREADS
 #error "AM_THREADS: the threads, locks and semaphores of ICSI's am.h are not there; compile without it"
 #endif
@@ -45,8 +48,12 @@ typedef void (*handler_df_t)(vnn_t from, long a0, long a1, double d); /* name [r
  * bytes lie in the process that the handler runs in. */
 typedef void (*handler_mem_t)(vnn_t from, void *addr, int n, void *arg);
 
-/* Any handler. */
+/* Any handler, of any form. */
+#ifdef __cplusplus
 typedef void (*handler_t)(vnn_t from, ...);
+#else
+typedef void (*handler_t)();
+#endif
 
 /* Opens the layer, before any other call, in a job of `procs` processes. Started by
  * `standpipe run -n PROCS` (or another launcher), the process is one of those; the program must lie
@@ -64,7 +71,7 @@ void am_disable(void);
 vnn_t am_my_proc(void);
 int am_procs(void);
 
-/* The same as variables, which am_enable sets, and the threads of a process: 1. */
+/* The same as variables, -1 and 0 before am_enable, and the threads of a process: 1. */
 extern int am_my_cluster_id, am_clusters, am_cluster_size;
 #define AM_MY_PROC am_my_cluster_id
 #define AM_PROCS am_clusters
@@ -137,7 +144,8 @@ void am_dummy();
 #endif
 
 /* Wait counters: WAITCNTR(name) declares one, 0, as a local variable, and the others take its name.
- * CNTR_IS_ZERO gives the count, as in the original. Only functions that are no handlers wait. */
+ * CNTR_IS_ZERO gives the count, as in the original. Only functions that are no handlers wait. Where
+ * handlers run on another thread, in another layer's calls, use the functions. */
 typedef unsigned long *cntr_t;
 #define WAITCNTR(name) unsigned long am_counter_of_##name = 0; cntr_t name = &am_counter_of_##name
 #define CNTR_INCR(name) (++*(name))

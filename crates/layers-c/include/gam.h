@@ -4,9 +4,9 @@
  *
  * Compile it as C of before C23 (-std=gnu17), where `void handler()` takes any arguments.
  *
- * Words are `long`, as programs send pointers in them; handlers may take them as int. As the
- * functions take words of any type, an int that is passed arrives zero-extended at a handler that
- * takes a long: -1 as 4294967295. Pass (long)-1, or have the handler take an int.
+ * Words are `long`, as programs send pointers in them; handlers may take them as int. The functions
+ * take words of any type: a handler that takes a long for a word that was passed as an int finds
+ * anything in its upper half. Pass (long)-1, or have the handler take an int.
  *
  * Functions return 0, or -1 after one line on standard error that says what is wrong.
  *

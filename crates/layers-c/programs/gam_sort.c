@@ -45,9 +45,8 @@ static void counted(vnn_t from, int count)
     acknowledged += count;
 }
 
-static void take(vnn_t from, char *buffer, int len, long count, long unused)
+static void take(vnn_t from, char *buffer, int len, long count)
 {
-    (void)unused;
     if (have + count > (long)(sizeof keys / sizeof *keys)) {
         fprintf(stderr, "process %d has no room for more than %d keys\n", gam_my_proc(), have);
         exit(1);
@@ -76,7 +75,7 @@ static void learn_last(vnn_t from, long key)
 static void send_batch(int dest)
 {
     if (filled[dest] > 0 && gam_request(dest, take, (char *)batches[dest],
-                                        filled[dest] * (int)sizeof(unsigned), filled[dest], 0) != 0)
+                                        filled[dest] * (int)sizeof(unsigned), (long)filled[dest]) != 0)
         exit(1);
     filled[dest] = 0;
 }

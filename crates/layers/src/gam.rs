@@ -9,7 +9,8 @@
 //! [`MAX_SIZE`] bytes: the library cuts nothing, as the originals did not.
 //!
 //! One thread at a time calls a [`Gam`]. Handlers run on it, in its calls. They also run in other calls on
-//! the process's node, as those of another layer, on the thread that makes them: one handler at a time.
+//! the process's node, as those of another layer, on the thread that makes them. Of messages one is handled
+//! at a time. A request to oneself runs in place, and so does the function that ends a get or a store.
 
 mod error;
 mod features;
@@ -25,15 +26,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use standpipe::{AllMemory, Error, MEDIUM_MAX, Node, Rank, Team};
+use standpipe::{AllMemory, Error, MEDIUM_MAX, Node, Rank, Team, TeamEvent};
 
 pub use self::error::GamError;
 pub use self::features::FEATURES;
 pub use self::handlers::CREDITS;
-use self::handlers::{NAMESPACE, Shared};
+use self::handlers::{NAMESPACE, Reply, Shared};
 pub use self::message::{Arguments, Function};
 use self::message::{Kind, Outgoing};
-use self::poller::Poller;
+use self::poller::{NAP, Poller};
 pub use self::program::Program;
 use crate::Copies;
 
@@ -191,10 +192,11 @@ impl<P: Program + 'static> Gam<P> {
         dest: i64,
         function: Function,
         (from, len): (*const u8, i64),
-        [a, b]: [u64; 2],
+        words: [u64; 2],
     ) -> Result<(), GamError> {
-        let bytes = self.copy_of(from, check_medium(len)?);
-        self.reply(dest, function, &Arguments::Medium(&bytes, a, b))
+        let len = check_medium(len)?;
+        let copied = || Reply::Medium { function, words, bytes: self.copy_of(from, len) };
+        self.shared.reply_with(dest, function, copied)
     }
 
     /// Replies with `len` bytes from `local`: they are put at address `remote` of the requester, and then the
@@ -211,11 +213,9 @@ impl<P: Program + 'static> Gam<P> {
         remote: u64,
         (function, arg): (Function, u64),
     ) -> Result<(), GamError> {
-        let bytes = checked(len, MAX_SIZE)?;
-        self.check_function(function)?;
-        let from = self.shared.reply_is_due(dest)?;
-        self.shared.reply_xfer(from, remote, self.copy_of(local, bytes), (function, arg));
-        Ok(())
+        let len = checked(len, MAX_SIZE)?;
+        let copied = || Reply::Xfer { function, arg, to: remote, bytes: self.copy_of(local, len) };
+        self.shared.reply_with(dest, function, copied)
     }
 
     /// Runs the handlers of what has come, and the functions of gets and stores that have ended (`am_poll`).
@@ -251,7 +251,7 @@ impl<P: Program + 'static> Gam<P> {
     /// [`GamError::Lost`]; [`GamError::InHandler`].
     pub fn barrier(&self) -> Result<(), GamError> {
         self.shared.may_call("a barrier")?;
-        Ok(self.team.barrier()?)
+        self.meet(self.team.barrier_nb())
     }
 
     /// Leaves (`am_disable`): waits until all that this process has sent is handled and replied to, and until
@@ -271,8 +271,17 @@ impl<P: Program + 'static> Gam<P> {
     /// Waits until all processes come here. It is no barrier of the program's: a process that waits at one of
     /// those is told that this one has left.
     fn meet_to_leave(&self) -> Result<(), GamError> {
-        let mut all = vec![0_u8; self.procs() as usize];
-        Ok(self.team.all_gather(&[1], &mut all)?)
+        self.meet(self.team.all_gather_nb(vec![1_u8]))
+    }
+
+    /// Waits for all processes, and looks for failures meanwhile: one of them may wait for a reply that could
+    /// not be sent.
+    fn meet(&self, mut met: TeamEvent<u8>) -> Result<(), GamError> {
+        while !met.wait_at_most(NAP)? {
+            self.poller.look_for_failures()?;
+        }
+        self.poller.look_for_failures()?;
+        Ok(met.wait().0?)
     }
 
     /// Leaves without the others, which find this process lost: for a program that ends without
@@ -296,8 +305,8 @@ impl<P: Program + 'static> Gam<P> {
         self.shared.handled()
     }
 
-    /// Bytes that the layer has copied: those of medium messages at their sender, and of stores and gets to
-    /// oneself. Other stores and gets copy none.
+    /// Bytes that the layer has copied: those of medium messages and of [`Gam::reply_xfer`] at their sender,
+    /// and of stores and gets to oneself. Other stores and gets copy none.
     pub fn copies(&self) -> Copies {
         Copies { sent: self.copied.load(Ordering::Relaxed), received: 0 }
     }

@@ -126,25 +126,27 @@ impl PeerListener {
         self.shared.lose(number, How::Vanished);
     }
 
-    /// Takes leave of all peers, and lets nobody in any more. Does not wait.
-    pub(crate) fn close(&self) {
+    /// Takes leave of all peers, and lets nobody in any more. Does not wait. Says whether the thread wakes,
+    /// and ends.
+    pub(crate) fn close(&self) -> bool {
         if std::process::id() != self.pid {
             // After a fork the thread is not here, and the peers are the parent's.
-            return;
+            return false;
         }
         for line in self.shared.peer_ids().close() {
             line.take_leave();
         }
-        self.shared.waker.wake();
+        let wakes = self.shared.waker.wake();
         self.shared.settled.notify_all();
+        wakes
     }
 }
 
 impl Drop for PeerListener {
     fn drop(&mut self) {
-        self.close();
-        if let Some(thread) = self.thread.take()
-            && std::process::id() == self.pid
+        // Where the program has closed the descriptor, to wait for the thread would be for ever.
+        if self.close()
+            && let Some(thread) = self.thread.take()
             && thread.thread().id() != std::thread::current().id()
         {
             // A panic of the owner's callback has been printed by the thread it happened on.

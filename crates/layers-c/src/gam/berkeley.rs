@@ -2,6 +2,7 @@
 //! those as the ints that they once were.
 
 use std::ffi::{c_char, c_double, c_int, c_long, c_uint, c_void};
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use layers::gam::{Arguments, Gam, MAX_SIZE};
 
@@ -137,20 +138,17 @@ pub unsafe extern "C" fn gam_wait(flag: *mut c_int, count: c_int) -> c_int {
         );
         return FAILED;
     }
-    loop {
-        // SAFETY: the caller promises an int, which handlers change: they run on this thread, in the poll
-        // below.
-        let reached = unsafe { flag.read_volatile() };
-        if reached >= count {
-            // SAFETY: the caller promises an int that this call may change; no handler runs at this time.
-            unsafe { flag.write_volatile(reached - count) };
-            return 0;
-        }
+    // SAFETY: the caller promises an int that lives as long as this call, and that handlers alone change
+    // meanwhile: they count it up, on this thread in the poll below, or on one that calls another layer.
+    let flag = unsafe { AtomicI32::from_ptr(flag) };
+    while flag.load(Ordering::Acquire) < count {
         let polled = with_layer("gam_wait", Gam::poll_idle);
         if polled != 0 {
             return polled;
         }
     }
+    flag.fetch_sub(count, Ordering::AcqRel);
+    0
 }
 
 /// A request with a double; see the header.

@@ -18,9 +18,12 @@ pub(super) type Pointer = *const c_void;
 pub(super) struct CProgram {
     agreed: Agreed,
     /// Where this library's own handlers lie. A peer may have them elsewhere: messages name them by their
-    /// numbers, from 1 on, where no function lies.
+    /// numbers, from [`OWN`] on, where no function lies.
     own: Vec<usize>,
 }
+
+/// The name of this library's first handler: no processor of today has such an address.
+const OWN: Function = 1 << 63;
 
 type Words = unsafe extern "C" fn(c_int, c_long, c_long, c_long, c_long);
 
@@ -32,13 +35,17 @@ impl CProgram {
     /// What messages name a function by: a number of this library's, or its address.
     pub(super) fn name_of(&self, function: Pointer) -> Function {
         let address = function.expose_provenance();
-        let own = self.own.iter().position(|own| *own == address);
-        own.map_or(address as Function, |number| number as Function + 1)
+        match self.own.iter().position(|own| *own == address) {
+            Some(number) => OWN + number as Function,
+            // A program that passes such a name as an address passes no function.
+            None if self.own(address as Function).is_some() => 0,
+            None => address as Function,
+        }
     }
 
     /// The address of one of this library's, by its number.
     fn own(&self, function: Function) -> Option<usize> {
-        let number = usize::try_from(function).ok()?.checked_sub(1)?;
+        let number = usize::try_from(function.checked_sub(OWN)?).ok()?;
         self.own.get(number).copied()
     }
 }

@@ -15,7 +15,8 @@ pub(super) struct SystemBuffer(Vec<u8>);
 
 impl SystemBuffer {
     pub(super) fn of(bytes: &[u8]) -> SystemBuffer {
-        let mut buffer = FREE.take();
+        // At the program's end such variables may be gone.
+        let mut buffer = FREE.try_with(Cell::take).unwrap_or_default();
         buffer.clear();
         buffer.resize(SLACK, 0);
         buffer.extend_from_slice(bytes);
@@ -31,7 +32,7 @@ impl SystemBuffer {
 
 impl Drop for SystemBuffer {
     fn drop(&mut self) {
-        FREE.set(std::mem::take(&mut self.0));
+        let _ = FREE.try_with(|free| free.set(std::mem::take(&mut self.0)));
     }
 }
 

@@ -81,7 +81,11 @@ type Hosts = [usize; 4];
 fn hosts_of(node: &Node) -> Option<Hosts> {
     let mut all = vec![0; node.size() as usize];
     node.world_of("pm").ok()?.all_gather(&[kernel_of(node)], &mut all).ok()?;
-    let own = node.rank() as usize;
+    hosts_in(&all, node.rank() as usize)
+}
+
+/// Seen from one process, of all processes' kernels.
+fn hosts_in(all: &[u64], own: usize) -> Option<Hosts> {
     let mut hosts: Vec<u64> = Vec::new();
     all.iter().for_each(|kernel| {
         if !hosts.contains(kernel) {
@@ -90,7 +94,7 @@ fn hosts_of(node: &Node) -> Option<Hosts> {
     });
     let host = hosts.iter().position(|kernel| *kernel == all[own])?;
     let here = |ranks: &[u64]| ranks.iter().filter(|kernel| **kernel == all[own]).count();
-    Some([hosts.len(), host, here(&all), here(&all[..own])])
+    Some([hosts.len(), host, here(all), here(&all[..own])])
 }
 
 /// The part of the kernel's random number that tells it from others; where that is hidden, processes that
@@ -115,5 +119,22 @@ fn set(rank: Rank, size: u32, [num_host, self_host, num_proc, self_proc]: Hosts)
         score_self_proc = int(self_proc);
         score_num_node = int(size as usize);
         score_self_node = int(rank as usize);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_numbered_by_their_first_processes() {
+        let all = [30, 7, 30, 7, 9, 30];
+        let seen: Vec<_> =
+            (0..all.len()).map(|own| hosts_in(&all, own).expect("it is one of them")).collect();
+        assert_eq!(
+            seen,
+            [[3, 0, 3, 0], [3, 1, 2, 0], [3, 0, 3, 1], [3, 1, 2, 1], [3, 2, 1, 0], [3, 0, 3, 2]]
+        );
+        assert_eq!(hosts_in(&[5], 0), Some([1, 0, 1, 0]));
     }
 }

@@ -70,6 +70,7 @@ fn gam_exit_ends_the_process_with_its_status() {
 #[test]
 fn bytes_in_the_systems_buffer_are_the_handlers() {
     berkeleys("myrinet.c", "medium", &[2, 3]);
+    berkeleys("myrinet.c", "exit", &[2, 3]);
 }
 
 #[test]
@@ -81,10 +82,12 @@ fn a_reply_brings_bytes_to_an_address_of_the_requester() {
 fn a_reply_to_memory_that_is_not_there_ends_the_program() {
     let programs = Programs::new();
     let program = compile(&programs, "myrinet.c", LINKED[1]);
-    let ran = job(2).arg("bad").keep_going().run(&program);
-    assert_eq!(ran.status, 1, "{ran:?}");
-    assert!(ran.says("no accessible private memory at 0x10000, 8 bytes"), "{ran:?}");
-    assert!(ran.says("process 1 is lost"), "{ran:?}");
+    for what in ["bad", "bad, in a barrier", "bad, as it leaves"] {
+        let ran = job(2).arg(what).keep_going().run(&program);
+        assert_eq!(ran.status, 1, "{what}: {ran:?}");
+        assert!(ran.says("no accessible private memory at 0x10000, 8 bytes"), "{what}: {ran:?}");
+        assert!(ran.says("process 1 is lost"), "{what}: {ran:?}");
+    }
 }
 
 #[test]

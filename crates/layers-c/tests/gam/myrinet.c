@@ -99,12 +99,30 @@ static void to_nowhere(int from, void *at, int size, int *count)
     CHECK(gam_reply_xfer(from, at, (void *)0x10000, size, landed, count) == 0);
 }
 
-static void bad(void)
+static void bad(const char *what)
 {
-    if (gam_my_proc() == 0)
+    if (gam_my_proc() == 0) {
         CHECK(gam_store(1, source, elsewhere, 8, to_nowhere, &come) == 0);
+        gam_wait(&come, 1);
+    }
+    if (strcmp(what, "bad, in a barrier") == 0)
+        gam_barrier();
+    if (strcmp(what, "bad, as it leaves") == 0)
+        gam_disable();
     for (;;)
         gam_sleep();
+}
+
+/* -- exit: handlers of medium messages run at the end of the program, too. */
+
+static void at_exit(void)
+{
+    handler_t any = (handler_t)check;
+
+    CHECK(gam_request((gam_my_proc() + 1) % gam_procs(), any, source, 100, 0) == 0);
+    gam_barrier();
+    CHECK(gam_wait(&checked, 1) == 0);
+    CHECK(gam_disable() == 0);
 }
 
 int main(int argc, char **argv)
@@ -118,7 +136,12 @@ int main(int argc, char **argv)
     gam_barrier();
     if (strcmp(what, "medium") == 0) medium();
     else if (strcmp(what, "xfer") == 0) xfer();
-    else bad();
+    else if (strcmp(what, "exit") == 0) {
+        medium();
+        atexit(at_exit);
+        printf("%s: %d is well\n", what, gam_my_proc());
+        return 0;
+    } else bad(what);
     CHECK(gam_barrier() == 0);
     printf("%s: %d is well\n", what, gam_my_proc());
     CHECK(gam_disable() == 0);

@@ -45,7 +45,7 @@ pub const FEATURES: &[Feature] = &[
     ),
     feature(
         "receive copies",
-        "none: stores land in place, medium messages are read where they came",
+        "none: stores land in place; medium messages are read where they came, in C in a copy to write",
         "crates/layers/tests/gam.rs::medium_messages_alone_are_copied_by_the_layer",
     ),
     feature(

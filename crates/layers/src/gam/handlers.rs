@@ -1,6 +1,7 @@
 //! The receiving side: runs the program's functions, and sees to it that each request has one reply.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
+use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -75,7 +76,8 @@ thread_local! {
     static RUNNING: Cell<Running> = const { Cell::new(Running::Nothing) };
 
     /// What the handler that this thread is in has replied.
-    static REPLY: RefCell<Option<Reply>> = const { RefCell::new(None) };
+    /// Never dropped with its thread: handlers also run at a program's end, after such variables are gone.
+    static REPLY: Cell<ManuallyDrop<Option<Reply>>> = const { Cell::new(ManuallyDrop::new(None)) };
 }
 
 /// Which function of the program runs.
@@ -91,7 +93,7 @@ enum Running {
 }
 
 /// A reply that is sent when its handler returns.
-enum Reply {
+pub(super) enum Reply {
     Words(Outgoing),
     Medium {
         function: Function,
@@ -204,7 +206,7 @@ impl<P: Program> Shared<P> {
 
     /// The requester whose request the program's handler may reply to now.
     #[inline]
-    pub(super) fn reply_is_due(&self, dest: i64) -> Result<Rank, GamError> {
+    fn reply_is_due(&self, dest: i64) -> Result<Rank, GamError> {
         match RUNNING.get() {
             Running::Request(from) if i64::from(from) == dest => Ok(from),
             Running::Replied(from) if i64::from(from) == dest => Err(GamError::Replied { dest: from }),
@@ -212,11 +214,20 @@ impl<P: Program> Shared<P> {
         }
     }
 
-    /// Notes that the reply of the request whose handler the program is in are bytes for an address of the
-    /// requester.
-    pub(super) fn reply_xfer(&self, from: Rank, to: u64, bytes: Vec<u8>, (function, arg): (Function, u64)) {
-        REPLY.set(Some(Reply::Xfer { function, arg, to, bytes }));
+    /// Notes a reply to the request whose handler the program is in, if it may reply.
+    pub(super) fn reply_with(
+        &self,
+        dest: i64,
+        function: Function,
+        reply: impl FnOnce() -> Reply,
+    ) -> Result<(), GamError> {
+        if !self.program.has_function(function) {
+            return Err(GamError::NotAFunction { function });
+        }
+        let from = self.reply_is_due(dest)?;
+        REPLY.set(ManuallyDrop::new(Some(reply())));
         RUNNING.set(Running::Replied(from));
+        Ok(())
     }
 
     /// Notes the reply of the request whose handler the program is in.
@@ -238,7 +249,7 @@ impl<P: Program> Shared<P> {
                 Reply::Words(message.ok_or_else(|| GamError::Words { words: words() })?)
             }
         };
-        REPLY.set(Some(reply));
+        REPLY.set(ManuallyDrop::new(Some(reply)));
         RUNNING.set(Running::Replied(from));
         Ok(())
     }
@@ -331,7 +342,7 @@ impl<P: Program> Shared<P> {
             place.replace(outer)
         });
         match after {
-            Running::Replied(_) => REPLY.take(),
+            Running::Replied(_) => ManuallyDrop::into_inner(REPLY.replace(ManuallyDrop::new(None))),
             _ => None,
         }
     }

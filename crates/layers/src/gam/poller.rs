@@ -31,7 +31,7 @@ const OWED_POLLS: u64 = 8;
 const SINGLE_POLLS: u64 = 32;
 
 /// How long such a sleep lasts at most, where no message ends it.
-const NAP: Duration = Duration::from_millis(1);
+pub(super) const NAP: Duration = Duration::from_millis(1);
 
 /// Messages that one poll handles at most.
 const POLLED_MAX: usize = 64;
@@ -200,7 +200,7 @@ impl<P: Program + 'static> Poller<P> {
     }
 
     /// What has failed that nobody waited for, such as a request that its peer refused.
-    fn look_for_failures(&self) -> Result<(), GamError> {
+    pub(super) fn look_for_failures(&self) -> Result<(), GamError> {
         if let Some(error) = self.shared.take_failed() {
             return Err(GamError::late(error));
         }

@@ -52,6 +52,10 @@ impl Round {
 impl Drop for Round {
     fn drop(&mut self) {
         self.tell(Command::Stop);
+        if !self.waker.wake() {
+            // The program has closed the descriptor: to wait for the thread would be for ever.
+            return;
+        }
         let ended = self.thread.take().map(JoinHandle::join);
         if let Some(Err(panic)) = ended
             && !std::thread::panicking()
