@@ -132,8 +132,10 @@ fn drained() {
 /// However many there are, each hears that the others have ended.
 #[test]
 fn last() {
-    for ranks in [2, 3, 66] {
-        let ran = Job::of(ranks).arg("last").run(cases());
+    // Devices may be too few for so many processes.
+    let many = Job::of(66).env("STANDPIPE_TRANSPORT", "shm");
+    for job in [Job::of(2), Job::of(3), many] {
+        let ran = job.arg("last").run(cases());
         assert!(
             ran.status == 1 && ran.says("standpipe: bip_trecv: no other node is there, or all"),
             "{ran:#?}"
