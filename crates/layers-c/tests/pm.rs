@@ -11,6 +11,9 @@ const ADDRESSES: (&str, &str) = ("STANDPIPE_PM_LOCKS", "addresses");
 /// Eight pages of it.
 const EIGHT_PAGES: (&str, &str) = ("STANDPIPE_PM_LOCKS", "addresses:32768");
 
+/// Over shared memory nothing registers.
+const SHARED: (&str, &str) = ("STANDPIPE_TRANSPORT", "shm");
+
 /// A program of `tests/pm/`, as strictly compiled as the headers are.
 fn program(programs: &Programs, name: &str) -> PathBuf {
     let path = support::folder("tests/pm").join(format!("{name}.c"));
@@ -77,7 +80,7 @@ fn the_pin_down_cache_is_seen_at_work() {
             assert!(ran.says(&format!("node {rank}, {line}")), "{line}: {ran:#?}");
         }
     }
-    let ran = job(2, &[]).arg("65536").run_well(&program);
+    let ran = job(2, &[SHARED]).arg("65536").run_well(&program);
     assert!(ran.says("no memory can be locked here"), "{ran:#?}");
 }
 
@@ -160,7 +163,7 @@ fn locks_are_counted_bounded_and_released_late() {
 
 #[test]
 fn where_nothing_registers_memory_none_is_locked() {
-    run("no_locks", 1..=2, &[]);
+    run("no_locks", 1..=2, &[SHARED]);
 }
 
 #[test]
