@@ -116,7 +116,11 @@ impl Table {
     /// When there is no such pin.
     pub(crate) fn pinning(&self, pin: PinId) -> Pinning {
         let Pin { regs, is_gone, .. } = &self.pins.all[pin.0];
-        let mut all = if *is_gone { Pinning::Gone } else { Pinning::Held };
+        if *is_gone {
+            // Whatever comes of registering the rest anew.
+            return Pinning::Gone;
+        }
+        let mut all = Pinning::Held;
         for reg in regs {
             match self.pinned_run(*reg) {
                 Pinning::Failed(error) => return Pinning::Failed(error),
