@@ -71,7 +71,8 @@ void am_disable(void);
 vnn_t am_my_proc(void);
 int am_procs(void);
 
-/* The same as variables, -1 and 0 before am_enable, and the threads of a process: 1. */
+/* The same as variables, -1 and 0 before am_enable, and kept after am_disable; and the threads of a
+ * process: 1. */
 extern int am_my_cluster_id, am_clusters, am_cluster_size;
 #define AM_MY_PROC am_my_cluster_id
 #define AM_PROCS am_clusters

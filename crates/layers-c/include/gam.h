@@ -65,7 +65,8 @@ int gam_poll(void);
 /* Waits a little until something comes, and runs its handlers. */
 int gam_sleep(void);
 
-/* Waits until all processes have called it, and runs handlers meanwhile. lam_sync_all returns 1. */
+/* Waits until all processes have called it, and runs handlers meanwhile. lam_sync_all returns 1. Where
+ * a process has left, the program ends (status 1). */
 int gam_barrier(void);
 int lam_sync_all(void);
 

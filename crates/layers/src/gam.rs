@@ -248,10 +248,13 @@ impl<P: Program + 'static> Gam<P> {
     /// Waits until all processes have called it, and runs handlers meanwhile (`gam_barrier`).
     ///
     /// # Errors
-    /// [`GamError::Lost`]; [`GamError::InHandler`].
+    /// [`GamError::Lost`]; [`GamError::Left`]; [`GamError::InHandler`].
     pub fn barrier(&self) -> Result<(), GamError> {
         self.shared.may_call("a barrier")?;
-        self.meet(self.team.barrier_nb())
+        match self.meet(self.team.barrier_nb()) {
+            Err(GamError::Node(Error::Differ { .. } | Error::Team { .. })) => Err(GamError::Left),
+            met => met,
+        }
     }
 
     /// Leaves (`am_disable`): waits until all that this process has sent is handled and replied to, and until
@@ -271,7 +274,11 @@ impl<P: Program + 'static> Gam<P> {
     /// Waits until all processes come here. It is no barrier of the program's: a process that waits at one of
     /// those is told that this one has left.
     fn meet_to_leave(&self) -> Result<(), GamError> {
-        self.meet(self.team.all_gather_nb(vec![1_u8]))
+        match self.meet(self.team.all_gather_nb(vec![1_u8])) {
+            // One waits at a barrier instead, and is told there.
+            Err(GamError::Node(Error::Differ { .. } | Error::Team { .. })) => Ok(()),
+            met => met,
+        }
     }
 
     /// Waits for all processes, and looks for failures meanwhile: one of them may wait for a reply that could

@@ -1,7 +1,8 @@
 //! The same layer in Berkeley's spelling: `gam.h`. Words are as wide as pointers, so that programs may send
-//! those as the ints that they once were.
+//! those as the ints that they once were. Numbers of processes are unsigned in that header; an int tells of
+//! those below 0 as they were written.
 
-use std::ffi::{c_char, c_double, c_int, c_long, c_uint, c_void};
+use std::ffi::{c_char, c_double, c_int, c_long, c_void};
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use layers::gam::{Arguments, Gam, MAX_SIZE};
@@ -13,7 +14,7 @@ use super::own;
 use super::program::Pointer;
 use crate::border::{complain, end};
 
-words_forms! { request, c_uint:
+words_forms! { request, c_int:
     gam_request_0();
     gam_request_1(a);
     gam_request_2(a, b);
@@ -21,7 +22,7 @@ words_forms! { request, c_uint:
     gam_request_4(a, b, c, d);
 }
 
-words_forms! { reply, c_uint:
+words_forms! { reply, c_int:
     gam_reply_0();
     gam_reply_1(a);
     gam_reply_2(a, b);
@@ -154,13 +155,7 @@ pub unsafe extern "C" fn gam_wait(flag: *mut c_int, count: c_int) -> c_int {
 /// A request with a double; see the header.
 // SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
-pub extern "C" fn gam_request_fd(
-    dest: c_uint,
-    function: Pointer,
-    d: c_double,
-    a: c_long,
-    b: c_long,
-) -> c_int {
+pub extern "C" fn gam_request_fd(dest: c_int, function: Pointer, d: c_double, a: c_long, b: c_long) -> c_int {
     let arguments = Arguments::DoubleWords(d, a.cast_unsigned(), b.cast_unsigned());
     with_layer("gam_request_fd", |layer| layer.request(dest.into(), at(layer, function), &arguments))
 }
@@ -168,7 +163,7 @@ pub extern "C" fn gam_request_fd(
 /// A reply with a double; see the header.
 // SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
-pub extern "C" fn gam_reply_fd(dest: c_uint, function: Pointer, d: c_double, a: c_long, b: c_long) -> c_int {
+pub extern "C" fn gam_reply_fd(dest: c_int, function: Pointer, d: c_double, a: c_long, b: c_long) -> c_int {
     let arguments = Arguments::DoubleWords(d, a.cast_unsigned(), b.cast_unsigned());
     with_layer("gam_reply_fd", |layer| layer.reply(dest.into(), at(layer, function), &arguments))
 }
@@ -186,7 +181,7 @@ fn is_null(name: &str, buffer: *const c_char, len: c_int) -> bool {
 // SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
 pub extern "C" fn gam_request(
-    dest: c_uint,
+    dest: c_int,
     function: Pointer,
     buffer: *const c_char,
     len: c_int,
@@ -204,7 +199,7 @@ pub extern "C" fn gam_request(
 // SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
 pub extern "C" fn gam_reply(
-    dest: c_uint,
+    dest: c_int,
     function: Pointer,
     buffer: *const c_char,
     len: c_int,
@@ -222,7 +217,7 @@ pub extern "C" fn gam_reply(
 // SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
 pub extern "C" fn gam_reply_xfer(
-    dest: c_uint,
+    dest: c_int,
     local: *const c_void,
     remote: *mut c_void,
     len: c_int,
@@ -236,7 +231,7 @@ pub extern "C" fn gam_reply_xfer(
 // SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
 pub extern "C" fn gam_store(
-    dest: c_uint,
+    dest: c_int,
     local: *const c_void,
     remote: *mut c_void,
     len: c_int,
@@ -250,7 +245,7 @@ pub extern "C" fn gam_store(
 // SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
 pub extern "C" fn gam_store_async(
-    dest: c_uint,
+    dest: c_int,
     local: *const c_void,
     remote: *mut c_void,
     len: c_int,
@@ -267,7 +262,7 @@ pub extern "C" fn gam_store_async(
 // SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
 pub extern "C" fn gam_get(
-    dest: c_uint,
+    dest: c_int,
     remote: *const c_void,
     local: *mut c_void,
     len: c_int,

@@ -109,7 +109,7 @@ pub(super) fn with_layer(
     match act(layer) {
         Ok(()) => 0,
         // A program that waits for a handler that will not run learns of it no other way.
-        Err(error @ (GamError::Lost { .. } | GamError::Failed(_))) => end(function, error),
+        Err(error @ (GamError::Lost { .. } | GamError::Left | GamError::Failed(_))) => end(function, error),
         Err(error) => {
             complain(function, error);
             FAILED

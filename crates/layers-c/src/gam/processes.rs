@@ -1,6 +1,6 @@
 //! The processes of a program that nobody launched: `am_enable` makes them itself, by `fork`.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::io::{self, Read as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
@@ -62,9 +62,7 @@ pub(super) fn fork(procs: u32, abandon: fn()) -> Result<(), String> {
         Ok(Some(job)) => {
             *FAMILY.lock().expect("nobody panics with it") = Some(Family { children, abandon, _job: job });
             PARENT.store(std::process::id(), Ordering::SeqCst);
-            // SAFETY: the function may be called at any time, and lives as long as this library, which stays
-            // loaded.
-            unsafe { libc::atexit(wait_for_children) };
+            at_exit();
         }
         Err(error) => {
             end_all(&children);
@@ -193,25 +191,56 @@ fn end_all(children: &[Child]) {
     children.iter().for_each(|child| _ = end_of(child, 0));
 }
 
+/// Has the end of the program wait for its children.
+#[cfg(target_env = "gnu")]
+fn at_exit() {
+    // SAFETY: the GNU C library has this function, of this type.
+    unsafe extern "C" {
+        /// As atexit, of a function that is told the status.
+        fn on_exit(function: extern "C" fn(c_int, *mut c_void), arg: *mut c_void) -> c_int;
+    }
+    extern "C" fn with_status(status: c_int, _arg: *mut c_void) {
+        wait_for_children(status);
+    }
+    // SAFETY: the function may be called at any time, and lives as long as this library, which stays loaded.
+    unsafe { on_exit(with_status, std::ptr::null_mut()) };
+}
+
+/// The same, where nobody tells the status.
+#[cfg(not(target_env = "gnu"))]
+fn at_exit() {
+    extern "C" fn without_status() {
+        wait_for_children(0);
+    }
+    // SAFETY: the function may be called at any time, and lives as long as this library, which stays loaded.
+    unsafe { libc::atexit(without_status) };
+}
+
 /// Waits for the children when the program ends. If the program has not left the layer, they find it lost,
-/// and this ends the rest of them. A child that has failed makes this process fail.
-extern "C" fn wait_for_children() {
+/// and this ends the rest of them. A child that has failed makes this process fail, unless it fails itself.
+fn wait_for_children(status: c_int) {
     if PARENT.load(Ordering::SeqCst) != std::process::id() {
         // A child that the program has forked itself: neither the job nor the others are its own.
         return;
     }
     let Ok(mut family) = FAMILY.lock() else { return };
     let Some(Family { mut children, abandon, _job }) = family.take() else { return };
-    if !IS_OVER.load(Ordering::SeqCst) {
+    let mut ends = Vec::new();
+    if IS_OVER.load(Ordering::SeqCst) {
+        ends.extend(children.iter().filter_map(|child| told_end_of(child, 0)));
+    } else {
         abandon();
-        wait_within(END_WITHIN, &mut children);
+        wait_within(END_WITHIN, &mut children, &mut ends);
+        if !children.is_empty() {
+            complain("am_enable", "this process has ended, and others that it made have not: it ends them");
+            ends.push(End::Killed(libc::SIGTERM));
+        }
         tell(libc::SIGTERM, &children);
-        wait_within(TERMINATE_WITHIN, &mut children);
+        wait_within(TERMINATE_WITHIN, &mut children, &mut ends);
         end_all(&children);
-        return;
     }
-    let worst = children.iter().filter_map(|child| told_end_of(child, 0)).map(End::status).max();
-    if let Some(worst) = worst.filter(|worst| *worst != 0) {
+    let worst = ends.into_iter().map(End::status).max().filter(|worst| status == 0 && *worst != 0);
+    if let Some(worst) = worst {
         // SAFETY: what the program has written is flushed, as the end that this one takes the place of would
         // do after this function.
         unsafe {
@@ -228,11 +257,15 @@ fn tell(signal: c_int, children: &[Child]) {
     }
 }
 
-/// Waits for children for so long, and leaves those that have not ended.
-fn wait_within(time: Duration, children: &mut Vec<Child>) {
+/// Waits for children for so long, notes how they end, and leaves those that have not.
+fn wait_within(time: Duration, children: &mut Vec<Child>, ends: &mut Vec<End>) {
     let begun = Instant::now();
     loop {
-        children.retain(|child| told_end_of(child, libc::WNOHANG).is_none());
+        children.retain(|child| {
+            let end = told_end_of(child, libc::WNOHANG);
+            ends.extend(end);
+            end.is_none()
+        });
         if children.is_empty() || begun.elapsed() > time {
             return;
         }
@@ -246,7 +279,7 @@ fn told_end_of(child: &Child, options: c_int) -> Option<End> {
     if let End::Killed(signal) = end
         && signal != libc::SIGTERM
     {
-        complain("am_enable", format_args!("its process {} {end}", child.rank));
+        complain("am_enable", format_args!("process {}, which this one made, {end}", child.rank));
     }
     Some(end)
 }

@@ -213,11 +213,11 @@ int main(int argc, char **argv)
         printf("%d ends\n", am_my_proc());
         return 0;
     }
-    if (strcmp(what, "parent leaves") == 0) {
+    if (strcmp(what, "parent leaves") == 0 || strcmp(what, "parent fails") == 0) {
         /* Those who wait for it find it lost. */
         meet();
         if (am_my_proc() == 0)
-            return 0;
+            return strcmp(what, "parent fails") == 0 ? 7 : 0;
         waits("wait");
     }
     if (strcmp(what, "parent leaves the deaf") == 0) {

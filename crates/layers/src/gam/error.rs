@@ -60,6 +60,9 @@ pub enum GamError {
         /// Which.
         peer: Rank,
     },
+    /// Another process has left (`am_disable`), and comes to no barrier.
+    #[error("another process has left, and comes to no barrier")]
+    Left,
     /// A transfer that an earlier call started, or a request that its receiver refused, has failed: what
     /// waits for its handler would wait for ever.
     #[error("what an earlier call has started has failed: {0}")]
