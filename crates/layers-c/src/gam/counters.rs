@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::layer::{poll_of_wait, reply};
 use super::program::Pointer;
+use crate::border::complain;
 
 /// A counter, or a semaphore: 1 until it is signalled, and then 0. Handlers may run on another thread than
 /// the one that waits. An unsigned long of Linux is as wide as an address.
@@ -23,14 +24,18 @@ macro_rules! changes {
             $(#[$doc])*
             ///
             /// # Safety
-            /// The counter is the address of an unsigned long of the program's, which such calls and handlers
-            /// alone change meanwhile.
+            /// The counter is the address of an aligned unsigned long of the program's, which such calls and
+            /// handlers alone change meanwhile.
             // SAFETY: no other symbol of this library has that name.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($($arg: $type),*) {
-                // SAFETY: the caller promises a word that lives as long as this call, and that only such
-                // calls and handlers, all of which change it in one step, change meanwhile.
-                let counter = unsafe { AtomicUsize::from_ptr($counter) };
+                let counter: Counter = $counter;
+                if counter.is_null() {
+                    return complain(stringify!($name), "NULL is no counter and no semaphore");
+                }
+                // SAFETY: the caller promises an aligned word that lives as long as this call, and that only
+                // such calls and handlers, all of which change it in one step, change meanwhile.
+                let counter = unsafe { AtomicUsize::from_ptr(counter) };
                 $change(counter);
             }
         )*
@@ -94,13 +99,17 @@ replies! {
     r_ta_sema_signal_reply_mem: r_ta_sema_signal;
 }
 
-/// The count.
+/// The count; 0 of NULL, which a line tells of.
 ///
 /// # Safety
 /// As for [`cntr_incr`].
-unsafe fn count(counter: Counter) -> usize {
-    // SAFETY: the caller promises a word that lives as long as this call, and that only calls and handlers
-    // of this file, all of which change it in one step, change meanwhile.
+unsafe fn count(function: &str, counter: Counter) -> usize {
+    if counter.is_null() {
+        complain(function, "NULL is no counter and no semaphore");
+        return 0;
+    }
+    // SAFETY: the caller promises an aligned word that lives as long as this call, and that only calls and
+    // handlers of this file, all of which change it in one step, change meanwhile.
     unsafe { AtomicUsize::from_ptr(counter) }.load(Ordering::Acquire)
 }
 
@@ -113,7 +122,7 @@ unsafe fn count(counter: Counter) -> usize {
 pub unsafe extern "C" fn cntr_is_zero(counter: Counter) -> c_int {
     // SAFETY: the caller promises a word as it is wanted there.
     // As the macro of that name: whoever asks for truth gets whether it is not 0.
-    c_int::try_from(unsafe { count(counter) }).unwrap_or(c_int::MAX)
+    c_int::try_from(unsafe { count("cntr_is_zero", counter) }).unwrap_or(c_int::MAX)
 }
 
 /// Runs handlers until the counter is 0; see the header.
@@ -125,7 +134,7 @@ pub unsafe extern "C" fn cntr_is_zero(counter: Counter) -> c_int {
 pub unsafe extern "C" fn cntr_wait_for_zero(counter: Counter) {
     // SAFETY: the caller promises that the address is a counter, which lives until this call returns, and
     // which only such calls and handlers change.
-    while unsafe { count(counter) } != 0 {
+    while unsafe { count("cntr_wait_for_zero", counter) } != 0 {
         poll_of_wait("cntr_wait_for_zero");
     }
 }

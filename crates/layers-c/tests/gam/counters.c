@@ -43,6 +43,10 @@ static void counters(void)
     CHECK(am_store(right, text, came, 20, r_cntr_incr_reply_mem, waits) == 0);
     CHECK(am_get(right, text, came, 20, r_cntr_incr_mem, waits) == 0);
     am_wait_for(*waits == 2);
+    cntr_incr(NULL);
+    cntr_wait_for_zero(NULL);
+    ta_sema_signal(NULL);
+    CHECK(cntr_is_zero(NULL) == 0 && am_request_1(right, r_cntr_decr, 0) == 0);
     /* The receiver's own, by its address. */
     meet();
     CHECK(am_store(right, text, came, 20, r_cntr_incr_mem, &far_counter) == 0);
