@@ -4,15 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "gam.h"
-
-#define CHECK(holds)                                                                              \
-    do {                                                                                          \
-        if (!(holds)) {                                                                           \
-            fprintf(stderr, "%s:%d: process %d: not so: %s\n", __FILE__, __LINE__, gam_my_proc(), \
-                    #holds);                                                                      \
-            exit(3);                                                                              \
-        }                                                                                         \
-    } while (0)
+#include "check_gam.h"
 
 enum { MEDIUM = 8192 };
 

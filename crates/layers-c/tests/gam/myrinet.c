@@ -2,15 +2,7 @@
 #include <string.h>
 #include <stdlib.h>
 #include "am.h"
-
-#define CHECK(holds)                                                                              \
-    do {                                                                                          \
-        if (!(holds)) {                                                                           \
-            fprintf(stderr, "%s:%d: process %d: not so: %s\n", __FILE__, __LINE__, gam_my_proc(), \
-                    #holds);                                                                      \
-            exit(3);                                                                              \
-        }                                                                                         \
-    } while (0)
+#include "check_gam.h"
 
 static char source[20 * 16384], target[20 * 16384];
 static int checked, come, replied;
