@@ -143,8 +143,8 @@ fn pm_that_cannot_be_had_is_told_of_by_the_right_error() {
     job(1, &[no_locks]).arg(libc::EINVAL.to_string()).run_well(&program);
 }
 
-/// What came while nobody polled is there for the first poll. The Rust test of PM shows that nothing else
-/// handles it.
+/// Messages that came while nobody polled are there for the first poll. The Rust test of PM shows that
+/// nothing else handles them.
 #[test]
 fn what_has_come_is_there_for_the_first_poll() {
     run("polling", [1, 3], &[]);

@@ -81,7 +81,7 @@ pub struct Pm {
 struct Launched {
     /// Those that are not sent yet.
     pending: usize,
-    /// Those that waited and were never sent, as their receivers were gone.
+    /// Messages that waited and were never sent, as their receivers were gone.
     dropped: u64,
     /// Bytes of short ones that were copied.
     copied_bytes: u64,

@@ -124,7 +124,7 @@ fn rank_of_withdrawn() {
     if bip.mynode() == 0 {
         let id = bip.isend(1, 1, place, WORDS as i32).expect("it is on its way");
         assert_eq!(bip.swait(id), Err(BipError::Ended { node: 1 }));
-        // What is still asked for is answered for long enough to get all of it.
+        // The sender answers for long enough that the receiver gets all of it.
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_millis(500) {
             node.progress();

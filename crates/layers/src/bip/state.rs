@@ -58,7 +58,7 @@ pub(super) struct ToGet {
     pub(super) into: Option<usize>,
 }
 
-/// What comes of asking for a message to be read in place.
+/// The answer to a program that asks for a message to read in place.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum InPlace {
     /// Its words, which the program has from now on.

@@ -123,7 +123,7 @@ fn get_in_place(state: &mut State, slot: u16) -> ToGet {
     }
 }
 
-/// What the program is given to read in place, if it is.
+/// The content that the program is given to read in place, if it is.
 fn given(state: &mut State, slot: u16) -> Result<Option<Received>, BipError> {
     state.next_in_place(slot).map(|next| match next {
         InPlace::Here(_, received) => Some(received),
@@ -210,7 +210,7 @@ fn what_is_got_in_place_may_be_too_long_for_the_next_receive() {
     }
 }
 
-/// What is too long for its receive is over nevertheless: its sender may send as before.
+/// A message too long for its receive is over nevertheless: its sender may send as before.
 #[test]
 fn what_is_refused_for_its_length_takes_no_room() {
     let mut state = state();

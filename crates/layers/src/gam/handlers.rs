@@ -72,7 +72,7 @@ impl Credits {
 }
 
 thread_local! {
-    /// What of the program this thread is in. Handlers run on threads in other layers' calls, too.
+    /// The function of the program that this thread is in. Handlers run in other layers' calls, too.
     static RUNNING: Cell<Running> = const { Cell::new(Running::Nothing) };
 
     /// What the handler that this thread is in has replied.

@@ -29,7 +29,7 @@ pub(super) struct Asked {
     pub(super) remote: Handle,
     pub(super) local: Handle,
     pub(super) len: usize,
-    /// Whoever wants its own result told by a number has one.
+    /// A caller has a number if it is to be told its own result.
     pub(super) number: Option<u64>,
 }
 

@@ -22,7 +22,7 @@ const CREDITS: u64 = 2;
 const LEAVE: u64 = 3;
 const WORDS: u64 = 4;
 
-/// What goes along with each message of a program's.
+/// Each message of a program's carries this along.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     /// The stream that the message belongs to.

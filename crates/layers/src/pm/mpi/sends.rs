@@ -121,8 +121,8 @@ impl Mpi {
         }
     }
 
-    /// What the receiver asked for could not be written, whose handle may be wrong: it gets it otherwise. To
-    /// one that is gone the send ends.
+    /// The write that the receiver asked for has failed, as its handle may be wrong: it gets the bytes
+    /// otherwise. To one that is gone the send ends.
     fn write_failed(&mut self, id: u64, receive: u64, len: usize, error: PmError) {
         match error {
             PmError::Reset => self.end_send(id, Err(error)),

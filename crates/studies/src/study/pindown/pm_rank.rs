@@ -51,7 +51,7 @@ impl PmPlan {
     }
 }
 
-/// What one ratio came to in one round, at one process.
+/// The figures of one ratio in one round, at one process.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(super) struct PmRound {
     pub(super) wanted: u64,
