@@ -1,7 +1,6 @@
 //! The node: this process's part in a job.
 
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
 use engine::node::{BARRIER_KEEPER, RegistrationCounters};
@@ -197,83 +196,6 @@ impl Node {
         }
     }
 
-    /// Waits until every put of this client is complete at its target, and every get has arrived. Requests
-    /// need not have run. Of those who [share](Node::shared) a node, each waits for its own, and is told of
-    /// its own failures.
-    ///
-    /// # Errors
-    /// The first failure since the last call among operations that nobody waits for, and requests that their
-    /// peers refused ([`Error::NoSuchHandler`]); [`Error::Timeout`] naming a peer that is awaited;
-    /// [`Error::InHandler`].
-    pub fn quiet(&self) -> Result<(), Error> {
-        let settled = || {
-            let mut engine = self.engine();
-            (engine.in_flight() == 0).then(|| engine.take_detached_error())
-        };
-        let late = || {
-            let nobody = Error::WaitTimeout { waited_for: "what this node has started to end" };
-            self.engine().awaited().map_or(nobody, |peer| Error::Timeout { peer })
-        };
-        self.may_call("quiet")?;
-        self.quieten("quiet", settled, late, || self.core.failures.take(self.client))
-    }
-
-    /// As [`Node::quiet`], of what this client has started with one peer before this call, and of the
-    /// failures of that: what it has started with others goes on, and failures with them stay for later
-    /// calls. A peer that is lost is no failure by itself: only where something with it has failed. Failures
-    /// with 4,096 peers are kept until somebody asks: those with more are not told here. Looks once through
-    /// all that is under way.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchPeer`]; the first failure with that peer since the last call of this or
-    /// [`Node::quiet`], [`Error::PeerLost`] among them; [`Error::Timeout`] naming the peer;
-    /// [`Error::InHandler`] where something is under way with it.
-    pub fn quiet_with(&self, peer: Rank) -> Result<(), Error> {
-        self.quieten_with("quiet_with", peer)
-    }
-
-    fn quieten_with(&self, call: &'static str, peer: Rank) -> Result<(), Error> {
-        self.may_call(call)?;
-        self.check_peer(peer)?;
-        let mut left = self.engine().under_way_with(peer);
-        let settled = || {
-            let mut engine = self.engine();
-            // Those that have ended before another are not looked at before that has.
-            while left.pop_if(|op| engine.is_over(*op)).is_some() {}
-            left.is_empty().then(|| engine.take_detached_error_with(peer))
-        };
-        self.quieten(
-            call,
-            settled,
-            || Error::Timeout { peer },
-            || self.core.failures.take_with(self.client, peer),
-        )
-    }
-
-    /// Waits until all has `settled`, which gives a failure as the engine sees it, or another was noted.
-    fn quieten(
-        &self,
-        call: &'static str,
-        mut settled: impl FnMut() -> Option<Option<OpError>>,
-        late: impl FnOnce() -> Error,
-        noted: impl FnOnce() -> Option<Error>,
-    ) -> Result<(), Error> {
-        // Whoever reads the heap after learning of this, by whatever way, sees the stores before.
-        fence(Ordering::SeqCst);
-        let failed = match settled() {
-            Some(failed) => failed,
-            None => {
-                self.may_wait(call)?;
-                self.wait(self.timeout, settled).ok_or_else(|| self.gave_up(call, late()))?
-            }
-        };
-        // Not with the engine held: names have a lock of their own.
-        let failed = failed.map(|error| self.core.named(error));
-        // Both are told of, by one of them: what failed at once, and what did later.
-        let noted = noted();
-        failed.or(noted).map_or(Ok(()), Err)
-    }
-
     /// Says that `len` bytes of a peer's memory are going to be used: where a network wants that registered,
     /// the peer is asked for it now, as far as this process may hold it at once, so that the first use need
     /// not wait. Nothing is waited for but the first contact with the peer, and nothing is promised: what is
@@ -330,24 +252,6 @@ impl Node {
             self.wait(self.timeout, synced).ok_or_else(late)?;
         }
         Ok(())
-    }
-
-    /// Orders: puts to a peer that were started before are seen by it before those started after. Waits only
-    /// if some are going by message.
-    ///
-    /// # Errors
-    /// As for [`Node::quiet`].
-    pub fn fence(&self) -> Result<(), Error> {
-        self.quiet()
-    }
-
-    /// Orders as [`Node::fence`] does, of puts to one peer: those to others are neither waited for nor told
-    /// of.
-    ///
-    /// # Errors
-    /// As for [`Node::quiet_with`].
-    pub fn fence_with(&self, peer: Rank) -> Result<(), Error> {
-        self.quieten_with("fence_with", peer)
     }
 
     /// Makes progress once: runs at most one handler. Returns whether anything moved. Never waits.

@@ -20,8 +20,9 @@ pub const SMALL_BYTES: usize = 4 << 10;
 /// Bytes of a large buffer.
 pub const LARGE_BYTES: usize = 64 << 10;
 
-/// Bytes of a part in the caller's memory, at most: that parts end shows that the network carries them.
-pub const DIRECT_BYTES: usize = 16 << 20;
+/// Bytes of a part in the caller's memory, at most. That parts end shows that the network carries them, and
+/// what has ended is not begun anew where another copy by the same connection is given up.
+pub const DIRECT_BYTES: usize = 1 << 20;
 
 /// Peers with copies under way that auxiliary endpoints carry at once; copies with others go through buffers.
 pub const AUX_ENDPOINTS: usize = 8;
@@ -30,6 +31,10 @@ pub const AUX_ENDPOINTS: usize = 8;
 /// buffers, 83 MiB over soft-RoCE.
 pub const PINNED_AUX_ENDPOINTS: usize = 2;
 
+/// Peers whose long puts come in by an endpoint of their own each; those of others go through buffers.
+pub const LANDINGS: usize = 64;
+/// The same where the provider pins.
+pub const PINNED_LANDINGS: usize = 2;
 /// Operations that an auxiliary endpoint takes at once.
 pub const AUX_ENDPOINT_DEPTH: u32 = 128;
 
@@ -69,7 +74,7 @@ pub struct Limit {
 
 /// All kinds of places that operations on a peer's memory, messages, collectives and the directory go
 /// through.
-pub const LIMITS: [Limit; 19] = [
+pub const LIMITS: [Limit; 21] = [
     limit("parts in small buffers", SMALL_PARTS),
     limit("parts in large buffers", LARGE_PARTS),
     limit("parts in the caller's memory", DIRECT_PARTS),
@@ -77,6 +82,8 @@ pub const LIMITS: [Limit; 19] = [
     limit("pieces of one of libfabric's operations", fabric::PIECES_MAX),
     limit("peers with an auxiliary endpoint", AUX_ENDPOINTS),
     limit("peers with an auxiliary endpoint that is pinned", PINNED_AUX_ENDPOINTS),
+    limit("peers whose long puts come in apart", LANDINGS),
+    limit("peers whose long puts come in apart, pinned", PINNED_LANDINGS),
     limit("operations at an auxiliary endpoint", AUX_ENDPOINT_DEPTH as usize),
     limit("operations at the endpoint", DEPTH as usize),
     limit("buffers that wait for messages", RECEIVES),

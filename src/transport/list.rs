@@ -266,7 +266,7 @@ impl engine::Transport for Network {
         pass_on!(self, way => way.take_unreached(op))
     }
 
-    fn abandon(&mut self, op: OpId) {
+    fn abandon(&mut self, op: OpId) -> bool {
         pass_on!(self, way => way.abandon(op))
     }
 

@@ -95,6 +95,7 @@ mod envelope;
 mod heaps;
 mod heartbeat;
 mod keys;
+mod landings;
 mod lane;
 mod link;
 mod liveness_probe;

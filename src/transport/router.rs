@@ -414,11 +414,8 @@ impl Transport for Router {
         self.shm.take_unreached(op)
     }
 
-    fn abandon(&mut self, op: OpId) {
-        self.shm.abandon(op);
-        if let Some(net) = &mut self.net {
-            net.way.abandon(op);
-        }
+    fn abandon(&mut self, op: OpId) -> bool {
+        self.shm.abandon(op) || self.net.as_mut().is_some_and(|net| net.way.abandon(op))
     }
 
     fn disconnect(&mut self, peer: Rank) {

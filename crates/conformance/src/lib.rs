@@ -153,6 +153,7 @@ declare! { $
     endings:
         a_late_answer_touches_no_buffer
         a_cancelled_operation_touches_no_buffer
+        what_was_given_up_settles_before_the_node_is_quiet
         deadlines_are_told_in_turn
         a_deadline_that_was_met_ends_nothing
         detached_operations_report_their_failure

@@ -319,8 +319,12 @@ pub trait Transport {
     ///
     /// A copy by key, or to or from a bounce buffer, is reported nonetheless, as soon as the peer's memory is
     /// touched no more either, or the peer is gone: until then its registrations and stages stay in use.
-    fn abandon(&mut self, op: OpId) {
+    ///
+    /// Returns whether the operation may still write at the peer. If so, it is reported nonetheless, whatever
+    /// it is: when it can write no more, or the peer is gone. Never of a get.
+    fn abandon(&mut self, op: OpId) -> bool {
         let _ = op;
+        false
     }
 
     /// Gives a peer up, which is lost to this node: from now on nothing comes in from it, neither messages

@@ -1,12 +1,16 @@
 //! Auxiliary endpoints: more endpoints of the same domain, for writes and reads alone.
+//!
+//! Either writes and reads are started from one, or peers' writes come in by one that they were told the
+//! address of. When that is closed, nothing comes in by it any more, whatever the network still carries.
 
 use crate::error::Error;
 use crate::provider::Description;
 use crate::queued_endpoint::QueuedEndpoint;
 
 /// Names an auxiliary endpoint of one endpoint: from it, writes and reads are started to the endpoint's
-/// peers, with the memory that is registered with the endpoint, and nothing comes in. It can be closed by
-/// itself, which ends all that was started from it, and nothing else. Means nothing after that.
+/// peers, with the memory that is registered with the endpoint; and peers that know its
+/// [address](AuxEndpoint::address) write and read that memory by it. It can be closed by itself, which ends
+/// all that was started from it or comes in by it, and nothing else. Means nothing after that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AuxEndpointId {
     index: u32,
@@ -63,6 +67,12 @@ impl AuxEndpoints {
     #[inline]
     pub(crate) fn get(&mut self, id: AuxEndpointId) -> Result<&mut QueuedEndpoint, Error> {
         self.entry(id)?.queued.as_deref_mut().ok_or(Error::NoAuxEndpoint { index: id.index })
+    }
+
+    /// Whether closing one would leave it open now.
+    pub(crate) fn cannot_close(&self, id: AuxEndpointId) -> bool {
+        let entry = self.all.get(id.index as usize).filter(|entry| entry.generation == id.generation);
+        entry.and_then(|entry| entry.queued.as_deref()).is_some_and(QueuedEndpoint::cannot_close)
     }
 
     /// Closes one, or leaves it to the process; after an error it is still open.

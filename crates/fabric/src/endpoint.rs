@@ -235,9 +235,15 @@ impl Endpoint {
         self.main.cannot_close()
     }
 
+    /// Whether closing this auxiliary endpoint would leave it open now, for reads that were started from it.
+    pub fn cannot_close_aux_endpoint(&self, aux_endpoint: AuxEndpointId) -> bool {
+        self.aux_endpoints.cannot_close(aux_endpoint)
+    }
+
     /// Closes an auxiliary endpoint: what was started from it and has not ended never does, and the provider
     /// touches the memory lent to it no more. What it has given to the network by then may still arrive at
-    /// peers. Over `tcp;ofi_rxm`, one with reads under way is not closed but left as it is, for that provider
+    /// peers, until those close the endpoint that it was written to. What peers write by it ends, too: once
+    /// this has returned, nothing is written any more. Over `tcp;ofi_rxm`, one with reads under way is not closed but left as it is, for that provider
     /// would kill the process; nobody polls it, so no bytes move, but its connections and buffers stay until
     /// the process ends. A few may be left so.
     ///
@@ -348,7 +354,7 @@ fn open_av(domain: &Owned<fid_domain>, info: &Info) -> Result<Owned<fid_av>, Err
     unsafe { Owned::made(CALL, |av| open(domain.as_ptr(), &mut attr, av, std::ptr::null_mut())) }
 }
 
-fn address(ep: &Owned<fid_ep>) -> Result<Box<[u8]>, Error> {
+pub(crate) fn address(ep: &Owned<fid_ep>) -> Result<Box<[u8]>, Error> {
     const CALL: &str = "fi_getname";
     // SAFETY: the endpoint is open, so its table is null or alive.
     let getname = unsafe { offers!((*ep.as_ptr()).cm, fi_ops_cm, getname) };

@@ -140,6 +140,15 @@ impl AuxEndpoint<'_> {
         self.queued.poll()
     }
 
+    /// The address by which peers write to and read from memory that is registered with the endpoint, for
+    /// [`Endpoint::add_peer`] there.
+    ///
+    /// # Errors
+    /// [`Error::Call`] for `fi_getname`, [`Error::Absent`].
+    pub fn address(&self) -> Result<Box<[u8]>, Error> {
+        crate::endpoint::address(&self.queued.ep)
+    }
+
     /// As [`Endpoint::wait_fd`]: [`Endpoint::try_wait`] asks about all auxiliary endpoints, too.
     pub fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         self.queued.wait_fd()

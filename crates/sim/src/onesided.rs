@@ -212,9 +212,10 @@ impl World {
         self.landed.push(index);
     }
 
-    /// Gives an operation up: it touches local memory no more. The end of a copy is reported nonetheless.
-    pub(crate) fn abandon(&mut self, op: OpId, from: Rank) {
-        let incarnation = self.incarnation(from);
+    /// Gives an operation up: it touches local memory no more. Its end is reported nonetheless. Returns whether
+    /// it may still write at the peer.
+    pub(crate) fn abandon(&mut self, op: OpId, from: Rank) -> bool {
+        let (incarnation, mut writes) = (self.incarnation(from), false);
         // Of all flights few are looked at: those of other ranks that have the name, too, and some that are
         // over.
         let named = self.flight_ops.iter().enumerate().filter(|(_, name)| **name == op);
@@ -223,13 +224,17 @@ impl World {
             let Origin { rank, incarnation: of, .. } = flight.origin;
             if (flight.op, rank, of) == (Some(op), from, incarnation) {
                 match flight.work {
-                    Work::Copy { .. } => flight.origin.abandoned = true,
-                    Work::Atomic(..) => flight.op = None,
+                    Work::Copy { direction, .. } => {
+                        flight.origin.abandoned = true;
+                        writes |= direction == Direction::Put;
+                    }
+                    Work::Atomic(..) => writes = true,
                     // It is over, and touches nothing any more.
                     Work::Report => {}
                 }
             }
         }
+        writes
     }
 
     /// The cards' time for these pieces.

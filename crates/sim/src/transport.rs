@@ -150,8 +150,8 @@ impl Transport for SimTransport {
         Submit::Pending
     }
 
-    fn abandon(&mut self, op: OpId) {
-        self.world.borrow_mut().abandon(op, self.rank);
+    fn abandon(&mut self, op: OpId) -> bool {
+        self.world.borrow_mut().abandon(op, self.rank)
     }
 
     fn disconnect(&mut self, peer: Rank) {

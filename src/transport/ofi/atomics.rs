@@ -1,8 +1,9 @@
 //! Atomics, by message: their owner's processor does them, whoever asks. So are peers asked for the keys of
-//! their [heaps](super::heaps).
+//! their [heaps](super::heaps), and for endpoints for [long puts](super::landings).
 //!
 //! An ask is the words (its number, memory, offset, what to do, two values); its answer (its number, status,
-//! the old word; or, of a heap, its live bytes, key and first byte). A process asks no peer for more than
+//! and five words more: the old word; of a heap, its live bytes, key and first byte; of an endpoint, the
+//! length of its address and the address). A process asks no peer for more than
 //! [`ASKS`] at a time, so answers need no credits.
 
 use engine::{Atomic, Event, Header, MemId, OpError, OpId, Place, Rank, Submit};
@@ -14,8 +15,10 @@ use super::transport::OfiTransport;
 use crate::base::limits::{ANSWERS, ASKS};
 use crate::transport::shm::atomic::atomic_at;
 
-/// No atomic: the key of the heap.
+/// No atomics: the key of the heap, an endpoint for long puts, and that this is closed.
 const HEAP: u64 = 1 << 17;
+const LANDING: u64 = HEAP + 1;
+const LANDING_CLOSED: u64 = HEAP + 2;
 const DONE: u64 = 0;
 const FAULT: u64 = 1;
 
@@ -34,11 +37,7 @@ impl OfiTransport {
     /// Asks a peer that there is a link to, as soon as it may be asked for more.
     pub(super) fn ask(&mut self, peer: Rank, wanted: Wanted) {
         let number = self.asked.insert(PendingRequest { wanted, peer, sent: false });
-        let atomic = match wanted {
-            Wanted::Atomic { word, atomic, .. } => Some((word, atomic)),
-            Wanted::Heap => None,
-        };
-        let words = ask(number as u64, atomic);
+        let words = ask(number as u64, wanted);
         if let Some(link) = self.links.get_mut(peer) {
             link.asks.push_back(words);
         }
@@ -66,34 +65,60 @@ impl OfiTransport {
             return Err(Foul);
         }
         let answer = match asked(words).ok_or(Foul)? {
-            Some((word, atomic)) => {
+            Wanted::Atomic { word, atomic, .. } => {
                 self.signalled |= atomic.signals;
-                atomic_at(self.own.itself(), word, atomic).ok().map(|old| [old, 0, 0])
+                atomic_at(self.own.itself(), word, atomic).ok().map(|old| [old, 0, 0, 0, 0])
             }
-            None => self.give_heap(peer).map(|Reach { key, base, live }| [live, key.0, base]),
+            Wanted::Heap => self.give_heap(peer).map(|Reach { key, base, live }| [live, key.0, base, 0, 0]),
+            Wanted::Landing => self.give_landing(peer),
+            Wanted::LandingClosed => {
+                self.close_landing(peer);
+                Some([0; 5])
+            }
         };
         let status = if answer.is_some() { DONE } else { FAULT };
-        let [first, second, third] = answer.unwrap_or_default();
-        if self.post(peer, Kind::Answer, 0, [words[0], status, first, second, third, 0, 0], &[]).is_err() {
+        let [first, second, third, fourth, fifth] = answer.unwrap_or_default();
+        let words = [words[0], status, first, second, third, fourth, fifth];
+        if self.post(peer, Kind::Answer, 0, words, &[]).is_err() {
             self.lose(peer);
         }
         Ok(())
     }
 
+    /// Gives an atomic up that this process has asked for. Returns whether the peer may still do it: it is
+    /// reported then.
+    pub(super) fn abandon_atomic(&mut self, op: OpId) -> bool {
+        let is_it =
+            |asked: &PendingRequest| matches!(asked.wanted, Wanted::Atomic { op: of, .. } if of == op);
+        let found = self.asked.iter().find(|(_, asked)| is_it(asked));
+        let Some((number, peer, sent)) = found.map(|(number, asked)| (number, asked.peer, asked.sent)) else {
+            return false;
+        };
+        if !sent {
+            self.asked.remove(number);
+            if let Some(link) = self.links.get_mut(peer) {
+                link.asks.retain(|words| words[0] != number as u64);
+            }
+        }
+        sent
+    }
+
     /// Takes an answer, if it is to what that very peer was asked for.
     pub(super) fn on_answer(&mut self, peer: Rank, words: &[u64; Header::WORDS]) -> Result<(), Foul> {
-        let [number, status, first, second, third, ..] = *words;
+        let [number, status, said @ ..] = *words;
         let number = usize::try_from(number).map_err(|_| Foul)?;
         self.asked.get(number).filter(|asked| asked.sent && asked.peer == peer).ok_or(Foul)?;
         let link = self.links.get_mut(peer).ok_or(Foul)?;
         link.asked -= 1;
         let answer = match status {
-            DONE => Answer::Done([first, second, third]),
+            DONE => Answer::Done(said),
             FAULT => Answer::Fault,
             _ => return Err(Foul),
         };
         match self.asked.remove(number).wanted {
             Wanted::Heap => self.on_heap(peer, answer),
+            Wanted::Landing => self.on_landing(peer, answer),
+            Wanted::LandingClosed => self.on_landing_closed(peer),
             Wanted::Atomic { op, word, atomic } => {
                 let result = match answer {
                     Answer::Done([old, ..]) => Ok(old),
@@ -110,21 +135,33 @@ impl OfiTransport {
     }
 }
 
-/// The words that ask for an atomic, or for the heap.
-fn ask(number: u64, atomic: Option<(Place, Atomic)>) -> [u64; Header::WORDS] {
-    let Some((word, atomic)) = atomic else { return [number, 0, 0, HEAP, 0, 0, 0] };
-    let [what, first, second] = atomic.to_wire();
-    [number, word.mem.to_wire(), word.offset, what, first, second, 0]
+/// The words that ask for something.
+fn ask(number: u64, wanted: Wanted) -> [u64; Header::WORDS] {
+    let alone = |what| [number, 0, 0, what, 0, 0, 0];
+    match wanted {
+        Wanted::Heap => alone(HEAP),
+        Wanted::Landing => alone(LANDING),
+        Wanted::LandingClosed => alone(LANDING_CLOSED),
+        Wanted::Atomic { word, atomic, .. } => {
+            let [what, first, second] = atomic.to_wire();
+            [number, word.mem.to_wire(), word.offset, what, first, second, 0]
+        }
+    }
 }
 
-/// The atomic that a peer asks for; within, `None` where that is the heap. `None` where nobody would ask so.
-fn asked(words: &[u64; Header::WORDS]) -> Option<Option<(Place, Atomic)>> {
+/// What a peer asks for, an atomic without its operation's name. `None` where nobody would ask so.
+fn asked(words: &[u64; Header::WORDS]) -> Option<Wanted> {
     let [_, mem, offset, what, first, second, _] = *words;
-    if what == HEAP {
-        return Some(None);
+    match what {
+        HEAP => Some(Wanted::Heap),
+        LANDING => Some(Wanted::Landing),
+        LANDING_CLOSED => Some(Wanted::LandingClosed),
+        _ => {
+            let atomic = Atomic::from_wire([what, first, second])?;
+            let word = Place::new(MemId::from_wire(mem)?, offset);
+            Some(Wanted::Atomic { op: OpId::NONE, word, atomic })
+        }
     }
-    let atomic = Atomic::from_wire([what, first, second])?;
-    Some(Some((Place::new(MemId::from_wire(mem)?, offset), atomic)))
 }
 
 #[cfg(test)]
@@ -137,8 +174,10 @@ mod tests {
         fn asks_survive_the_network(number: u64, offset: u64, first: u64, second: u64, swaps: bool, mem in 0_usize..3) {
             let place = Place::new([MemId::Space, MemId::Heap, MemId::Control][mem], offset);
             let atomic = if swaps { Atomic::compare_swap(first, second) } else { Atomic::fetch_add(first) };
-            prop_assert_eq!(asked(&ask(number, Some((place, atomic)))), Some(Some((place, atomic))));
-            prop_assert_eq!(asked(&ask(number, None)), Some(None));
+            let wanted = Wanted::Atomic { op: OpId::NONE, word: place, atomic };
+            for wanted in [wanted, Wanted::Heap, Wanted::Landing, Wanted::LandingClosed] {
+                prop_assert_eq!(asked(&ask(number, wanted)), Some(wanted));
+            }
         }
 
         #[test]

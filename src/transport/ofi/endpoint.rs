@@ -202,6 +202,15 @@ impl NetEndpoint {
         added.inspect_err(|error| tracing::warn!(%error, "a peer's address cannot be used")).ok()
     }
 
+    /// Forgets a peer that nothing is under way with.
+    pub(super) fn forget_peer(&mut self, peer: Peer) {
+        if let Some(endpoint) = &mut self.endpoint
+            && let Err(error) = endpoint.remove_peer(peer)
+        {
+            tracing::debug!(%error, "a peer's address stays");
+        }
+    }
+
     /// A buffer of this size. `None`: there is no memory.
     #[inline(always)]
     pub(super) fn take(&mut self, size: Size) -> Option<Buffer> {

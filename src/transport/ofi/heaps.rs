@@ -202,7 +202,7 @@ impl OfiTransport {
         let Some(link) = self.links.get_mut(rank) else { return };
         link.heaps.asked = false;
         link.heaps.known = match answer {
-            Answer::Done([live, key, base]) => Known::Here(Reach { key: Key(key), base, live }),
+            Answer::Done([live, key, base, ..]) => Known::Here(Reach { key: Key(key), base, live }),
             Answer::Fault => Known::Refused,
         };
     }

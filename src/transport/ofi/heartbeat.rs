@@ -34,7 +34,6 @@ impl OfiTransport {
     #[inline(never)]
     pub(super) fn look_at_clock(&mut self) {
         let now = Instant::now();
-        self.settle(now);
         // What the provider refused it may take now, and no message may come to remind of it.
         self.endpoint.listen_again(now);
         if now >= self.pulse_at {
@@ -47,11 +46,15 @@ impl OfiTransport {
     fn heartbeat(&mut self) {
         let listened = std::mem::take(&mut self.listened);
         let (mut quiet, mut silent, mut doubted) = (Vec::new(), Vec::new(), Vec::new());
+        let mut evasive = Vec::new();
         for (rank, link) in self.links.iter_mut().filter(|(_, link)| link.peer.is_some()) {
             let (heard, spoken_to) = (std::mem::take(&mut link.heard), std::mem::take(&mut link.spoken_to));
             if heard {
                 link.silent = Duration::ZERO;
                 link.doubts = link.doubts.saturating_sub(1);
+                if listened && link.landing.is_overdue(HEARTBEAT) {
+                    evasive.push(rank);
+                }
                 if listened
                     && link
                         .silence_max
@@ -75,6 +78,14 @@ impl OfiTransport {
                 self.say_bye(rank);
                 self.lose(rank);
             }
+        }
+        for rank in evasive {
+            tracing::warn!(
+                peer = rank,
+                "the peer does not say that what was broken off is over: it is given up"
+            );
+            self.say_bye(rank);
+            self.lose(rank);
         }
         doubted.into_iter().for_each(|rank| self.doubt_aux_endpoint(rank));
         quiet.into_iter().for_each(|rank| self.ping(rank));

@@ -9,6 +9,7 @@ use fabric::Peer;
 
 use super::buffers::Buffer;
 use super::envelope::index;
+use super::landings::Landing;
 use super::lane::{Arrivals, Outgoing};
 use super::liveness_probe::LivenessProbe;
 use super::pending_requests::Heaps;
@@ -65,6 +66,37 @@ impl Wait {
         self.waited += now.duration_since(self.last).min(LOOK_MAX);
         self.last = now;
         self.waited
+    }
+}
+
+/// What has failed is not tried again at once, and after more failures later.
+#[derive(Debug, Default)]
+pub(super) struct Pause {
+    until: Option<Instant>,
+    last: Duration,
+}
+
+impl Pause {
+    /// It has failed: it is not tried for twice as long as the last time, and so long at least and at most.
+    pub(super) fn failed(&mut self, now: Instant, least: Duration, most: Duration) {
+        self.last = (2 * self.last).clamp(least, most);
+        self.until = Some(now + self.last);
+    }
+
+    /// It has not failed.
+    pub(super) fn end(&mut self) {
+        *self = Pause::default();
+    }
+
+    /// As if its time were over.
+    #[cfg(test)]
+    pub(super) fn be_over(&mut self) {
+        self.until = Some(Instant::now());
+    }
+
+    /// Whether it may be tried.
+    pub(super) fn is_over(&self) -> bool {
+        self.until.is_none_or(|until| Instant::now() >= until)
     }
 }
 
@@ -130,10 +162,10 @@ pub(super) struct Link {
     pub(super) parts: [usize; 3],
     /// Copies with it were broken off, and it has done nothing since: no caller's memory is lent for it.
     pub(super) suspect: bool,
-    /// An auxiliary endpoint did not reach it: until that time none is tried. And how long after the last
-    /// failure that is.
-    pub(super) no_aux_endpoint_before: Option<Instant>,
-    pub(super) aux_endpoint_pause: Duration,
+    /// When an auxiliary endpoint may be tried again that did not reach it.
+    pub(super) aux_endpoint_pause: Pause,
+    /// Where long puts from the caller's memory go at the peer.
+    pub(super) landing: Landing,
     /// The last auxiliary endpoint for it took parts and ended none, and no other has ended one since.
     pub(super) doubts_aux_endpoints: bool,
     /// Whether it stands in the list of links with messages for the engine; of those with what the provider
@@ -230,8 +262,8 @@ impl Link {
             copies: Default::default(),
             parts: [0; 3],
             suspect: false,
-            no_aux_endpoint_before: None,
-            aux_endpoint_pause: Duration::ZERO,
+            aux_endpoint_pause: Pause::default(),
+            landing: Landing::default(),
             doubts_aux_endpoints: false,
             listed: false,
             stuck: false,

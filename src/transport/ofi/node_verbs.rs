@@ -95,6 +95,7 @@ impl NodeTransport for OfiTransport {
 
     fn prepare_sleep(&mut self) -> Rest {
         self.look_at_clock();
+        self.landings.poll(&mut self.endpoint);
         if !(self.events.is_empty() && self.lost.is_empty()) {
             return Rest::Poll;
         }

@@ -114,6 +114,7 @@ impl OfiTransport {
         });
         self.lose_copies(rank);
         self.take_heap_back(rank);
+        self.close_landing(rank);
         true
     }
 

@@ -6,16 +6,25 @@ use fabric::RegionId;
 /// What a peer is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
-    Atomic { op: OpId, word: Place, atomic: Atomic },
+    Atomic {
+        op: OpId,
+        word: Place,
+        atomic: Atomic,
+    },
     Heap,
+    /// That it opens an endpoint for this process's long puts.
+    Landing,
+    /// That it closes that.
+    LandingClosed,
 }
 
 /// What it answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// An atomic's old word, or a heap's live bytes, key and first byte.
-    Done([u64; 3]),
-    /// There is no such word; or the heap is not to be reached.
+    /// An atomic's old word; or a heap's live bytes, key and first byte; or the bytes of an endpoint's address,
+    /// and how many they are.
+    Done([u64; 5]),
+    /// There is no such word; or the heap is not to be reached; or there is no such endpoint.
     Fault,
 }
 

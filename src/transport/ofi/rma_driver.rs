@@ -12,13 +12,8 @@ use super::link::{DIRECT, Link, PARTS};
 use super::rma_state::{Part, RmaOp, RmaOps};
 use super::transport::OfiTransport;
 
-/// How long bytes may still arrive that a connection had taken before it was closed, once its peer has
-/// answered on another.
-const LINGER: Duration = Duration::from_secs(1);
-
-/// How long a system may go on sending what a closed connection had taken, over a network that does not carry
-/// it: Linux gives up after eight tries, the last of them within 102 s of the first loss.
-const ORPHANED: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 120 });
+/// How long reads may take to end where the endpoint that they were started from could not be closed before.
+const READS_END: Duration = Duration::from_millis(20);
 
 /// How long an auxiliary endpoint may have no room, and nothing to carry, before copies go through buffers.
 const AUX_ENDPOINT_WITHIN: Duration = Duration::from_secs(2);
@@ -79,11 +74,25 @@ impl OfiTransport {
             return Submit::Failed(OpError::Protocol { peer: rank, what: "a copy by key to oneself" });
         };
         let copy = self.copies.insert(op, rank, peer, direction, pieces);
-        if self.may_be_direct(rank, direction, pieces) {
+        let is_long = self.copies.all[copy].bytes() > Size::Small.bytes() as u64;
+        if is_long && self.may_be_direct(rank, direction) {
             self.carry(copy, rank);
+        } else if is_long && let Some(fault) = self.fault_of(copy) {
+            // Through a buffer this process would touch that memory itself.
+            let known = &mut self.copies.all[copy];
+            (known.given_up, known.fault) = (true, Some(fault));
         }
         self.advance(copy, false);
         Submit::Pending
+    }
+
+    /// What is missing of the caller's memory, if this process can tell.
+    #[cold]
+    fn fault_of(&self, copy: usize) -> Option<OpError> {
+        let RmaOp { pieces, direction, .. } = &self.copies.all[copy];
+        let missing = |piece: &Piece| !self.own.is_there(piece.local, piece.len, *direction);
+        let Piece { local, len, .. } = pieces.iter().map(|keyed| keyed.piece).find(missing)?;
+        Some(OpError::LocalFault { mem: local.mem, addr: local.offset, len })
     }
 
     /// Gives a copy to an auxiliary endpoint, if one can be had. What the network does not seem to carry goes
@@ -96,15 +105,12 @@ impl OfiTransport {
         }
     }
 
-    /// Whether a copy is worth lending the caller's memory for, and there is a way to have that back.
-    fn may_be_direct(&self, rank: Rank, direction: Direction, pieces: &[KeyedPiece]) -> bool {
-        let bytes = pieces.iter().map(|keyed| keyed.piece.len).fold(0, u64::saturating_add);
-        let long = bytes > Size::Small.bytes() as u64;
-        let ends_well = direction == Direction::Get || self.copies.delivers;
-        let is_reached = |link: &Link| {
-            !link.suspect && link.no_aux_endpoint_before.is_none_or(|before| Instant::now() >= before)
-        };
-        long && ends_well && self.links.get(rank).is_some_and(is_reached)
+    /// Whether the caller's memory may be lent for a copy, as there is a way to have it back. A put needs
+    /// an endpoint at the peer, too, that the peer can close: if there is none, it is asked for.
+    fn may_be_direct(&mut self, rank: Rank, direction: Direction) -> bool {
+        let is_reached = |link: &Link| !link.suspect && link.aux_endpoint_pause.is_over();
+        let reached = self.links.get(rank).is_some_and(is_reached);
+        reached && (direction == Direction::Get || self.copies.delivers && self.has_landing(rank))
     }
 
     /// Starts as many parts of a copy as there is room for, and ends it when nothing is left of it. Behind
@@ -117,9 +123,8 @@ impl OfiTransport {
             }
             // What was written is still to be found there.
             if known.is_started() && (known.confirmed || known.error.is_some() || known.pieces.is_empty()) {
-                if known.doubtful && known.error.is_none() {
-                    self.await_settling(copy);
-                } else {
+                // What was broken off may still arrive, until the peer says that it cannot.
+                if !known.doubtful || known.error.is_some() {
                     self.end_copy(copy);
                 }
                 return Advanced::On;
@@ -202,7 +207,7 @@ impl OfiTransport {
         let Some(link) = self.links.get_mut(rank) else { return };
         link.parts[part.kind()] += 1;
         match part.direct {
-            true => (link.no_aux_endpoint_before, link.aux_endpoint_pause) = (None, Duration::ZERO),
+            true => link.aux_endpoint_pause.end(),
             // The endpoint's own connection has room.
             false => link.has_room(),
         }
@@ -270,16 +275,19 @@ impl OfiTransport {
     /// Gives the provider a part in the caller's memory. `Err`: whether it may be taken another time.
     fn start_direct(&mut self, part: Part, number: usize) -> Result<(), bool> {
         let known = &self.copies.all[part.copy];
-        let pooled = known.pooled.ok_or(false)?;
+        let (rank, direction, pooled) = (known.rank, known.direction, known.pooled.ok_or(false)?);
         let aux_endpoint = self.endpoint_pool.aux_endpoint(pooled).ok_or(false)?;
+        let peer = match direction {
+            Direction::Get => known.peer,
+            Direction::Put => self.landing(rank).ok_or(true)?,
+        };
         let (list, count) = self.copies.remote(&part);
         let regions = &self.regions;
         let desc = |reg| regions.get(&reg).map_or(Desc::NONE, |registered| registered.desc);
         let (lent, lent_count) = self.copies.local(&part, desc);
-        let whose = (known.direction, known.peer);
         let started = self.endpoint.copy_from_aux_endpoint(
             aux_endpoint,
-            whose,
+            (direction, peer),
             &lent[..lent_count],
             &list[..count],
             number,
@@ -297,9 +305,7 @@ impl OfiTransport {
         self.try_again(rank);
         if self.endpoint_pool.found_no_room(pooled) > AUX_ENDPOINT_WITHIN {
             if let Some(link) = self.links.get_mut(rank) {
-                link.aux_endpoint_pause =
-                    (2 * link.aux_endpoint_pause).clamp(AUX_ENDPOINT_PAUSE, AUX_ENDPOINT_PAUSE_MAX);
-                link.no_aux_endpoint_before = Some(Instant::now() + link.aux_endpoint_pause);
+                link.aux_endpoint_pause.failed(Instant::now(), AUX_ENDPOINT_PAUSE, AUX_ENDPOINT_PAUSE_MAX);
             }
             tracing::warn!(
                 peer = rank,
@@ -370,7 +376,6 @@ impl OfiTransport {
         );
         for copy in self.take_back(rank) {
             let known = &mut self.copies.all[copy];
-            known.orphaned |= known.doubtful;
             if again {
                 (known.given_up, known.fault) = (true, Some(OpError::Timeout { peer: rank }));
             } else {
@@ -389,12 +394,12 @@ impl OfiTransport {
     fn has_faults(&mut self, copy: usize) -> bool {
         let RmaOp { rank, pooled: Some(pooled), .. } = self.copies.all[copy] else { return false };
         let mut found = false;
-        for (_, copy) in self.copies.all.iter_mut().filter(|(_, copy)| copy.pooled == Some(pooled)) {
-            let missing = |piece: &Piece| !self.own.is_there(piece.local, piece.len, copy.direction);
-            if let Some(Piece { local, len, .. }) = copy.pieces.iter().map(|keyed| keyed.piece).find(missing)
+        for copy in self.copies.with(rank) {
+            if self.copies.all[copy].pooled == Some(pooled)
+                && let Some(fault) = self.fault_of(copy)
             {
-                (copy.given_up, found) = (true, true);
-                copy.fault = Some(OpError::LocalFault { mem: local.mem, addr: local.offset, len });
+                let known = &mut self.copies.all[copy];
+                (known.given_up, known.fault, found) = (true, Some(fault), true);
             }
         }
         if found {
@@ -420,26 +425,44 @@ impl OfiTransport {
     }
 
     /// Has a copy touch no local memory any more. It is still reported, when it touches none of the peer's
-    /// either.
-    pub(super) fn abandon_copy(&mut self, op: OpId) {
+    /// either. Returns whether it is a put that may still write there.
+    pub(super) fn abandon_copy(&mut self, op: OpId) -> bool {
         let abandoned = |copies: &RmaOps| {
             let found = copies.all.iter().find(|(_, copy)| copy.op == op && !copy.reported);
             found.map(|(number, copy)| (number, copy.rank))
         };
-        let Some((copy, rank)) = abandoned(&self.copies) else { return self.abandon_small(op) };
+        let Some((copy, rank)) = abandoned(&self.copies) else { return false };
+        let is_put = self.copies.all[copy].direction == Direction::Put;
         self.copies.all[copy].given_up = true;
         if self.is_lent_for(copy) {
             // It may have ended, and so may have others that need not be broken off then.
             self.progress_while(|_| true);
+            let begun = Instant::now();
+            while begun.elapsed() < READS_END
+                && abandoned(&self.copies).is_some_and(|(copy, _)| self.would_stay_open(copy))
+            {
+                self.progress_while(|_| true);
+            }
         }
         if abandoned(&self.copies).is_none() {
-            return;
+            return false;
         }
         if self.is_lent_for(copy) {
             tracing::debug!(peer = rank, "copies are broken off to have their memory back");
-            return self.break_off(rank);
+            self.break_off(rank);
+        } else {
+            self.advance(copy, false);
         }
-        self.advance(copy, false);
+        is_put && abandoned(&self.copies).is_some()
+    }
+
+    /// Whether a copy's memory can be had back only by an endpoint that is left to the process for good, with
+    /// its connections and buffers.
+    #[cold]
+    fn would_stay_open(&self, copy: usize) -> bool {
+        let pooled = self.copies.all[copy].pooled.filter(|_| self.is_lent_for(copy));
+        let aux_endpoint = pooled.and_then(|pooled| self.endpoint_pool.aux_endpoint(pooled));
+        aux_endpoint.is_some_and(|aux_endpoint| self.endpoint.stays_open(aux_endpoint))
     }
 
     /// Whether the provider has a part of a copy in the caller's memory.
@@ -457,7 +480,8 @@ impl OfiTransport {
         self.begin_anew(rank);
     }
 
-    /// Closes the auxiliary endpoint for a peer, if there is one. Returns the copies that it carried.
+    /// Closes the auxiliary endpoint for a peer, if there is one. Returns the copies that it carried. Where
+    /// puts of them were under way, the peer is asked to close the endpoint at which they come in.
     fn take_back(&mut self, rank: Rank) -> Vec<usize> {
         let mut carried = self.copies.with(rank);
         carried.retain(|copy| {
@@ -467,6 +491,9 @@ impl OfiTransport {
             self.endpoint_pool.leave(pooled);
             true
         });
+        if carried.iter().any(|copy| self.copies.all[*copy].doubtful) {
+            self.quit_landing(rank);
+        }
         carried
     }
 
@@ -487,16 +514,19 @@ impl OfiTransport {
     fn take_from(&mut self, pooled: usize, copy: usize) {
         let RmaOps { all, parts, .. } = &mut self.copies;
         let known = &mut all[copy];
-        let mut lost = 0;
+        let (mut lost, mut first) = (0, None);
         parts.retain(|_, part| {
             let lent = part.direct && part.copy == copy;
-            lost += usize::from(lent);
+            if lent {
+                lost += 1;
+                first = Some(first.map_or(part.from, |first| part.from.min(first)));
+            }
             !lent
         });
         known.under_way -= lost;
         let rank = known.rank;
-        if lost > 0 {
-            known.restart();
+        if let Some(first) = first {
+            known.restart(first);
         }
         for _ in 0..lost {
             self.endpoint_pool.unload(pooled);
@@ -504,25 +534,12 @@ impl OfiTransport {
         }
     }
 
-    /// A copy is over, but for what had been sent of it before it was broken off.
-    fn await_settling(&mut self, copy: usize) {
-        let known = &mut self.copies.all[copy];
-        if known.settles.is_none() {
-            let settles = Instant::now() + if known.orphaned { ORPHANED } else { LINGER };
-            known.settles = Some(settles);
-            let place = self.settling.partition_point(|(at, _)| *at <= settles);
-            self.settling.insert(place, (settles, copy));
-        }
-    }
-
-    /// Ends the copies of which nothing can arrive any more.
-    pub(super) fn settle(&mut self, now: Instant) {
-        while let Some((settles, copy)) = self.settling.front().copied().filter(|(at, _)| *at <= now) {
-            self.settling.pop_front();
-            let known = self.copies.all.get_mut(copy);
-            // Another may have its place.
-            if let Some(known) = known.filter(|known| known.settles == Some(settles)) {
-                known.doubtful = false;
+    /// Nothing that was broken off of copies with a peer can arrive any more.
+    pub(super) fn settle_copies(&mut self, rank: Rank) {
+        for copy in self.copies.with(rank) {
+            if let Some(known) = self.copies.all.get_mut(copy)
+                && std::mem::take(&mut known.doubtful)
+            {
                 self.advance(copy, false);
             }
         }

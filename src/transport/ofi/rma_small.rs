@@ -108,10 +108,12 @@ impl OfiTransport {
         self.lose(rank);
     }
 
-    /// Has a small copy touch no local memory any more. It is reported nonetheless.
-    pub(super) fn abandon_small(&mut self, op: OpId) {
-        let its = self.endpoint.slots.under_way().filter(|slot| slot.op == op);
-        its.for_each(|slot| slot.drains = false);
+    /// Has a small copy touch no local memory any more. It is reported nonetheless. Returns whether it may
+    /// still write at the peer.
+    pub(super) fn abandon_small(&mut self, op: OpId) -> bool {
+        let mut its = self.endpoint.slots.under_way().filter(|slot| slot.op == op);
+        // What comes in at home does not go out.
+        its.next().is_some_and(|slot| !std::mem::take(&mut slot.drains))
     }
 
     /// Ends all small copies with a peer that is gone.

@@ -4,8 +4,6 @@
 //! a stretch of that run, over no more pieces than the provider takes in one operation. It goes straight from
 //! or to the caller's memory, or through a buffer of this transport, and then is no longer than that.
 
-use std::time::Instant;
-
 use engine::{Direction, Key, KeyedPiece, MemId, OpError, OpId, Place, Rank, RegId};
 use fabric::{Desc, Description, PIECES_MAX, Peer, RemotePiece};
 use slab::Slab;
@@ -16,7 +14,7 @@ use super::link::DIRECT;
 use crate::base::limits::DIRECT_BYTES;
 
 /// A place in the run of a copy's bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Cursor {
     /// The piece.
     pub(super) piece: usize,
@@ -57,13 +55,9 @@ pub(super) struct RmaOp {
     pub(super) given_up: bool,
     /// Why it was given up, if this transport did that, though the peer is there.
     pub(super) fault: Option<OpError>,
-    /// Writes of it were broken off, and may still arrive: its end is reported a while after it is confirmed.
+    /// Writes of it were broken off, and may still arrive: its end is reported once the peer has said that the
+    /// endpoint is closed by which they would.
     pub(super) doubtful: bool,
-    /// When that is.
-    pub(super) settles: Option<Instant>,
-    /// Whether a connection had taken parts of it that no network carried: the system may still send them for
-    /// long.
-    pub(super) orphaned: bool,
     pub(super) error: Option<OpError>,
     pub(super) reported: bool,
     /// The kind of place that it waits for, in its link's list.
@@ -83,17 +77,20 @@ impl Part {
 }
 
 impl RmaOp {
+    /// Bytes of all its pieces.
+    pub(super) fn bytes(&self) -> u64 {
+        self.pieces.iter().map(|keyed| keyed.piece.len).fold(0, u64::saturating_add)
+    }
+
     /// Whether no more of it is to be started.
     pub(super) fn is_started(&self) -> bool {
         self.given_up || self.error.is_some() || self.next.piece == self.pieces.len()
     }
 
-    /// Begins anew, as parts that the provider had are gone.
-    pub(super) fn restart(&mut self) {
-        self.next = Cursor::default();
-        if self.direction == Direction::Put {
-            (self.doubtful, self.confirmed, self.settles) = (true, false, None);
-        }
+    /// Begins anew from there, the first of the parts that the provider had and that are gone.
+    pub(super) fn restart(&mut self, from: Cursor) {
+        self.next = self.next.min(from);
+        self.doubtful |= self.direction == Direction::Put;
     }
 }
 
@@ -171,8 +168,6 @@ impl RmaOps {
             given_up: false,
             fault: None,
             doubtful: false,
-            settles: None,
-            orphaned: false,
             error: None,
             reported: false,
             waits: None,

@@ -12,6 +12,7 @@ use slab::Slab;
 
 use super::endpoint::NetEndpoint;
 use super::endpoint_pool::EndpointPool;
+use super::landings::Landings;
 use super::link::{Link, Links, Parted};
 use super::liveness_probe::listens_at;
 use super::pending_requests::PendingRequest;
@@ -79,8 +80,8 @@ pub(crate) struct OfiTransport {
     pub(super) passed: u32,
     pub(super) copies: RmaOps,
     pub(super) endpoint_pool: EndpointPool,
-    /// Copies that are over but for bytes that may still arrive, and when they do no more, in turn.
-    pub(super) settling: VecDeque<(Instant, usize)>,
+    /// Endpoints by which peers' long puts come in.
+    pub(super) landings: Landings,
     pub(super) asked: Slab<PendingRequest>,
     /// Whether heaps are reached by one key each.
     pub(crate) shares_heaps: bool,
@@ -143,7 +144,7 @@ impl OfiTransport {
             passed: 0,
             copies,
             endpoint_pool: EndpointPool::default(),
-            settling: VecDeque::new(),
+            landings: Landings::default(),
             asked: Slab::new(),
             shares_heaps,
             heap: None,
@@ -191,6 +192,7 @@ impl OfiTransport {
             } else {
                 let Some(ended) = self.endpoint.poll() else {
                     self.listened = true;
+                    self.landings.poll(&mut self.endpoint);
                     break;
                 };
                 self.on_ended(ended);

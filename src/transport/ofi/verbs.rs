@@ -32,6 +32,7 @@ impl OfiTransport {
     fn has_chores(&self) -> bool {
         let news = !(self.events.is_empty() && self.ready.is_empty());
         let chores = !(self.owing.is_empty() && self.stuck.is_empty()) || self.endpoint_pool.are_loaded();
+        let chores = chores || self.landings.are_polled();
         news | chores | (self.looks_left == 0)
     }
 }
@@ -142,9 +143,8 @@ impl Transport for OfiTransport {
         self.own.copy(from, to, len)
     }
 
-    fn abandon(&mut self, op: OpId) {
-        // The answer to an atomic is told nonetheless, and changes nothing.
-        self.abandon_copy(op);
+    fn abandon(&mut self, op: OpId) -> bool {
+        self.abandon_copy(op) || self.abandon_small(op) || self.abandon_atomic(op)
     }
 
     fn doubt(&mut self, peer: Rank) {

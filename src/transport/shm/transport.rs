@@ -544,10 +544,12 @@ impl engine::Transport for ShmTransport {
         self.copiers.as_mut()?.take_unreached(op)
     }
 
-    fn abandon(&mut self, op: OpId) {
+    fn abandon(&mut self, op: OpId) -> bool {
         if let Some(copiers) = &mut self.copiers {
             copiers.abandon(op);
         }
+        // No step goes on after that.
+        false
     }
 
     fn copy_bounced(&mut self, op: OpId, peer: Rank, direction: Direction, piece: Piece) -> Submit {

@@ -9,7 +9,7 @@
 //! be replaced by another process of its rank: [`Node::take_replaced`] tells of that.
 //!
 //! [`Node`] stands here, an operation in `op`, the table of them in `op_table`; `poll`, `deadlines` and
-//! `peer_loss` say what happens to them. The rest is by what it does: `transfer` moves bytes, `registration`
+//! `peer_loss` say what happens to them, and `settling` what those that were given up may still write. The rest is by what it does: `transfer` moves bytes, `registration`
 //! asks peers for keys and gives them, `collective` runs plans, `barrier` is the job's, and `messages` holds
 //! Active Messages and what waits to be sent. In each folder `state` is what the node keeps, and decides
 //! nothing.
@@ -25,6 +25,7 @@ mod op_table;
 mod peer_loss;
 mod poll;
 mod registration;
+mod settling;
 mod transfer;
 
 pub use crate::collective::TeamId;
@@ -38,6 +39,7 @@ pub use messages::active_message::{AmBody, AmSend, Delivery, Polled, Refused};
 pub use op::{NO_PEER, Outcome, PEERS_WITH_FAILURES_MAX};
 pub use registration::pins::PinError;
 pub use registration::state::RegistrationCounters;
+pub use settling::Started;
 pub use transfer::bounce::STAGED_CHUNKS_MIN;
 
 use std::collections::{BTreeMap, VecDeque};

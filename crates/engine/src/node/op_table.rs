@@ -2,6 +2,7 @@
 
 use super::Node;
 use super::op::{Interest, Op, OpKind, Outcome};
+use super::settling::Awaited;
 use crate::op_id::{OpId, OpKey};
 use crate::wire::Message;
 use crate::{Nanos, OpError, Rank, Transport};
@@ -112,7 +113,8 @@ impl<T: Transport> Node<T> {
         ended.append(&mut self.ended.watched);
     }
 
-    /// Ends an operation now, as if its deadline had passed: its buffers are touched no more.
+    /// Ends an operation now, as if its deadline had passed: its buffers are touched no more. What can still
+    /// write at its peer [settles](Node::is_quiet).
     pub fn cancel(&mut self, id: OpId) {
         if let Some(fast) = id.fast() {
             return self.cancel_fast(fast);
@@ -139,33 +141,14 @@ impl<T: Transport> Node<T> {
         self.clients.in_flight()
     }
 
-    /// A peer that some operation under way is with, of those whose [turn](Node::act_for) it is; `None` where
-    /// only barriers and collectives are, or nothing.
-    pub fn awaited(&self) -> Option<Rank> {
-        let is_own =
-            |op: &&Op| op.outcome.is_none() && op.kind.is_transfer() && op.client == self.clients.acting;
-        let fast = || self.fast.awaited(self.clients.acting);
-        self.ops.values().find(is_own).map(|op| op.kind.peer()).or_else(fast)
-    }
-
-    /// The operations under way with a peer, of those whose [turn](Node::act_for) it is, barriers and
-    /// collectives not counted. Looks through all that is under way.
-    pub fn under_way_with(&self, peer: Rank) -> Vec<OpId> {
-        if self.in_flight() == 0 {
-            return Vec::new();
-        }
-        let client = self.clients.acting;
-        let is_it = |op: &Op| {
-            let is_own = op.client == client && op.parent.is_none() && op.kind.is_transfer();
-            is_own && op.outcome.is_none() && op.kind.peer() == peer
-        };
-        let others = self.ops.iter().filter(|(_, op)| is_it(op)).map(|(key, _)| OpId::of(key));
-        others.chain(self.fast.under_way_with(client, peer).map(OpId::of_fast)).collect()
-    }
-
     /// Whether there is a failure that [`Node::take_detached_error`] would give.
     pub fn has_detached_error(&self) -> bool {
         self.ended.failures.iter().any(|(client, ..)| *client == self.clients.acting)
+    }
+
+    /// Operations that were given up while they could still write at their peers, so far.
+    pub fn given_up(&self) -> u64 {
+        self.clients.given_up
     }
 
     /// Operations under way, whosever they are, barriers and collectives not counted.
@@ -231,13 +214,18 @@ impl<T: Transport> Node<T> {
 
     /// Ends an operation that the transport or the peer may still be at.
     pub(super) fn give_up(&mut self, key: OpKey, error: OpError) {
+        let mut awaited: Vec<Awaited> = Vec::new();
+        let whose = self.ops.get(key).map(|op| (op.client, op.kind.peer()));
         match self.ops.get(key).map(|op| &op.kind) {
-            Some(OpKind::OneSided { .. }) => self.transport.abandon(OpId::of(key)),
+            Some(OpKind::OneSided { .. }) => {
+                let writes = self.transport.abandon(OpId::of(key));
+                awaited.extend(writes.then_some(Awaited::Report(OpId::of(key))));
+            }
             // Nobody asks for its outcome, and it would lie in the table for ever.
             Some(OpKind::BarrierArrival { .. } | OpKind::BarrierCount) => drop(self.ops.remove(key)),
-            Some(OpKind::Keyed(_)) => self.abandon_keyed(key),
+            Some(OpKind::Keyed(_)) => self.abandon_keyed(key, &mut awaited),
             Some(OpKind::Collective(_)) => return self.give_up_collective(key, error),
-            Some(OpKind::ByMessage(_)) => self.orphan_bounces(key),
+            Some(OpKind::ByMessage(_)) => self.abandon_transfer(key, &mut awaited),
             Some(OpKind::Bounce(_)) => return self.drop_bounce(key, error),
             Some(OpKind::HandlerAsk { .. }) => {
                 let is_its = |message: &Message| matches!(message, Message::HandlerAsk(ask) if ask.op == OpId::of(key));
@@ -246,6 +234,9 @@ impl<T: Transport> Node<T> {
             Some(OpKind::Part(_) | OpKind::BarrierWait) | None => {}
         }
         self.finish(key, Err(error));
+        if let Some((client, peer)) = whose.filter(|_| !awaited.is_empty()) {
+            self.begin_to_settle(OpId::of(key), client, peer, &awaited);
+        }
     }
 
     #[inline]

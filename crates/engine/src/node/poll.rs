@@ -4,6 +4,7 @@ use super::Node;
 use super::messages::active_message::{Polled, Refused};
 use super::op::OpKind;
 use super::registration::state::Registration;
+use super::settling::Awaited;
 use crate::op_id::OpId;
 use crate::wire::{Am, AmForm, AmHead, Message};
 use crate::{Copied, Event, Inbox, Lane, OpError, Rank, Transport};
@@ -192,10 +193,10 @@ impl<T: Transport> Node<T> {
             return self.on_fast(fast, result);
         }
         let key = id.key();
-        let Some(op) = self.ops.get_mut(key) else { return };
-        if op.outcome.is_some() {
+        let Some(op) = self.ops.get_mut(key).filter(|op| op.outcome.is_none()) else {
+            self.has_settled(Awaited::Report(id), None);
             return;
-        }
+        };
         match &mut op.kind {
             OpKind::BarrierArrival { epoch } => {
                 let epoch = *epoch;

@@ -31,6 +31,20 @@ impl NetEndpoint {
         Some(aux_endpoint)
     }
 
+    /// The address by which peers write by an auxiliary endpoint.
+    pub(in crate::transport::ofi) fn aux_address(
+        &mut self,
+        aux_endpoint: AuxEndpointId,
+    ) -> Option<Box<[u8]>> {
+        let address = self.endpoint.as_mut()?.aux_endpoint(aux_endpoint).and_then(|it| it.address());
+        address.inspect_err(|error| tracing::debug!(%error, "an endpoint has no address")).ok()
+    }
+
+    /// Whether closing an auxiliary endpoint now would leave it to the process for good.
+    pub(in crate::transport::ofi) fn stays_open(&self, aux_endpoint: AuxEndpointId) -> bool {
+        self.endpoint.as_ref().is_some_and(|endpoint| endpoint.cannot_close_aux_endpoint(aux_endpoint))
+    }
+
     /// Closes an auxiliary endpoint: callers' memory that was lent to it, if any `is_lent`, is touched no
     /// more.
     pub(in crate::transport::ofi) fn close_aux_endpoint(

@@ -124,7 +124,7 @@ fn buffers_that_could_not_wait_for_messages_do_when_the_provider_takes_them() {
 #[test]
 fn after_an_outlet_was_closed_the_next_one_connects_under_a_burst() {
     over_each(|cluster, memory| {
-        burst(cluster, memory, Direction::Put, 1, LONG);
+        burst(cluster, memory, Direction::Get, 1, LONG);
         let given_up = start(cluster, memory, Direction::Get, 1, LONG)[0];
         // The peer's provider is not called.
         (0..20).for_each(|_| _ = cluster.node(0).poll(&mut Inbox::default()));

@@ -125,8 +125,8 @@ impl Transport for Counted {
         submit
     }
 
-    fn abandon(&mut self, op: OpId) {
-        self.shm.abandon(op);
+    fn abandon(&mut self, op: OpId) -> bool {
+        self.shm.abandon(op)
     }
 
     fn bounce_bytes(&self) -> u64 {

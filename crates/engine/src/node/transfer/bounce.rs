@@ -16,6 +16,7 @@
 use super::bounce_pool::{Bounce, BounceStep};
 use crate::node::Node;
 use crate::node::op::{OpKind, Outcome};
+use crate::node::settling::Awaited;
 use crate::op_id::{OpId, OpKey};
 use crate::path::{self, Limits, Path};
 use crate::wire::{BounceAct, BounceAsk, Bounced, Message, Status};
@@ -194,6 +195,7 @@ impl<T: Transport> Node<T> {
             None => {
                 self.bounce_pool.end_orphan(peer);
                 self.ops.remove(key);
+                self.has_settled(Awaited::Bounce(key), None);
             }
         }
     }
@@ -220,8 +222,8 @@ impl<T: Transport> Node<T> {
 
     /// Lets a transfer's bounces end without it, which is over before its time: they touch its memory no
     /// more. What they have not asked for yet they do not ask for: it might come after what the caller puts
-    /// next.
-    pub(in crate::node) fn orphan_bounces(&mut self, transfer: OpKey) {
+    /// next. Adds those to `awaited` whose bytes the peer may still copy on.
+    pub(in crate::node) fn orphan_bounces(&mut self, transfer: OpKey, awaited: &mut Vec<Awaited>) {
         let Some(of) = self.transfer_under_way(transfer) else { return };
         if std::mem::take(&mut of.bounces) == 0 {
             return;
@@ -240,6 +242,8 @@ impl<T: Transport> Node<T> {
         for key in bounces {
             if self.take_unsent(key) {
                 self.end_bounce(key, Ok(0));
+            } else if self.bounce_of(key).is_some_and(|bounce| bounce.step == BounceStep::Draining) {
+                awaited.push(Awaited::Bounce(key));
             }
         }
     }

@@ -7,6 +7,7 @@
 use super::state::{MessageTransfer, OnComplete};
 use crate::node::Node;
 use crate::node::op::OpKind;
+use crate::node::settling::Awaited;
 use crate::op_id::{OpId, OpKey};
 use crate::span::BucketSize;
 use crate::wire::{Chunk, ChunkDone, Message, Signal, Status, chunk_result};
@@ -147,8 +148,7 @@ impl<T: Transport> Node<T> {
         let key = done.op.key();
         // Several tokens lead to one place in the table; only one of them was sent.
         if OpId::of(key) != done.op || self.ops.get(key).is_none_or(|op| op.outcome.is_some()) {
-            // A late answer to an operation that timed out is no offence.
-            return;
+            return self.on_late_chunk(peer, key, done);
         }
         let Some(chunk) = self.chunk_under_way(key, peer, done) else {
             self.counters.malformed += 1;
@@ -180,6 +180,26 @@ impl<T: Transport> Node<T> {
             }
         }
         self.pump(key);
+    }
+
+    /// Takes the answer to a chunk of an operation that is over. That it is late is no offence.
+    #[cold]
+    fn on_late_chunk(&mut self, peer: Rank, key: OpKey, done: &ChunkDone) {
+        if let Ok(slot) = usize::try_from(done.slot)
+            && OpId::of(key) == done.op
+        {
+            self.has_settled(Awaited::Chunk(key, slot), Some(peer));
+        }
+    }
+
+    /// Lets go of a transfer that ends before its time. Adds what can still write of it to `awaited`.
+    pub(in crate::node) fn abandon_transfer(&mut self, key: OpKey, awaited: &mut Vec<Awaited>) {
+        let Some(transfer) = self.transfer_under_way(key) else { return };
+        if transfer.direction == Direction::Put {
+            let sent = (0..).zip(&transfer.window).filter(|(_, chunk)| chunk.is_some());
+            awaited.extend(sent.map(|(slot, _)| Awaited::Chunk(key, slot)));
+        }
+        self.orphan_bounces(key, awaited);
     }
 
     /// Takes the chunk that an answer is about out of its transfer's window.

@@ -5,6 +5,7 @@ use super::fast_table::State;
 use crate::node::Node;
 use crate::node::op::{Interest, Outcome};
 use crate::node::registration::state::Registration;
+use crate::node::settling::Awaited;
 use crate::op_id::{FastId, OpId};
 use crate::registration::firehose::{Found, Held};
 use crate::registration::{Keep, RegId, Run, end_of};
@@ -163,8 +164,14 @@ impl<T: Transport> Node<T> {
                     self.ended.watched.push(OpId::of_fast(id));
                 }
             }
-            State::GivenUp => fast.state = State::Over,
-            State::Forgotten => self.fast.remove(id.at),
+            State::GivenUp => {
+                fast.state = State::Over;
+                self.has_settled(Awaited::Report(OpId::of_fast(id)), None);
+            }
+            State::Forgotten => {
+                self.fast.remove(id.at);
+                self.has_settled(Awaited::Report(OpId::of_fast(id)), None);
+            }
             State::Free | State::Done | State::Over => return,
         }
         self.release_hose(hose);
@@ -181,7 +188,7 @@ impl<T: Transport> Node<T> {
         if !self.fast.is_under_way(id) {
             return;
         }
-        self.transport.abandon(OpId::of_fast(id));
+        let writes = self.transport.abandon(OpId::of_fast(id));
         let Some(fast) = self.fast.get(id).filter(|fast| fast.state.is_under_way()) else { return };
         (fast.state, fast.outcome) = (State::GivenUp, Err(error));
         let (client, peer) = (fast.client, fast.peer);
@@ -193,6 +200,10 @@ impl<T: Transport> Node<T> {
                 fast.state = State::Forgotten;
                 self.note_detached(client, peer, Err(error));
             }
+        }
+        if writes {
+            let op = OpId::of_fast(id);
+            self.begin_to_settle(op, client, peer, &[Awaited::Report(op)]);
         }
     }
 

@@ -162,16 +162,10 @@ impl FastTable {
         fast.is_some_and(|fast| fast.state.is_under_way())
     }
 
-    /// The peer of one of that client's that has no outcome yet.
-    pub(in crate::node) fn awaited(&self, client: u8) -> Option<Rank> {
-        let is_its_own = |fast: &&FastTransfer| fast.client == client && fast.state.is_under_way();
-        self.all.iter().find(is_its_own).map(|fast| fast.peer)
-    }
-
-    /// That client's with a peer that have no outcome yet.
-    pub(in crate::node) fn under_way_with(&self, client: u8, peer: Rank) -> impl Iterator<Item = FastId> {
-        let ids = self.under_way().filter(move |(_, of, _)| *of == peer).map(|(id, ..)| id);
-        ids.filter(move |id| self.all[id.at as usize].client == client)
+    /// That client's that have no outcome yet, with their peers.
+    pub(in crate::node) fn under_way_of(&self, client: u8) -> impl Iterator<Item = (FastId, Rank)> {
+        let ids = self.under_way().map(|(id, peer, _)| (id, peer));
+        ids.filter(move |(id, _)| self.all[id.at as usize].client == client)
     }
 
     /// Those without an outcome, with their peers and deadlines.

@@ -12,6 +12,7 @@ use crate::limits::CHILDREN_MAX;
 use crate::node::Node;
 use crate::node::op::{Op, OpKind};
 use crate::node::registration::state::{CHUNK_BYTES, Registration, Waiter};
+use crate::node::settling::Awaited;
 use crate::op_id::{OpId, OpKey};
 use crate::path::{self, Access, Facts, Keys, Limits, Path};
 use crate::registration::firehose::{Found, HoseId};
@@ -300,6 +301,7 @@ impl<T: Transport> Node<T> {
     pub(in crate::node) fn on_part(&mut self, key: OpKey, result: Outcome) {
         let Some(op) = self.ops.remove(key) else { return };
         let OpKind::Part(mut part) = op.kind else { return };
+        self.has_settled(Awaited::Report(OpId::of(key)), None);
         self.let_go(part.hoses.drain(..), part.locals.drain(..));
         part.pieces.clear();
         part.bytes = 0;
@@ -357,7 +359,10 @@ impl<T: Transport> Node<T> {
 
     /// The data that rode in a move has arrived, or not.
     pub(in crate::node) fn on_ridden(&mut self, op: OpKey, peer: Rank, status: Option<Status>) {
-        let Some(keyed) = self.keyed(op) else { return };
+        let Some(keyed) = self.keyed(op) else {
+            self.has_settled(Awaited::Ridden(op), Some(peer));
+            return;
+        };
         let Some(piece) = keyed.riding.take() else { return };
         let result = wire::chunk_result(status, peer, Direction::Put, piece.remote, piece.len).map(|()| 0);
         self.on_child(op, result);
@@ -376,10 +381,12 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// Lets go of what a transfer holds that ends before its time; its parts go on without it.
-    pub(in crate::node) fn abandon_keyed(&mut self, key: OpKey) {
+    /// Lets go of what a transfer holds that ends before its time; its parts go on without it. Adds what can
+    /// still write of it to `awaited`.
+    pub(in crate::node) fn abandon_keyed(&mut self, key: OpKey, awaited: &mut Vec<Awaited>) {
         self.count(key, Mechanism::Registered, 0);
         let Some(keyed) = self.keyed(key) else { return };
+        awaited.extend(keyed.riding.map(|_| Awaited::Ridden(key)));
         let pins = std::mem::take(&mut keyed.pins);
         self.let_go([], pins);
         let children: Vec<OpKey> =
@@ -387,9 +394,10 @@ impl<T: Transport> Node<T> {
         for child in children {
             if matches!(self.ops[child].kind, OpKind::Part(_)) {
                 self.ops[child].parent = None;
-                self.transport.abandon(OpId::of(child));
+                let writes = self.transport.abandon(OpId::of(child));
+                awaited.extend(writes.then_some(Awaited::Report(OpId::of(child))));
             } else {
-                self.orphan_bounces(child);
+                self.abandon_transfer(child, awaited);
                 self.finish(child, Ok(0));
                 self.ops.remove(child);
             }

@@ -61,6 +61,8 @@ pub(crate) struct Script {
     /// Whom the copies among them are with.
     pub(crate) peers: Vec<Rank>,
     pub(crate) abandoned: Vec<OpId>,
+    /// Whether those may still write at their peers.
+    pub(crate) abandoned_write: bool,
     /// Peers given up.
     pub(crate) disconnected: Vec<Rank>,
     /// Whether it registers memory.
@@ -102,6 +104,7 @@ impl Script {
             started: Vec::new(),
             peers: Vec::new(),
             abandoned: Vec::new(),
+            abandoned_write: false,
             disconnected: Vec::new(),
             registers: false,
             heaps: None,
@@ -302,8 +305,9 @@ impl Transport for Script {
         self.atomics.pop_front().unwrap_or(Submit::Unreachable(PathReason::NotOffered))
     }
 
-    fn abandon(&mut self, op: OpId) {
+    fn abandon(&mut self, op: OpId) -> bool {
         self.abandoned.push(op);
+        self.abandoned_write
     }
 
     fn disconnect(&mut self, peer: Rank) {
