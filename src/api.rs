@@ -15,7 +15,6 @@ pub(crate) mod node;
 pub(crate) mod open;
 pub(crate) mod ops;
 pub(crate) mod pin;
-mod quiet;
 #[cfg(test)]
 mod refused_tests;
 pub(crate) mod share;

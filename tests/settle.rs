@@ -1,6 +1,6 @@
-//! What was given up writes nothing more, once `quiet`, `fence` or a barrier has returned: a put or an atomic is
-//! cancelled, is late, or its event is dropped, then the target's memory is given to somebody else; the target
-//! stands still meanwhile, or not. Each byte that is found later is one that the new owner wrote.
+//! What was given up writes nothing more, once `quiet`, `fence` or a barrier has returned: a put or an atomic
+//! is cancelled, is late, or its event is dropped, then the target's memory is given to somebody else; the
+//! target stands still meanwhile, or not. Each byte that is found later is one that the new owner wrote.
 
 #[path = "support/mod.rs"]
 mod support;

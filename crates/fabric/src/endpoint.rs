@@ -243,9 +243,9 @@ impl Endpoint {
     /// Closes an auxiliary endpoint: what was started from it and has not ended never does, and the provider
     /// touches the memory lent to it no more. What it has given to the network by then may still arrive at
     /// peers, until those close the endpoint that it was written to. What peers write by it ends, too: once
-    /// this has returned, nothing is written any more. Over `tcp;ofi_rxm`, one with reads under way is not closed but left as it is, for that provider
-    /// would kill the process; nobody polls it, so no bytes move, but its connections and buffers stay until
-    /// the process ends. A few may be left so.
+    /// this has returned, nothing is written any more. Over `tcp;ofi_rxm`, one with reads under way is not
+    /// closed but left as it is, for that provider would kill the process; nobody polls it, so no bytes move,
+    /// but its connections and buffers stay until the process ends. A few may be left so.
     ///
     /// # Errors
     /// [`Error::NoAuxEndpoint`]; [`Error::Call`] for `fi_close`, after which the auxiliary endpoint is open,

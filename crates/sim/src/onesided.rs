@@ -212,8 +212,8 @@ impl World {
         self.landed.push(index);
     }
 
-    /// Gives an operation up: it touches local memory no more. Its end is reported nonetheless. Returns whether
-    /// it may still write at the peer.
+    /// Gives an operation up: it touches local memory no more. Its end is reported nonetheless. Returns
+    /// whether it may still write at the peer.
     pub(crate) fn abandon(&mut self, op: OpId, from: Rank) -> bool {
         let (incarnation, mut writes) = (self.incarnation(from), false);
         // Of all flights few are looked at: those of other ranks that have the name, too, and some that are

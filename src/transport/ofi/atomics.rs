@@ -6,10 +6,15 @@
 //! length of its address and the address). A process asks no peer for more than
 //! [`ASKS`] at a time, so answers need no credits.
 
+use std::time::Duration;
+
 use engine::{Atomic, Event, Header, MemId, OpError, OpId, Place, Rank, Submit};
+use fabric::Peer;
 
 use super::envelope::Kind;
+use super::landings::{ASK_AGAIN, Landing};
 use super::lane::Foul;
+use super::link::{DIRECT, Link};
 use super::pending_requests::{Answer, PendingRequest, Reach, Wanted};
 use super::transport::OfiTransport;
 use crate::base::limits::{ANSWERS, ASKS};
@@ -19,6 +24,9 @@ use crate::transport::shm::atomic::atomic_at;
 const HEAP: u64 = 1 << 17;
 const LANDING: u64 = HEAP + 1;
 const LANDING_CLOSED: u64 = HEAP + 2;
+/// Bytes of an address that fit in an answer.
+const ADDRESS_BYTES: usize = 8 * (Header::WORDS - 3);
+
 const DONE: u64 = 0;
 const FAULT: u64 = 1;
 
@@ -132,6 +140,101 @@ impl OfiTransport {
         }
         self.send_asks(peer);
         Ok(())
+    }
+}
+
+/// Landings: endpoints by which long puts of one peer come in.
+impl OfiTransport {
+    /// Whether puts to a peer may go to a landing there. If none is open, it is asked for.
+    pub(super) fn has_landing(&mut self, rank: Rank) -> bool {
+        self.landing(rank).is_some()
+    }
+
+    /// The landing at a peer. If none is open, it is asked for.
+    pub(super) fn landing(&mut self, rank: Rank) -> Option<Peer> {
+        match self.links.get_mut(rank)?.landing {
+            Landing::Open(peer) => Some(peer),
+            Landing::Nothing => {
+                self.ask_for_landing(rank);
+                None
+            }
+            Landing::Asked | Landing::Closing(_) | Landing::Refused(_) => None,
+        }
+    }
+
+    #[cold]
+    fn ask_for_landing(&mut self, rank: Rank) {
+        if let Some(link) = self.links.get_mut(rank) {
+            link.landing = Landing::Asked;
+            self.ask(rank, Wanted::Landing);
+        }
+    }
+
+    /// A peer has opened a landing, or has no room for one.
+    #[cold]
+    pub(super) fn on_landing(&mut self, rank: Rank, answer: Answer) {
+        let met = self.links.get(rank).and_then(|link: &Link| link.listens_at);
+        let opened = match answer {
+            Answer::Done([len, address @ ..]) => {
+                let bytes = address.map(u64::to_le_bytes).concat();
+                let len = usize::try_from(len).ok();
+                let address = len.filter(|len| *len > 0).and_then(|len| bytes.get(..len));
+                address.and_then(|address| self.endpoint.add_peer(address, met))
+            }
+            Answer::Fault => None,
+        };
+        if let Some(link) = self.links.get_mut(rank) {
+            link.landing = opened.map_or(Landing::Refused(ASK_AGAIN), Landing::Open);
+            self.go_on_with_copies(rank, DIRECT);
+        }
+    }
+
+    /// Has a peer close its landing, as the endpoint is closed from which puts went there.
+    #[cold]
+    pub(super) fn quit_landing(&mut self, rank: Rank) {
+        let Some(link) = self.links.get_mut(rank) else { return };
+        if let Landing::Open(peer) = link.landing {
+            link.landing = Landing::Closing(Duration::ZERO);
+            self.endpoint.forget_peer(peer);
+            if !self.gone.contains(&rank) {
+                self.ask(rank, Wanted::LandingClosed);
+            }
+        }
+    }
+
+    /// A peer has closed its landing: what was on its way there never arrives.
+    #[cold]
+    pub(super) fn on_landing_closed(&mut self, rank: Rank) {
+        if let Some(link) = self.links.get_mut(rank) {
+            link.landing = Landing::Nothing;
+        }
+        self.settle_copies(rank);
+        self.go_on_with_copies(rank, DIRECT);
+    }
+
+    /// Opens a landing for a peer that has asked for it. `None`: there is no room.
+    #[cold]
+    pub(super) fn give_landing(&mut self, rank: Rank) -> Option<[u64; 5]> {
+        // A peer that asks twice has lost its end.
+        self.close_landing(rank);
+        let landing = self.landings.open(rank, &mut self.endpoint)?;
+        let Some(address) = self.endpoint.aux_address(landing).filter(|it| it.len() <= ADDRESS_BYTES) else {
+            self.close_landing(rank);
+            return None;
+        };
+        let mut bytes = [0; ADDRESS_BYTES];
+        bytes[..address.len()].copy_from_slice(&address);
+        let mut said = [address.len() as u64, 0, 0, 0, 0];
+        for (word, bytes) in said[1..].iter_mut().zip(bytes.chunks_exact(8)) {
+            *word = u64::from_le_bytes(bytes.try_into().expect("chunks of eight"));
+        }
+        Some(said)
+    }
+
+    /// Closes the landing of a peer, if it has one. Once this has returned, nothing comes in by it.
+    #[cold]
+    pub(super) fn close_landing(&mut self, rank: Rank) {
+        self.landings.close(rank, &mut self.endpoint);
     }
 }
 

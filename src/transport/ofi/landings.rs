@@ -12,23 +12,17 @@
 
 use std::time::Duration;
 
-use engine::{Header, Rank};
+use engine::Rank;
 use fabric::{AuxEndpointId, Description, Peer};
 
 use super::endpoint::NetEndpoint;
-use super::link::{DIRECT, Link};
-use super::pending_requests::{Answer, Wanted};
-use super::transport::OfiTransport;
 use crate::base::limits::{LANDINGS, PINNED_LANDINGS};
 
 /// How long a peer that is heard from may take to say that it has closed a landing.
 const CLOSED_WITHIN: Duration = Duration::from_secs(if cfg!(test) { 3 } else { 120 });
 
 /// Heartbeats after which one that was refused is asked for again: by then others may have closed theirs.
-const ASK_AGAIN: u32 = 20;
-
-/// Bytes of an address that fit in an answer.
-const ADDRESS_BYTES: usize = 8 * (Header::WORDS - 3);
+pub(super) const ASK_AGAIN: u32 = 20;
 
 /// What is known of the landing at a peer.
 #[derive(Debug, Default)]
@@ -88,11 +82,11 @@ impl Landings {
     }
 
     /// Opens one for a peer, if there may be one more.
-    fn open(&mut self, rank: Rank, endpoint: &mut NetEndpoint) -> Option<AuxEndpointId> {
+    pub(super) fn open(&mut self, rank: Rank, endpoint: &mut NetEndpoint) -> Option<AuxEndpointId> {
         let Description { mr_mode, provider, .. } = endpoint.description();
         let most = if mr_mode.allocated { PINNED_LANDINGS } else { LANDINGS };
-        // What is registered with one endpoint is not reached by another. And `net`, which libfabric 1.17 alone
-        // has, ends the process some time after an endpoint was closed to which bytes were coming in.
+        // What is registered with one endpoint is not reached by another. And `net`, which libfabric 1.17
+        // alone has, ends the process some time after an endpoint was closed to which bytes were coming in.
         if mr_mode.endpoint || provider == "net" || self.all.len() >= most {
             return None;
         }
@@ -102,7 +96,7 @@ impl Landings {
         Some(opened)
     }
 
-    fn close(&mut self, rank: Rank, endpoint: &mut NetEndpoint) {
+    pub(super) fn close(&mut self, rank: Rank, endpoint: &mut NetEndpoint) {
         let Some(at) = self.all.iter().position(|(of, _)| *of == rank) else { return };
         let (_, landing) = self.all.swap_remove(at);
         // One that cannot be closed would go on writing, which a peer was promised that it does not.
@@ -114,99 +108,5 @@ impl Landings {
         // These make progress at all endpoints of a domain when one of them is polled.
         let at_once = matches!(&*endpoint.description().provider, "tcp" | "sockets");
         self.polls_each = !at_once && !self.all.is_empty();
-    }
-}
-
-impl OfiTransport {
-    /// Whether puts to a peer may go to a landing there. If none is open, it is asked for.
-    pub(super) fn has_landing(&mut self, rank: Rank) -> bool {
-        self.landing(rank).is_some()
-    }
-
-    /// The landing at a peer. If none is open, it is asked for.
-    pub(super) fn landing(&mut self, rank: Rank) -> Option<Peer> {
-        match self.links.get_mut(rank)?.landing {
-            Landing::Open(peer) => Some(peer),
-            Landing::Nothing => {
-                self.ask_for_landing(rank);
-                None
-            }
-            Landing::Asked | Landing::Closing(_) | Landing::Refused(_) => None,
-        }
-    }
-
-    #[cold]
-    fn ask_for_landing(&mut self, rank: Rank) {
-        if let Some(link) = self.links.get_mut(rank) {
-            link.landing = Landing::Asked;
-            self.ask(rank, Wanted::Landing);
-        }
-    }
-
-    /// A peer has opened a landing, or has no room for one.
-    #[cold]
-    pub(super) fn on_landing(&mut self, rank: Rank, answer: Answer) {
-        let met = self.links.get(rank).and_then(|link: &Link| link.listens_at);
-        let opened = match answer {
-            Answer::Done([len, address @ ..]) => {
-                let bytes = address.map(u64::to_le_bytes).concat();
-                let len = usize::try_from(len).ok();
-                let address = len.filter(|len| *len > 0).and_then(|len| bytes.get(..len));
-                address.and_then(|address| self.endpoint.add_peer(address, met))
-            }
-            Answer::Fault => None,
-        };
-        if let Some(link) = self.links.get_mut(rank) {
-            link.landing = opened.map_or(Landing::Refused(ASK_AGAIN), Landing::Open);
-            self.go_on_with_copies(rank, DIRECT);
-        }
-    }
-
-    /// Has a peer close its landing, as the endpoint is closed from which puts went there.
-    #[cold]
-    pub(super) fn quit_landing(&mut self, rank: Rank) {
-        let Some(link) = self.links.get_mut(rank) else { return };
-        if let Landing::Open(peer) = link.landing {
-            link.landing = Landing::Closing(Duration::ZERO);
-            self.endpoint.forget_peer(peer);
-            if !self.gone.contains(&rank) {
-                self.ask(rank, Wanted::LandingClosed);
-            }
-        }
-    }
-
-    /// A peer has closed its landing: what was on its way there never arrives.
-    #[cold]
-    pub(super) fn on_landing_closed(&mut self, rank: Rank) {
-        if let Some(link) = self.links.get_mut(rank) {
-            link.landing = Landing::Nothing;
-        }
-        self.settle_copies(rank);
-        self.go_on_with_copies(rank, DIRECT);
-    }
-
-    /// Opens a landing for a peer that has asked for it. `None`: there is no room.
-    #[cold]
-    pub(super) fn give_landing(&mut self, rank: Rank) -> Option<[u64; 5]> {
-        // A peer that asks twice has lost its end.
-        self.close_landing(rank);
-        let landing = self.landings.open(rank, &mut self.endpoint)?;
-        let Some(address) = self.endpoint.aux_address(landing).filter(|it| it.len() <= ADDRESS_BYTES) else {
-            self.close_landing(rank);
-            return None;
-        };
-        let mut bytes = [0; ADDRESS_BYTES];
-        bytes[..address.len()].copy_from_slice(&address);
-        let mut said = [address.len() as u64, 0, 0, 0, 0];
-        for (word, bytes) in said[1..].iter_mut().zip(bytes.chunks_exact(8)) {
-            *word = u64::from_le_bytes(bytes.try_into().expect("chunks of eight"));
-        }
-        Some(said)
-    }
-
-    /// Closes the landing of a peer, if it has one. Once this has returned, nothing comes in by it.
-    #[cold]
-    pub(super) fn close_landing(&mut self, rank: Rank) {
-        self.landings.close(rank, &mut self.endpoint);
     }
 }

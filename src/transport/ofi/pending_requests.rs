@@ -21,8 +21,8 @@ pub(super) enum Wanted {
 /// What it answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// An atomic's old word; or a heap's live bytes, key and first byte; or the bytes of an endpoint's address,
-    /// and how many they are.
+    /// An atomic's old word; or a heap's live bytes, key and first byte; or the bytes of an endpoint's
+    /// address, and how many they are.
     Done([u64; 5]),
     /// There is no such word; or the heap is not to be reached; or there is no such endpoint.
     Fault,

@@ -55,8 +55,8 @@ pub(super) struct RmaOp {
     pub(super) given_up: bool,
     /// Why it was given up, if this transport did that, though the peer is there.
     pub(super) fault: Option<OpError>,
-    /// Writes of it were broken off, and may still arrive: its end is reported once the peer has said that the
-    /// endpoint is closed by which they would.
+    /// Writes of it were broken off, and may still arrive: its end is reported once the peer has said that
+    /// the endpoint is closed by which they would.
     pub(super) doubtful: bool,
     pub(super) error: Option<OpError>,
     pub(super) reported: bool,

@@ -9,10 +9,10 @@
 //! be replaced by another process of its rank: [`Node::take_replaced`] tells of that.
 //!
 //! [`Node`] stands here, an operation in `op`, the table of them in `op_table`; `poll`, `deadlines` and
-//! `peer_loss` say what happens to them, and `settling` what those that were given up may still write. The rest is by what it does: `transfer` moves bytes, `registration`
-//! asks peers for keys and gives them, `collective` runs plans, `barrier` is the job's, and `messages` holds
-//! Active Messages and what waits to be sent. In each folder `state` is what the node keeps, and decides
-//! nothing.
+//! `peer_loss` say what happens to them, and `settling` what those that were given up may still write. The
+//! rest is by what it does: `transfer` moves bytes, `registration` asks peers for keys and gives them,
+//! `collective` runs plans, `barrier` is the job's, and `messages` holds Active Messages and what waits to be
+//! sent. In each folder `state` is what the node keeps, and decides nothing.
 //!
 //! [`Transport`]: crate::Transport
 
@@ -51,8 +51,9 @@ use self::barrier::state::{Barrier, UnsentNotices};
 use self::collective::small::state::SmallCollective;
 use self::collective::state::Teams;
 use self::messages::wait_queues::WaitQueues;
-use self::op::{Clients, Ended, Op};
+use self::op::{Ended, Op};
 use self::registration::state::Registration;
+use self::settling::Clients;
 use self::transfer::bounce_pool::BouncePool;
 use self::transfer::fast_table::FastTable;
 use self::transfer::state::{HeldStart, KeyedTransfer, MessageTransfer, Part};

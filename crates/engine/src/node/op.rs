@@ -2,7 +2,6 @@
 
 use super::barrier::state::KEEPER;
 use super::collective::state::CollectiveRun;
-use super::settling::Settling;
 use super::transfer::bounce_pool::Bounce;
 use super::transfer::state::{KeyedTransfer, MessageTransfer, OnComplete, Part};
 use crate::op_id::{OpId, OpKey};
@@ -77,74 +76,6 @@ impl Ended {
     pub(super) fn take_failure_with(&mut self, client: u8, peer: Rank) -> Option<OpError> {
         let at = self.failures.iter().position(|(of, with, _)| (*of, *with) == (client, peer))?;
         Some(self.failures.remove(at).2)
-    }
-}
-
-/// The clients of the node, each with how many of its transfers and atomics are under way.
-#[derive(Debug)]
-pub(super) struct Clients {
-    /// The client that starts operations from now on.
-    pub(super) acting: u8,
-    /// Of each client, operations that are under way or [settle](super::settling).
-    unsettled: [u32; 1 << u8::BITS],
-    /// How many of them settle.
-    settling_of: [u32; 1 << u8::BITS],
-    /// What is awaited of those.
-    pub(super) settling: Settling,
-    /// Operations of all clients that have begun to settle, so far.
-    pub(super) given_up: u64,
-}
-
-impl Default for Clients {
-    fn default() -> Clients {
-        let none = [0; 1 << u8::BITS];
-        let settling = Settling::default();
-        Clients { acting: 0, unsettled: none, settling_of: none, settling, given_up: 0 }
-    }
-}
-
-impl Clients {
-    #[inline(always)]
-    pub(super) fn begin(&mut self) {
-        self.unsettled[usize::from(self.acting)] += 1;
-    }
-
-    #[inline(always)]
-    pub(super) fn end(&mut self, client: u8) {
-        let count = &mut self.unsettled[usize::from(client)];
-        debug_assert!(*count > 0, "no more end than have begun");
-        *count -= 1;
-    }
-
-    pub(super) fn begin_to_settle(&mut self, client: u8) {
-        self.unsettled[usize::from(client)] += 1;
-        self.settling_of[usize::from(client)] += 1;
-        self.given_up += 1;
-    }
-
-    pub(super) fn settle(&mut self, client: u8) {
-        self.end(client);
-        let count = &mut self.settling_of[usize::from(client)];
-        assert!(*count > 0, "no more settle than were given up");
-        *count -= 1;
-    }
-
-    /// Whether nothing of the one whose turn it is is under way or settles.
-    #[inline]
-    pub(super) fn is_quiet(&self) -> bool {
-        self.unsettled[usize::from(self.acting)] == 0
-    }
-
-    pub(super) fn in_flight_of_all(&self) -> usize {
-        let counts = self.unsettled.iter().zip(&self.settling_of);
-        counts.map(|(unsettled, settling)| (unsettled - settling) as usize).sum()
-    }
-
-    /// Of the one whose turn it is.
-    #[inline]
-    pub(super) fn in_flight(&self) -> usize {
-        let acting = usize::from(self.acting);
-        (self.unsettled[acting] - self.settling_of[acting]) as usize
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::Node;
 use super::op::{Interest, Op, OpKind, Outcome};
-use super::settling::Awaited;
+use super::settling::{Awaited, Started};
 use crate::op_id::{OpId, OpKey};
 use crate::wire::Message;
 use crate::{Nanos, OpError, Rank, Transport};
@@ -166,6 +166,78 @@ impl<T: Transport> Node<T> {
     /// The same among those with one peer. [`Node::take_detached_error`] still gives those with others.
     pub fn take_detached_error_with(&mut self, peer: Rank) -> Option<OpError> {
         self.ended.take_failure_with(self.clients.acting, peer)
+    }
+
+    /// Takes note of what can still write of an operation that is given up.
+    #[cold]
+    pub(super) fn begin_to_settle(&mut self, op: OpId, client: u8, peer: Rank, awaited: &[Awaited]) {
+        // Of one that is lost nothing more is heard.
+        if !self.is_lost(peer) {
+            self.clients.give_up(op, client, peer, awaited);
+        }
+    }
+
+    /// Takes note that something can write no more, if it was [awaited](Node::begin_to_settle). Returns
+    /// whether it was.
+    #[inline]
+    pub(super) fn has_settled(&mut self, awaited: Awaited, from: Option<Rank>) -> bool {
+        !self.clients.settling.awaited.is_empty() && self.clients.take_awaited(awaited, from)
+    }
+
+    /// Awaits nothing more of a peer that is lost.
+    pub(super) fn settle_with(&mut self, peer: Rank) {
+        if !self.clients.settling.all.is_empty() {
+            self.clients.forget_peer(peer);
+        }
+    }
+
+    /// Whether nothing is under way of those whose [turn](Node::act_for) it is, and nothing of theirs can
+    /// still write anywhere; barriers and collectives are not counted.
+    #[inline]
+    pub fn is_quiet(&self) -> bool {
+        self.clients.is_quiet()
+    }
+
+    /// Operations that were given up and can still write at their peers, whosever they are.
+    pub fn settling(&self) -> usize {
+        self.clients.settling.all.len()
+    }
+
+    /// Whether such an operation is with this peer.
+    pub fn settles_with(&self, peer: Rank) -> bool {
+        self.clients.settling.all.values().any(|settle| settle.peer == peer)
+    }
+
+    /// What is under way or settling now, of those whose [turn](Node::act_for) it is: with one peer, or with
+    /// all. Looks through all that is under way.
+    pub fn started(&self, with: Option<Rank>) -> Started {
+        let client = self.clients.acting;
+        let is_meant = |peer: Rank| with.is_none_or(|with| with == peer);
+        if self.is_quiet() {
+            return Started { ops: Vec::new() };
+        }
+        let mut ops: Vec<(OpId, Rank)> = Vec::new();
+        for (key, op) in &self.ops {
+            let is_own = op.client == client && op.parent.is_none() && op.kind.is_transfer();
+            if is_own && op.outcome.is_none() && is_meant(op.kind.peer()) {
+                ops.push((OpId::of(key), op.kind.peer()));
+            }
+        }
+        let fast = self.fast.under_way_of(client).filter(|(_, peer)| is_meant(*peer));
+        ops.extend(fast.map(|(id, peer)| (OpId::of_fast(id), peer)));
+        let settling = self.clients.settling.all.iter();
+        let its = settling.filter(|(_, settle)| settle.client == client && is_meant(settle.peer));
+        ops.extend(its.map(|(op, settle)| (*op, settle.peer)));
+        Started { ops }
+    }
+
+    /// Whether all of what was [started](Node::started) is over, and has settled. One that is given up
+    /// meanwhile is awaited until it has settled.
+    pub fn are_over(&self, started: &mut Started) -> bool {
+        let is_over = |op: OpId| self.is_over(op) && !self.clients.settling.all.contains_key(&op);
+        // Those that are over before another are not looked at before that is.
+        while started.ops.pop_if(|(op, _)| is_over(*op)).is_some() {}
+        started.ops.is_empty()
     }
 
     #[inline]

@@ -1,11 +1,11 @@
-//! What is over at home and can still write at a peer.
+//! The clients of a node, and what is over at home and can still write at a peer.
 //!
 //! The law: *when nothing of mine is under way, nothing of mine can still write, here or there.* An operation
-//! that was cancelled, or is late, gives its caller's buffer back at once. What it had given to a transport or
-//! to a peer goes on, and *settles*: by the transport's report, by the peer's answer, or with the loss of the
-//! peer. Until then the operation counts for [`Node::is_quiet`] and for [`Started`], and no more for
-//! [`Node::in_flight`]. Gets settle at once: nothing of theirs writes at a peer, and a transport that gives
-//! one up touches local memory no more.
+//! that was cancelled, or is late, gives its caller's buffer back at once. What it had given to a transport
+//! or to a peer goes on, and *settles*: by the transport's report, by the peer's answer, or with the loss of
+//! the peer. Until then the operation counts for [`Node::is_quiet`](super::Node::is_quiet) and for
+//! [`Started`], and no more for [`Node::in_flight`](super::Node::in_flight). Gets settle at once: nothing of
+//! theirs writes at a peer, and a transport that gives one up touches local memory no more.
 //!
 //! | what was given up | what is awaited |
 //! |---|---|
@@ -18,10 +18,8 @@
 
 use hashbrown::HashMap;
 
-use super::Node;
-use super::op::Clients;
+use crate::Rank;
 use crate::op_id::{OpId, OpKey};
-use crate::{Rank, Transport};
 
 /// What tells that a part of an operation that was given up can write no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -38,9 +36,9 @@ pub(super) enum Awaited {
 
 /// An operation that was given up.
 #[derive(Debug)]
-struct Settle {
-    client: u8,
-    peer: Rank,
+pub(super) struct Settle {
+    pub(super) client: u8,
+    pub(super) peer: Rank,
     /// How much is still awaited of it: never zero.
     left: u32,
 }
@@ -48,14 +46,82 @@ struct Settle {
 /// All that settles.
 #[derive(Debug, Default)]
 pub(super) struct Settling {
-    all: HashMap<OpId, Settle>,
-    awaited: HashMap<Awaited, OpId>,
+    pub(super) all: HashMap<OpId, Settle>,
+    pub(super) awaited: HashMap<Awaited, OpId>,
+}
+
+/// The clients of the node, each with how many of its transfers and atomics are under way.
+#[derive(Debug)]
+pub(super) struct Clients {
+    /// The client that starts operations from now on.
+    pub(super) acting: u8,
+    /// Of each client, operations that are under way or settle.
+    unsettled: [u32; 1 << u8::BITS],
+    /// How many of them settle.
+    settling_of: [u32; 1 << u8::BITS],
+    /// What is awaited of those.
+    pub(super) settling: Settling,
+    /// Operations of all clients that have begun to settle, so far.
+    pub(super) given_up: u64,
+}
+
+impl Default for Clients {
+    fn default() -> Clients {
+        let none = [0; 1 << u8::BITS];
+        let settling = Settling::default();
+        Clients { acting: 0, unsettled: none, settling_of: none, settling, given_up: 0 }
+    }
+}
+
+impl Clients {
+    #[inline(always)]
+    pub(super) fn begin(&mut self) {
+        self.unsettled[usize::from(self.acting)] += 1;
+    }
+
+    #[inline(always)]
+    pub(super) fn end(&mut self, client: u8) {
+        let count = &mut self.unsettled[usize::from(client)];
+        debug_assert!(*count > 0, "no more end than have begun");
+        *count -= 1;
+    }
+
+    pub(super) fn begin_to_settle(&mut self, client: u8) {
+        self.unsettled[usize::from(client)] += 1;
+        self.settling_of[usize::from(client)] += 1;
+        self.given_up += 1;
+    }
+
+    pub(super) fn settle(&mut self, client: u8) {
+        self.end(client);
+        let count = &mut self.settling_of[usize::from(client)];
+        assert!(*count > 0, "no more settle than were given up");
+        *count -= 1;
+    }
+
+    /// Whether nothing of the one whose turn it is is under way or settles.
+    #[inline]
+    pub(super) fn is_quiet(&self) -> bool {
+        self.unsettled[usize::from(self.acting)] == 0
+    }
+
+    pub(super) fn in_flight_of_all(&self) -> usize {
+        let counts = self.unsettled.iter().zip(&self.settling_of);
+        counts.map(|(unsettled, settling)| (unsettled - settling) as usize).sum()
+    }
+
+    /// Of the one whose turn it is.
+    #[inline]
+    pub(super) fn in_flight(&self) -> usize {
+        let acting = usize::from(self.acting);
+        (self.unsettled[acting] - self.settling_of[acting]) as usize
+    }
 }
 
 impl Clients {
     /// Takes note of an operation that was given up, and of what can still write of it.
     #[cold]
-    fn give_up(&mut self, op: OpId, client: u8, peer: Rank, awaited: &[Awaited]) {
+    pub(super) fn give_up(&mut self, op: OpId, client: u8, peer: Rank, awaited: &[Awaited]) {
         if awaited.is_empty() {
             return;
         }
@@ -71,7 +137,7 @@ impl Clients {
 
     /// Something that was awaited has come. Returns whether it was awaited, of that peer where one is named.
     #[cold]
-    fn take_awaited(&mut self, awaited: Awaited, from: Option<Rank>) -> bool {
+    pub(super) fn take_awaited(&mut self, awaited: Awaited, from: Option<Rank>) -> bool {
         let Settling { all, awaited: known } = &mut self.settling;
         let Some(&op) = known.get(&awaited) else { return false };
         let settle = all.get_mut(&op).expect("it is awaited for this");
@@ -90,7 +156,7 @@ impl Clients {
     }
 
     /// A peer is lost: nothing is awaited of it any more.
-    fn forget_peer(&mut self, peer: Rank) {
+    pub(super) fn forget_peer(&mut self, peer: Rank) {
         let mut settling = std::mem::take(&mut self.settling);
         settling.awaited.retain(|_, op| settling.all[op].peer != peer);
         settling.all.retain(|_, settle| {
@@ -106,91 +172,18 @@ impl Clients {
 /// What a client had started at one moment, and had not ended or settled by then.
 #[derive(Debug)]
 pub struct Started {
-    ops: Vec<(OpId, Rank)>,
+    pub(super) ops: Vec<(OpId, Rank)>,
 }
 
 impl Started {
-    /// The operations, but for those that [`Node::are_over`] has found to be over.
+    /// The operations, but for those that [`Node::are_over`](super::Node::are_over) has found to be over.
     pub fn ops(&self) -> impl Iterator<Item = OpId> {
         self.ops.iter().map(|(op, _)| *op)
     }
 
-    /// A peer that some of it is with, of what was not over at the last [`Node::are_over`].
+    /// A peer that some of it is with, of what was not over at the last
+    /// [`Node::are_over`](super::Node::are_over).
     pub fn awaited(&self) -> Option<Rank> {
         self.ops.last().map(|(_, peer)| *peer)
-    }
-}
-
-impl<T: Transport> Node<T> {
-    /// Takes note of what can still write of an operation that is given up.
-    #[cold]
-    pub(super) fn begin_to_settle(&mut self, op: OpId, client: u8, peer: Rank, awaited: &[Awaited]) {
-        // Of one that is lost nothing more is heard.
-        if !self.is_lost(peer) {
-            self.clients.give_up(op, client, peer, awaited);
-        }
-    }
-
-    /// Takes note that something can write no more, if it was [awaited](Node::begin_to_settle). Returns
-    /// whether it was.
-    #[inline]
-    pub(super) fn has_settled(&mut self, awaited: Awaited, from: Option<Rank>) -> bool {
-        !self.clients.settling.awaited.is_empty() && self.clients.take_awaited(awaited, from)
-    }
-
-    /// Awaits nothing more of a peer that is lost.
-    pub(super) fn settle_with(&mut self, peer: Rank) {
-        if !self.clients.settling.all.is_empty() {
-            self.clients.forget_peer(peer);
-        }
-    }
-
-    /// Whether nothing is under way of those whose [turn](Node::act_for) it is, and nothing of theirs can
-    /// still write anywhere; barriers and collectives are not counted.
-    #[inline]
-    pub fn is_quiet(&self) -> bool {
-        self.clients.is_quiet()
-    }
-
-    /// Operations that were given up and can still write at their peers, whosever they are.
-    pub fn settling(&self) -> usize {
-        self.clients.settling.all.len()
-    }
-
-    /// Whether such an operation is with this peer.
-    pub fn settles_with(&self, peer: Rank) -> bool {
-        self.clients.settling.all.values().any(|settle| settle.peer == peer)
-    }
-
-    /// What is under way or settling now, of those whose [turn](Node::act_for) it is: with one peer, or with
-    /// all. Looks through all that is under way.
-    pub fn started(&self, with: Option<Rank>) -> Started {
-        let client = self.clients.acting;
-        let is_meant = |peer: Rank| with.is_none_or(|with| with == peer);
-        if self.is_quiet() {
-            return Started { ops: Vec::new() };
-        }
-        let mut ops: Vec<(OpId, Rank)> = Vec::new();
-        for (key, op) in &self.ops {
-            let is_own = op.client == client && op.parent.is_none() && op.kind.is_transfer();
-            if is_own && op.outcome.is_none() && is_meant(op.kind.peer()) {
-                ops.push((OpId::of(key), op.kind.peer()));
-            }
-        }
-        let fast = self.fast.under_way_of(client).filter(|(_, peer)| is_meant(*peer));
-        ops.extend(fast.map(|(id, peer)| (OpId::of_fast(id), peer)));
-        let settling = self.clients.settling.all.iter();
-        let its = settling.filter(|(_, settle)| settle.client == client && is_meant(settle.peer));
-        ops.extend(its.map(|(op, settle)| (*op, settle.peer)));
-        Started { ops }
-    }
-
-    /// Whether all of what was [started](Node::started) is over, and has settled. One that is given up
-    /// meanwhile is awaited until it has settled.
-    pub fn are_over(&self, started: &mut Started) -> bool {
-        let is_over = |op: OpId| self.is_over(op) && !self.clients.settling.all.contains_key(&op);
-        // Those that are over before another are not looked at before that is.
-        while started.ops.pop_if(|(op, _)| is_over(*op)).is_some() {}
-        started.ops.is_empty()
     }
 }

@@ -54,15 +54,14 @@ pub(crate) struct Script {
     /// What the next atomics and copies become. Whose memory a fault is in, the copy says.
     pub(crate) atomics: VecDeque<Submit>,
     pub(crate) copies: VecDeque<Submit>,
-    /// Whether copies by key are under way from when they are started, and not refused.
+    /// Whether copies by key are under way from when they are started, and not refused; one that is given up
+    /// may still write.
     pub(crate) copies_keyed: bool,
     /// One-sided operations seen, and those given up.
     pub(crate) started: Vec<OpId>,
     /// Whom the copies among them are with.
     pub(crate) peers: Vec<Rank>,
     pub(crate) abandoned: Vec<OpId>,
-    /// Whether those may still write at their peers.
-    pub(crate) abandoned_write: bool,
     /// Peers given up.
     pub(crate) disconnected: Vec<Rank>,
     /// Whether it registers memory.
@@ -104,7 +103,6 @@ impl Script {
             started: Vec::new(),
             peers: Vec::new(),
             abandoned: Vec::new(),
-            abandoned_write: false,
             disconnected: Vec::new(),
             registers: false,
             heaps: None,
@@ -307,7 +305,7 @@ impl Transport for Script {
 
     fn abandon(&mut self, op: OpId) -> bool {
         self.abandoned.push(op);
-        self.abandoned_write
+        self.copies_keyed
     }
 
     fn disconnect(&mut self, peer: Rank) {
