@@ -34,6 +34,7 @@ fn child() {
             let error = Node::open(Config::new()).expect_err("the launcher lets processes meet once");
             assert!(error.to_string().contains("a process opens one node"), "{error}");
         }
+        Ok("talk much") => talk_much(),
         Ok("mourn") => mourn(),
         Ok("absent") => absent(),
         Ok("alone") => {
@@ -43,6 +44,18 @@ fn child() {
         }
         _ => {}
     }
+}
+
+/// Has more handlers than one text of a launcher's can tell of.
+fn talk_much() {
+    let config = (0..1000).fold(Config::new(), |config, number| config.handler(&format!("h{number}"), |_| {}));
+    let node = Node::open(config).expect("a job");
+    let last = node.handler("h999").expect("registered");
+    for peer in 0..node.size() {
+        node.request(peer, last, [0; 4]).expect("it has the handler");
+    }
+    node.barrier().expect("all come");
+    println!("{MARK}rank {} of {}", node.rank(), node.size());
 }
 
 /// Asks all others; rank 0 leaves first.
@@ -287,6 +300,33 @@ fn far_hosts(count: usize) -> Option<Vec<Host>> {
         return None;
     }
     hosts(count)
+}
+
+/// A PMIx that gives long texts back otherwise than they were put, as that of Open MPI 5.0.11 does.
+#[test]
+fn what_does_not_fit_into_a_text_of_pmix_is_told_in_several() {
+    let Some(hosts) = far_hosts(2) else { return };
+    let folder = std::env::temp_dir().join(format!("standpipe-launchers-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder of our own");
+    let library = folder.join("libpmix.so.2");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/crates/pmix/tests/fake_pmix.c");
+    let compiled = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(source).status();
+    assert!(compiled.expect("the C compiler that links this program").success());
+    let (program, args) = role();
+    let start_rank = |rank: usize| {
+        let [nsenter, enter @ ..] = hosts[rank].enter();
+        let mut command = command(&nsenter, "talk much");
+        command.args(enter).arg(&program).args(args).env("PMIX_NAMESPACE", "fake");
+        command.env("PMIX_RANK", rank.to_string()).env("STANDPIPE_PMIX", &library);
+        command.env("FAKE_PMIX", &folder).env("FAKE_PMIX_SIZE", "2");
+        start(&mut command).expect("nsenter, which has run before")
+    };
+    let outputs = [0, 1].map(start_rank).map(|rank| finish(rank, "a rank"));
+    std::fs::remove_dir_all(&folder).expect("it is ours");
+    for (rank, output) in outputs.iter().enumerate() {
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(lines(output), [format!("rank {rank} of 2")]);
+    }
 }
 
 #[test]

@@ -8,8 +8,8 @@
 //! | `PMIx_Fence` | to wait until all have |
 //! | `PMIx_Get` | to read another's |
 //!
-//! Seen to work with PMIx 4.2 (Debian 12) under Open MPI 4.1. The structures that cross the border are of
-//! PMIx 2 to 5, whose layout has not changed in what is used.
+//! Seen to work with PMIx 4.2 (Debian 12) under Open MPI 4.1, and with 5.0 under Open MPI 5.0. The structures
+//! that cross the border are of PMIx 2 to 5, whose layout has not changed in what is used.
 
 mod ffi;
 mod library;
@@ -20,6 +20,10 @@ use std::time::Duration;
 use crate::ffi::{Info, Proc, RANK_WILDCARD, Status, Value};
 pub use crate::library::LoadError;
 use crate::library::{Library, library};
+
+/// The longest text that every PMIx gives back as it was put, in bytes. PMIx 5.0.11 compresses longer ones, and
+/// its `PMIx_Get` was seen to hand them out so.
+pub const TEXT_MAX: usize = 4096;
 
 /// Why PMIx did not do what it was asked to.
 #[derive(Debug, thiserror::Error)]
@@ -94,7 +98,8 @@ impl Client {
         self.size
     }
 
-    /// Leaves `text` under `key` for all others, who find it after the next [`fence`](Client::fence).
+    /// Leaves `text` under `key` for all others, who find it after the next [`fence`](Client::fence). A text of
+    /// more than [`TEXT_MAX`] bytes may come back as something else, which is [`PmixError::Kind`] there.
     ///
     /// # Errors
     /// [`PmixError::Text`], [`PmixError::Call`].
@@ -163,9 +168,10 @@ impl Client {
         // have; it is this caller's alone until it is given back below.
         let value = unsafe { &*found };
         let result = read(value);
-        // SAFETY: the value is not used any more; both it and the text in it come from the C library's
-        // allocator, which is what PMIx's own release of a value gives them back to.
-        unsafe { ffi::release(found) };
+        // SAFETY: the value is not used any more; both it and what it holds come from the C library's
+        // allocator, which is what PMIx's own release of a value gives them back to; `destruct` is that
+        // library's.
+        unsafe { ffi::release(found, self.library.destruct) };
         result.map_err(|(found, wanted)| PmixError::Kind { key: key.to_owned(), found, wanted })
     }
 }
