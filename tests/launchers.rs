@@ -29,12 +29,14 @@ fn child() {
     match std::env::var(ROLE).as_deref() {
         // On one host a process that has closed its node opens another.
         Ok("talk twice") => (0..2).for_each(|_| talk()),
+        Ok("talk once") => talk(),
         Ok("talk") => {
             talk();
             let error = Node::open(Config::new()).expect_err("the launcher lets processes meet once");
             assert!(error.to_string().contains("a process opens one node"), "{error}");
         }
         Ok("talk much") => talk_much(),
+        Ok("differ") => differ(),
         Ok("mourn") => mourn(),
         Ok("absent") => absent(),
         Ok("alone") => {
@@ -48,7 +50,8 @@ fn child() {
 
 /// Has more handlers than one text of a launcher's can tell of.
 fn talk_much() {
-    let config = (0..1000).fold(Config::new(), |config, number| config.handler(&format!("h{number}"), |_| {}));
+    let config =
+        (0..1000).fold(Config::new(), |config, number| config.handler(&format!("h{number}"), |_| {}));
     let node = Node::open(config).expect("a job");
     let last = node.handler("h999").expect("registered");
     for peer in 0..node.size() {
@@ -64,7 +67,8 @@ fn talk() {
     let hears = Arc::clone(&heard);
     let asked = Arc::new(AtomicU64::new(0));
     let counts = Arc::clone(&asked);
-    let config = Config::new()
+    let config = Config::from_env()
+        .expect("good settings")
         .handler("ask", move |call| {
             let answer = call.node().handler("answer").expect("registered");
             let doubled = 2 * call.args()[0];
@@ -120,6 +124,16 @@ fn exchange(node: &Node) {
     assert_eq!(heap.read(999), (rank + size - 1) % size + 10);
     assert_eq!(private[0], rank + 1);
     node.barrier().expect("all come");
+}
+
+/// Says why the job is none: when it opens, or when its ranks first talk.
+fn differ() {
+    let config = Config::from_env().expect("good settings").timeout(Duration::from_secs(20));
+    let error = match Node::open(config) {
+        Err(error) => error.to_string(),
+        Ok(node) => node.barrier().expect_err("the other does not understand").to_string(),
+    };
+    println!("{MARK}{error}");
 }
 
 /// Rank 1 is killed by itself; the others hear of it.
@@ -348,6 +362,54 @@ fn ranks_of_both_hosts_hear_of_one_that_is_killed() {
             assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
             assert_eq!(lines(&output), [format!("rank {rank} lost a peer")]);
         }
+    }
+}
+
+/// Two ranks, the second of which has another libfabric than the first: what each says. They are on two hosts
+/// or, as `within` says, on one, and reach each other by the network all the same.
+fn with_two_libraries(hosts: &[Host], within: bool, name: &str, transport: &str) -> [Vec<String>; 2] {
+    let (program, args) = role();
+    let start_rank = |rank: usize| {
+        let [nsenter, enter @ ..] = hosts[if within { 0 } else { rank }].enter();
+        let mut command = command(&nsenter, name);
+        command.args(enter).arg(&program).args(args);
+        command.env("RANK", rank.to_string()).env("WORLD_SIZE", "2").env("MASTER_ADDR", address(0));
+        command.env("MASTER_PORT", "29500").env("STANDPIPE_SECRET", SECRET);
+        command.env("STANDPIPE_LIBFABRIC", ["libfabric.so.1", "bundled"][rank]);
+        command.env("STANDPIPE_TRANSPORT", transport);
+        start(&mut command).expect("nsenter, which has run before")
+    };
+    [0, 1].map(start_rank).map(|rank| {
+        let output = finish(rank, "a rank");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        lines(&output)
+    })
+}
+
+#[test]
+fn ranks_of_two_libfabrics_are_told_so_and_talk_by_what_the_error_names() {
+    let Some(hosts) = far_hosts(2) else { return };
+    if !cfg!(feature = "bundled") {
+        return testbed::skip("one libfabric only: the other comes with the feature `bundled`");
+    }
+    let version = standpipe::network::library().expect("it was found").version;
+    if !version.starts_with("1.17") {
+        return testbed::skip(format_args!("libfabric {version} speaks as the one that is compiled in"));
+    }
+    let remedy = "STANDPIPE_TRANSPORT='ofi:tcp;ofi_rxm' at both";
+    for transport in ["shm", "ofi:tcp"] {
+        for said in with_two_libraries(&hosts, false, "differ", transport) {
+            let named = [remedy, "\"tcp;ofi_rxm\" of libfabric 1.17", "\"tcp\" of libfabric 1."];
+            assert!(said.len() == 1 && named.iter().all(|part| said[0].contains(part)), "{said:?}");
+        }
+    }
+    // Of one host's only those who reach the other find out.
+    let said = with_two_libraries(&hosts, true, "differ", "ofi").concat();
+    assert!(said.iter().any(|line| line.contains(remedy)), "{said:?}");
+    assert!(said.iter().all(|line| line.contains(remedy) || line.contains("is lost")), "{said:?}");
+    for within in [false, true] {
+        let said = with_two_libraries(&hosts, within, "talk once", "ofi:tcp;ofi_rxm").concat();
+        assert_eq!(said, [0, 1].map(|rank| format!("rank {rank} of 2 heard 6")));
     }
 }
 

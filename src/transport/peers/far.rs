@@ -6,6 +6,7 @@ use engine::{HandlerKey, Rank};
 use serde::{Deserialize, Serialize};
 
 use super::handlers::KnownHandlers;
+use crate::transport::protocol::NetProtocol;
 
 /// What this process keeps of it. How messages and copies go there, its link knows.
 pub(crate) struct Far {
@@ -39,8 +40,8 @@ impl Far {
 pub(crate) struct Card {
     /// The address of its endpoint in the network.
     pub(crate) endpoint: Vec<u8>,
-    /// libfabric's name of the provider that the endpoint is of.
-    pub(crate) provider: String,
+    /// What the endpoint speaks.
+    pub(crate) protocol: NetProtocol,
     /// Its handlers, each by its number and its check.
     pub(crate) handlers: Vec<(u32, u32)>,
     /// Where its share of the directory lies in its heap.

@@ -38,7 +38,7 @@ use crate::job::bootstrap::staggered::first;
 use crate::job::bootstrap::wire::{Decline, How, short_reason};
 
 /// What the connection is for, and in which version of what is said by it.
-pub(super) const PROLOGUE: &[u8] = b"standpipe door 2";
+pub(super) const PROLOGUE: &[u8] = b"standpipe door 3";
 
 /// No node has more to say: most of it are its handlers' names.
 pub(super) const WORDS_MAX: usize = 128 << 10;
