@@ -30,13 +30,15 @@ impl NetProtocol {
         let of = |it: &NetProtocol| (it.provider.clone(), it.number, it.version);
         (of(self) != of(theirs)).then(|| {
             let (ours, its, remedy) = (self.shown(), theirs.shown(), self.remedy(theirs));
-            format!("its network is {its}, and this process's {ours}, which do not understand each other: {remedy}")
+            format!(
+                "one of the two has {its}, the other {ours}, which do not understand each other: {remedy}"
+            )
         })
     }
 
     fn shown(&self) -> String {
         if self.provider.is_empty() {
-            return "none".to_owned();
+            return "no network".to_owned();
         }
         let short = |text: &str| text.chars().take(SHOWN_MAX).collect::<String>();
         let (provider, library) = (short(&self.provider), short(&self.library));
@@ -90,7 +92,10 @@ mod tests {
             }
         }
         let none = old.differs(&NetProtocol::default()).expect("one has a network");
-        assert!(none.contains("its network is none") && none.contains("the same at both"), "{none}");
+        assert!(
+            none.contains("one of the two has no network") && none.contains("the same at both"),
+            "{none}"
+        );
         // Another library that speaks the same is as good.
         assert_eq!(old.differs(&spoken("tcp;ofi_rxm", "2.5", 7)), None);
         let long = old.differs(&spoken(&"x".repeat(5000), "2.5", 7)).expect("no name");
