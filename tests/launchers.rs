@@ -6,7 +6,7 @@
 #[path = "support/hosts.rs"]
 mod hosts;
 
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,6 +37,7 @@ fn child() {
         }
         Ok("talk much") => talk_much(),
         Ok("differ") => differ(),
+        Ok(exits) if exits.starts_with("exits") => exits_open(exits),
         Ok("mourn") => mourn(),
         Ok("absent") => absent(),
         Ok("alone") => {
@@ -134,6 +135,25 @@ fn differ() {
         Ok(node) => node.barrier().expect_err("the other does not understand").to_string(),
     };
     println!("{MARK}{error}");
+}
+
+/// A rank ends by itself with its node open, in one of several ways; the others hear of it.
+fn exits_open(role: &str) {
+    let node = Node::open(Config::new().timeout(Duration::from_secs(20))).expect("a job");
+    node.barrier().expect("all come");
+    let who = if role.ends_with('0') { 0 } else { 1 };
+    if node.rank() == who && role.contains("quietly") {
+        // As `_exit` does: no function of `atexit` is called.
+        panic!("{}", Command::new("true").exec());
+    }
+    if node.rank() == who {
+        std::process::exit(i32::from(role.contains("badly")));
+    }
+    node.wait_until(|| node.lost_peers().contains(&who)).expect("its end is told");
+    println!("{MARK}rank {} lost rank {who}", node.rank());
+    // Their loss would be told in place of that one's to whoever has not heard yet.
+    std::thread::sleep(Duration::from_secs(1));
+    println!("{MARK}rank {} went on", node.rank());
 }
 
 /// Rank 1 is killed by itself; the others hear of it.
@@ -289,6 +309,19 @@ fn hydra_starts_a_job_by_pmi_1() {
 #[test]
 fn hydra_starts_a_job_by_pmi_2() {
     all_talk(HYDRA_PMI_2.0, HYDRA_PMI_2.1);
+}
+
+#[test]
+fn one_that_exits_with_its_node_open_is_lost_to_the_others() {
+    for (launcher, args) in [OPEN_MPI, HYDRA, HYDRA_PMI_2] {
+        for who in [0, 1] {
+            let Some(output) = launched(launcher, args, &format!("exits {who}")) else { continue };
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            let told = |rank| [format!("rank {rank} lost rank {who}"), format!("rank {rank} went on")];
+            let all: Vec<String> = (0..RANKS).filter(|rank| *rank != who).flat_map(told).collect();
+            assert_eq!(lines(&output), all, "{launcher}");
+        }
+    }
 }
 
 /// Starts two ranks at each host.

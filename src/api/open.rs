@@ -214,6 +214,7 @@ fn open_at(config: Config, mut host: Host) -> Result<Arc<Life>, OpenError> {
         let is_reached = || core.engine().transport().is_flushed().then_some(());
         let _ = core.wait_for_room(Some(GREET_WITHIN), is_reached);
     }
+    host.take_leave();
     life.stay_for(host);
     Ok(life)
 }

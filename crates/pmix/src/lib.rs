@@ -12,6 +12,7 @@
 //! that cross the border are of PMIx 2 to 5, whose layout has not changed in what is used.
 
 mod ffi;
+mod leave;
 mod library;
 
 use std::ffi::{CStr, CString};
@@ -60,7 +61,7 @@ pub enum PmixError {
 }
 
 /// This process's part in the exchange. Leaving it is what tells the launcher that the process ends as it
-/// should.
+/// should: when this is dropped, or else at the process's `exit`.
 ///
 /// One at a time; any thread may own it.
 #[derive(Debug)]
@@ -82,6 +83,7 @@ impl Client {
         // length is zero.
         let status = unsafe { (library.init)(&mut own, std::ptr::null(), 0) };
         check(library, status, || "PMIx_Init".to_owned())?;
+        leave::joined();
         let mut client = Client { library, own, size: 0 };
         client.size =
             client.value(&own.fellow(RANK_WILDCARD), "pmix.job.size", None, |value| value.as_u32())?;
@@ -178,10 +180,7 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        // SAFETY: pairs with the one `PMIx_Init` of this client; no infos are given.
-        let status = unsafe { (self.library.finalize)(std::ptr::null(), 0) };
-        // There is nobody left to tell: the launcher notices by itself.
-        let _ = status;
+        leave::leave(self.library);
     }
 }
 

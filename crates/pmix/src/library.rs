@@ -54,6 +54,11 @@ pub(crate) struct Library {
 
 static LOADED: OnceLock<Result<Library, LoadError>> = OnceLock::new();
 
+/// The library, if it has been loaded.
+pub(crate) fn loaded() -> Option<&'static Library> {
+    LOADED.get()?.as_ref().ok()
+}
+
 /// The library, found and loaded at the first call.
 pub(crate) fn library() -> Result<&'static Library, LoadError> {
     LOADED.get_or_init(load).as_ref().map_err(Clone::clone)
@@ -138,12 +143,13 @@ mod tests {
 
     #[test]
     fn the_launchers_own_library_comes_before_the_systems() {
-        let root = std::env::temp_dir().join(format!("standpipe-pmix-{}", std::process::id()));
+        let folder = tempfile::tempdir().expect("a folder of our own");
+        let root = folder.path();
         let own = root.join("lib/openmpi").join(USUAL);
         let found = |named: Option<&str>| {
             names(|name| match name {
                 NAMED => named.map(OsString::from),
-                PREFIX => Some(root.clone().into_os_string()),
+                PREFIX => Some(root.as_os_str().to_owned()),
                 _ => None,
             })
         };
@@ -151,7 +157,6 @@ mod tests {
         std::fs::create_dir_all(own.parent().expect("a folder")).expect("a folder of our own");
         std::fs::write(&own, "").expect("a file of our own");
         let both = found(None);
-        std::fs::remove_dir_all(&root).expect("it is ours");
         assert_eq!(both, [own.as_os_str(), USUAL.as_ref()]);
         assert_eq!(found(Some("/x.so")), ["/x.so"]);
         assert_eq!(names(|name| (name == PREFIX).then(OsString::new)), [USUAL]);

@@ -25,21 +25,37 @@ fn child() {
     assert!(matches!(longer, PmixError::Kind { found: 42, wanted: 3, .. }), "{longer}");
     let missing = client.get(0, "missing", within).expect_err("nobody has put it");
     assert!(missing.to_string().contains("NOT-FOUND"), "{missing}");
+    if std::env::var_os(EXITS).is_some() {
+        std::process::exit(0);
+    }
     // The library ends the process with another status if a value was not given back.
 }
 
+/// Set where it is to exit with the client still there.
+const EXITS: &str = "FAKE_PMIX_EXITS";
+
 #[test]
 fn long_texts_come_back_whole_and_each_value_is_given_back() {
-    let folder = std::env::temp_dir().join(format!("standpipe-pmix-values-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("a folder of our own");
+    plays(|child| child);
+}
+
+#[test]
+fn a_process_that_exits_has_left() {
+    plays(|child| child.env(EXITS, "1"));
+}
+
+/// Runs this program as that process, which is to end well and to have left.
+fn plays(with: impl Fn(&mut Command) -> &mut Command) {
+    let folder = tempfile::tempdir().expect("a folder of our own");
+    let folder = folder.path();
     let library = folder.join("libpmix.so.2");
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fake_pmix.c");
     let compiled = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(source).status();
     assert!(compiled.expect("the C compiler that links this program").success());
     let mut child = Command::new(std::env::current_exe().expect("a running program has a path"));
-    child.args(["--exact", "child", "--nocapture"]).env("STANDPIPE_PMIX", &library).env(CHILD, &folder);
-    let child = child.env("FAKE_PMIX_SIZE", "1").env("PMIX_NAMESPACE", "fake").env("PMIX_RANK", "0").output();
-    std::fs::remove_dir_all(&folder).expect("it is ours");
-    let output = child.expect("this program again");
+    child.args(["--exact", "child", "--nocapture"]).env("STANDPIPE_PMIX", &library).env(CHILD, folder);
+    child.env("FAKE_PMIX_SIZE", "1").env("PMIX_NAMESPACE", "fake").env("PMIX_RANK", "0");
+    let output = with(&mut child).output().expect("this program again");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(folder.join("left-job-0").exists(), "it has not left");
 }

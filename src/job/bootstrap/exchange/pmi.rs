@@ -166,6 +166,7 @@ impl From<ExchangeError> for Unspoken {
 
 impl Store for Pmi {
     const LAUNCHER: &'static str = "PMI";
+    const LEAVES_EARLY: bool = true;
 
     fn rank(&self) -> u32 {
         self.rank

@@ -44,6 +44,8 @@ impl Pmix {
 
 impl Store for Pmix {
     const LAUNCHER: &'static str = "PMIx";
+    /// A program's MPI library has the same connection, and was seen to fail when it joins after a leave.
+    const LEAVES_EARLY: bool = false;
 
     fn rank(&self) -> u32 {
         self.rank
