@@ -385,9 +385,7 @@ impl Seat {
         if reserves {
             control_segment.reserve(0, control_segment.len())?;
         }
-        if let Some(endpoint) = endpoint {
-            control.set_endpoint(endpoint.address(), &endpoint.protocol());
-        }
+        endpoint.inspect(|endpoint| control.set_endpoint(endpoint.address(), &endpoint.protocol()));
         control.live().store(allocator.high_water(), Ordering::Release);
         let own = Own {
             rank,

@@ -22,7 +22,7 @@ pub(crate) use self::far::{Card, Far};
 use self::handlers::{KnownHandlers, shown};
 pub(crate) use self::handlers::{NotAdded, OwnHandlers, Standing};
 pub(crate) use self::near::{Near, NearPeers};
-use super::shm::control::{Control, ENDPOINT_MAX, HANDLERS_MAX, Identity};
+use super::shm::control::{Control, Identity};
 use super::shm::reach::{Attach, Reach};
 use crate::base::error::{Error, HEAP_REMEDY};
 use crate::base::handler_scope::{CLOSED, may_call, may_wait};
@@ -477,24 +477,10 @@ impl Peers {
 
     /// A peer on another host, with what it has told of itself, which is checked.
     pub(crate) fn far_by_card(&self, rank: Rank, card: &Card) -> Result<Far, Error> {
+        card.check().map_err(|what| Error::Protocol { peer: rank, what })?;
         let handlers = card.handlers();
-        if handlers.len() > HANDLERS_MAX {
-            let what = format!("{} handlers; a node has at most {HANDLERS_MAX}", handlers.len());
-            return Err(Error::Protocol { peer: rank, what });
-        }
         self.agree(rank, &handlers)?;
         self.understands(rank, &card.protocol)?;
-        if card.endpoint.len() > ENDPOINT_MAX {
-            let what = format!(
-                "an endpoint's address of {} bytes; it has at most {ENDPOINT_MAX}",
-                card.endpoint.len()
-            );
-            return Err(Error::Protocol { peer: rank, what });
-        }
-        if !card.directory.is_multiple_of(size_of::<u64>() as u64) {
-            let what = format!("a share of the directory at offset {:#x}, which no word has", card.directory);
-            return Err(Error::Protocol { peer: rank, what });
-        }
         Ok(Far::new(rank, card.endpoint.as_slice().into(), card.directory, &handlers))
     }
 

@@ -104,7 +104,8 @@ impl Value {
 /// Gives a value back that the library made, whatever it holds.
 ///
 /// # Safety
-/// `value` comes from `PMIx_Get`, and is not used any more. `destruct` is the same library's, where it has one.
+/// `value` comes from `PMIx_Get`, and is not used any more. `destruct` is the same library's, where it has
+/// one.
 pub(crate) unsafe fn release(value: *mut Value, destruct: Option<Destruct>) {
     if let Some(destruct) = destruct {
         // SAFETY: the caller's word that the value is live and this library's, which knows each type of its

@@ -22,8 +22,8 @@ use crate::ffi::{Info, Proc, RANK_WILDCARD, Status, Value};
 pub use crate::library::LoadError;
 use crate::library::{Library, library};
 
-/// The longest text that every PMIx gives back as it was put, in bytes. PMIx 5.0.11 compresses longer ones, and
-/// its `PMIx_Get` was seen to hand them out so.
+/// The longest text that every PMIx gives back as it was put, in bytes. PMIx 5.0.11 compresses longer ones,
+/// and its `PMIx_Get` was seen to hand them out so.
 pub const TEXT_MAX: usize = 4096;
 
 /// Why PMIx did not do what it was asked to.
@@ -100,8 +100,8 @@ impl Client {
         self.size
     }
 
-    /// Leaves `text` under `key` for all others, who find it after the next [`fence`](Client::fence). A text of
-    /// more than [`TEXT_MAX`] bytes may come back as something else, which is [`PmixError::Kind`] there.
+    /// Leaves `text` under `key` for all others, who find it after the next [`fence`](Client::fence). A text
+    /// of more than [`TEXT_MAX`] bytes may come back as something else, which is [`PmixError::Kind`] there.
     ///
     /// # Errors
     /// [`PmixError::Text`], [`PmixError::Call`].

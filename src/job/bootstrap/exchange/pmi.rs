@@ -4,9 +4,9 @@
 //! begin with their length in six digits and are parted by semicolons. Which of the two is spoken is agreed
 //! on in the first line, which is of the first kind.
 //!
-//! PMI 1 is asked for first: every launcher that leaves this connection speaks it. PMI 2 was seen to end whole
-//! jobs: Intel's hydra agrees to it and dies of the next line, and MPICH's 5.0 dies of a name without a value.
-//! Where a launcher refuses one, or agrees to it and does not speak it, the other is tried.
+//! PMI 1 is asked for first: every launcher that leaves this connection speaks it. PMI 2 was seen to end
+//! whole jobs: Intel's hydra agrees to it and dies of the next line, and MPICH's 5.0 dies of a name without a
+//! value. Where a launcher refuses one, or agrees to it and does not speak it, the other is tried.
 //!
 //! | launcher | what it does in its own way |
 //! |---|---|
