@@ -10,8 +10,8 @@
 //! No wait here is longer than its deadline, and two seconds where PMIx has to be asked: what keeps none by
 //! itself is called [blocking_call].
 //!
-//! `STANDPIPE_LAUNCHER` names one, or `none`. Slurm is *untested on hardware*: its PMI is spoken with hydra,
-//! its PMIx with Open MPI.
+//! `STANDPIPE_LAUNCHER` names one, or `none`. Slurm is *untested on hardware*: `srun --mpi=pmi2` of Slurm
+//! 22.05 was tried on one host, its PMIx with Open MPI's launcher.
 
 pub(super) mod blocking_call;
 mod common;
