@@ -9,6 +9,7 @@ pub(crate) mod mr_invalidation;
 pub(crate) mod net_wakeup;
 pub(crate) mod ofi;
 pub(crate) mod peers;
+pub(crate) mod protocol;
 pub(crate) mod router;
 pub(crate) mod shm;
 #[cfg(test)]

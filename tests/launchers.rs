@@ -6,7 +6,7 @@
 #[path = "support/hosts.rs"]
 mod hosts;
 
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,11 +29,15 @@ fn child() {
     match std::env::var(ROLE).as_deref() {
         // On one host a process that has closed its node opens another.
         Ok("talk twice") => (0..2).for_each(|_| talk()),
+        Ok("talk once") => talk(),
         Ok("talk") => {
             talk();
             let error = Node::open(Config::new()).expect_err("the launcher lets processes meet once");
             assert!(error.to_string().contains("a process opens one node"), "{error}");
         }
+        Ok("talk much") => talk_much(),
+        Ok("differ") => differ(),
+        Ok(exits) if exits.starts_with("exits") => exits_open(exits),
         Ok("mourn") => mourn(),
         Ok("absent") => absent(),
         Ok("alone") => {
@@ -45,13 +49,27 @@ fn child() {
     }
 }
 
+/// Has more handlers than one text of a launcher's can tell of.
+fn talk_much() {
+    let config =
+        (0..1000).fold(Config::new(), |config, number| config.handler(&format!("h{number}"), |_| {}));
+    let node = Node::open(config).expect("a job");
+    let last = node.handler("h999").expect("registered");
+    for peer in 0..node.size() {
+        node.request(peer, last, [0; 4]).expect("it has the handler");
+    }
+    node.barrier().expect("all come");
+    println!("{MARK}rank {} of {}", node.rank(), node.size());
+}
+
 /// Asks all others; rank 0 leaves first.
 fn talk() {
     let heard = Arc::new(AtomicU64::new(0));
     let hears = Arc::clone(&heard);
     let asked = Arc::new(AtomicU64::new(0));
     let counts = Arc::clone(&asked);
-    let config = Config::new()
+    let config = Config::from_env()
+        .expect("good settings")
         .handler("ask", move |call| {
             let answer = call.node().handler("answer").expect("registered");
             let doubled = 2 * call.args()[0];
@@ -107,6 +125,35 @@ fn exchange(node: &Node) {
     assert_eq!(heap.read(999), (rank + size - 1) % size + 10);
     assert_eq!(private[0], rank + 1);
     node.barrier().expect("all come");
+}
+
+/// Says why the job is none: when it opens, or when its ranks first talk.
+fn differ() {
+    let config = Config::from_env().expect("good settings").timeout(Duration::from_secs(20));
+    let error = match Node::open(config) {
+        Err(error) => error.to_string(),
+        Ok(node) => node.barrier().expect_err("the other does not understand").to_string(),
+    };
+    println!("{MARK}{error}");
+}
+
+/// A rank ends by itself with its node open, in one of several ways; the others hear of it.
+fn exits_open(role: &str) {
+    let node = Node::open(Config::new().timeout(Duration::from_secs(20))).expect("a job");
+    node.barrier().expect("all come");
+    let who = if role.ends_with('0') { 0 } else { 1 };
+    if node.rank() == who && role.contains("quietly") {
+        // As `_exit` does: no function of `atexit` is called.
+        panic!("{}", Command::new("true").exec());
+    }
+    if node.rank() == who {
+        std::process::exit(i32::from(role.contains("badly")));
+    }
+    node.wait_until(|| node.lost_peers().contains(&who)).expect("its end is told");
+    println!("{MARK}rank {} lost rank {who}", node.rank());
+    // Their loss would be told in place of that one's to whoever has not heard yet.
+    std::thread::sleep(Duration::from_secs(1));
+    println!("{MARK}rank {} went on", node.rank());
 }
 
 /// Rank 1 is killed by itself; the others hear of it.
@@ -264,6 +311,19 @@ fn hydra_starts_a_job_by_pmi_2() {
     all_talk(HYDRA_PMI_2.0, HYDRA_PMI_2.1);
 }
 
+#[test]
+fn one_that_exits_with_its_node_open_is_lost_to_the_others() {
+    for (launcher, args) in [OPEN_MPI, HYDRA, HYDRA_PMI_2] {
+        for who in [0, 1] {
+            let Some(output) = launched(launcher, args, &format!("exits {who}")) else { continue };
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            let told = |rank| [format!("rank {rank} lost rank {who}"), format!("rank {rank} went on")];
+            let all: Vec<String> = (0..RANKS).filter(|rank| *rank != who).flat_map(told).collect();
+            assert_eq!(lines(&output), all, "{launcher}");
+        }
+    }
+}
+
 /// Starts two ranks at each host.
 fn at_hosts(hosts: &[Host], name: &str) -> Vec<Started> {
     let (program, args) = role();
@@ -289,6 +349,33 @@ fn far_hosts(count: usize) -> Option<Vec<Host>> {
     hosts(count)
 }
 
+/// A PMIx that gives long texts back otherwise than they were put, as that of Open MPI 5.0.11 does.
+#[test]
+fn what_does_not_fit_into_a_text_of_pmix_is_told_in_several() {
+    let Some(hosts) = far_hosts(2) else { return };
+    let folder = std::env::temp_dir().join(format!("standpipe-launchers-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder of our own");
+    let library = folder.join("libpmix.so.2");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/crates/pmix/tests/fake_pmix.c");
+    let compiled = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(source).status();
+    assert!(compiled.expect("the C compiler that links this program").success());
+    let (program, args) = role();
+    let start_rank = |rank: usize| {
+        let [nsenter, enter @ ..] = hosts[rank].enter();
+        let mut command = command(&nsenter, "talk much");
+        command.args(enter).arg(&program).args(args).env("PMIX_NAMESPACE", "fake");
+        command.env("PMIX_RANK", rank.to_string()).env("STANDPIPE_PMIX", &library);
+        command.env("FAKE_PMIX", &folder).env("FAKE_PMIX_SIZE", "2");
+        start(&mut command).expect("nsenter, which has run before")
+    };
+    let outputs = [0, 1].map(start_rank).map(|rank| finish(rank, "a rank"));
+    std::fs::remove_dir_all(&folder).expect("it is ours");
+    for (rank, output) in outputs.iter().enumerate() {
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(lines(output), [format!("rank {rank} of 2")]);
+    }
+}
+
 #[test]
 fn processes_of_two_hosts_make_one_job() {
     let Some(hosts) = far_hosts(2) else { return };
@@ -308,6 +395,54 @@ fn ranks_of_both_hosts_hear_of_one_that_is_killed() {
             assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
             assert_eq!(lines(&output), [format!("rank {rank} lost a peer")]);
         }
+    }
+}
+
+/// Two ranks, the second of which has another libfabric than the first: what each says. They are on two hosts
+/// or, as `within` says, on one, and reach each other by the network all the same.
+fn with_two_libraries(hosts: &[Host], within: bool, name: &str, transport: &str) -> [Vec<String>; 2] {
+    let (program, args) = role();
+    let start_rank = |rank: usize| {
+        let [nsenter, enter @ ..] = hosts[if within { 0 } else { rank }].enter();
+        let mut command = command(&nsenter, name);
+        command.args(enter).arg(&program).args(args);
+        command.env("RANK", rank.to_string()).env("WORLD_SIZE", "2").env("MASTER_ADDR", address(0));
+        command.env("MASTER_PORT", "29500").env("STANDPIPE_SECRET", SECRET);
+        command.env("STANDPIPE_LIBFABRIC", ["libfabric.so.1", "bundled"][rank]);
+        command.env("STANDPIPE_TRANSPORT", transport);
+        start(&mut command).expect("nsenter, which has run before")
+    };
+    [0, 1].map(start_rank).map(|rank| {
+        let output = finish(rank, "a rank");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        lines(&output)
+    })
+}
+
+#[test]
+fn ranks_of_two_libfabrics_are_told_so_and_talk_by_what_the_error_names() {
+    let Some(hosts) = far_hosts(2) else { return };
+    if !cfg!(feature = "bundled") {
+        return testbed::skip("one libfabric only: the other comes with the feature `bundled`");
+    }
+    let version = standpipe::network::library().expect("it was found").version;
+    if !version.starts_with("1.17") {
+        return testbed::skip(format_args!("libfabric {version} speaks as the one that is compiled in"));
+    }
+    let remedy = "STANDPIPE_TRANSPORT='ofi:tcp;ofi_rxm' at both";
+    for transport in ["shm", "ofi:tcp"] {
+        for said in with_two_libraries(&hosts, false, "differ", transport) {
+            let named = [remedy, "\"tcp;ofi_rxm\" of libfabric 1.17", "\"tcp\" of libfabric 1."];
+            assert!(said.len() == 1 && named.iter().all(|part| said[0].contains(part)), "{said:?}");
+        }
+    }
+    // Of one host's only those who reach the other find out.
+    let said = with_two_libraries(&hosts, true, "differ", "ofi").concat();
+    assert!(said.iter().any(|line| line.contains(remedy)), "{said:?}");
+    assert!(said.iter().all(|line| line.contains(remedy) || line.contains("is lost")), "{said:?}");
+    for within in [false, true] {
+        let said = with_two_libraries(&hosts, within, "talk once", "ofi:tcp;ofi_rxm").concat();
+        assert_eq!(said, [0, 1].map(|rank| format!("rank {rank} of 2 heard 6")));
     }
 }
 

@@ -84,6 +84,9 @@ pub enum OpenError {
     /// The system gave no thread or scratch memory.
     #[error("cannot start: {0}")]
     Os(#[from] std::io::Error),
+    /// A rank of another host cannot be reached, as its network is another.
+    #[error("{0}")]
+    Peer(Error),
     /// A handler that comes with the configuration cannot be registered.
     #[error("{0}")]
     Handler(Error),
@@ -124,7 +127,7 @@ impl OpenError {
             OpenError::Segment(error) if error.is_for_size() => Code::NoMemory,
             OpenError::Segment(_) => Code::System,
             OpenError::Os(error) => of_system(error),
-            OpenError::Handler(error) => error.code(),
+            OpenError::Handler(error) | OpenError::Peer(error) => error.code(),
             OpenError::Conflict { .. } => Code::Setting,
             OpenError::Clients { .. } => Code::NoRoom,
             OpenError::Forked => Code::Forked,
@@ -188,13 +191,18 @@ fn open_at(config: Config, mut host: Host) -> Result<Arc<Life>, OpenError> {
         _ => None,
     };
     let (watch, notify) = Watch::new();
-    let seat =
-        Seat::take(&config, Some(host.env()), endpoint.as_ref().map(|endpoint| endpoint.address()), notify)?;
+    let seat = Seat::take(&config, Some(host.env()), endpoint.as_ref(), notify)?;
     host.set_round(seat.peers.round());
     if host.is_spread() {
-        let provider = endpoint.as_ref().map(|endpoint| endpoint.provider().to_owned()).unwrap_or_default();
-        let card = seat.peers.card(host.lowest(), provider, config.progress != ProgressThread::Off);
-        seat.peers.set_elsewhere(host.tell(&card, soon(config.meet))?);
+        let card = seat.peers.card(host.lowest(), config.progress != ProgressThread::Off);
+        let elsewhere = host.tell(&card, soon(config.meet))?;
+        // What never hears each other is told now: later it would only be late.
+        for (rank, card) in (0..).zip(&elsewhere) {
+            card.as_ref()
+                .map_or(Ok(()), |card| seat.peers.understands(rank, &card.protocol))
+                .map_err(OpenError::Peer)?;
+        }
+        seat.peers.set_elsewhere(elsewhere);
     }
     let endpoint = endpoint.map(|endpoint| (endpoint, host.secret()));
     let life = assemble(config, seat, endpoint, &watch)?;
@@ -206,6 +214,7 @@ fn open_at(config: Config, mut host: Host) -> Result<Arc<Life>, OpenError> {
         let is_reached = || core.engine().transport().is_flushed().then_some(());
         let _ = core.wait_for_room(Some(GREET_WITHIN), is_reached);
     }
+    host.take_leave();
     life.stay_for(host);
     Ok(life)
 }
@@ -222,8 +231,7 @@ fn open_in(config: Config, env: Option<&JobEnv>) -> Result<Arc<Life>, OpenError>
         }
         _ => None,
     };
-    let address = endpoint.as_ref().map(|(endpoint, _)| endpoint.address());
-    let seat = Seat::take(&config, env, address, notify)?;
+    let seat = Seat::take(&config, env, endpoint.as_ref().map(|(endpoint, _)| endpoint), notify)?;
     assemble(config, seat, endpoint, &watch)
 }
 
@@ -341,11 +349,11 @@ pub(crate) struct Seat {
 
 impl Seat {
     /// Makes the segments, and joins the job that `env` names with them; without one it is a job of one. With
-    /// the address of an `endpoint`, peers are reached over the network.
+    /// an `endpoint`, peers are reached over the network.
     pub(crate) fn take(
         config: &Config,
         env: Option<&JobEnv>,
-        endpoint: Option<&[u8]>,
+        endpoint: Option<&OpenEndpoint>,
         on_notice: OnNotice,
     ) -> Result<Seat, OpenError> {
         let (rank, size) = env.map_or((0, 1), |env| (env.rank(), env.size()));
@@ -377,7 +385,7 @@ impl Seat {
         if reserves {
             control_segment.reserve(0, control_segment.len())?;
         }
-        control.set_endpoint(endpoint.unwrap_or_default());
+        endpoint.inspect(|endpoint| control.set_endpoint(endpoint.address(), &endpoint.protocol()));
         control.live().store(allocator.high_water(), Ordering::Release);
         let own = Own {
             rank,

@@ -17,9 +17,6 @@ use crate::transport::ofi::provider::NetworkError;
 use crate::transport::peers::Card;
 use crate::transport::shm::OwnMemory;
 
-/// Letters of the name that a peer gives its provider which are shown.
-const PROVIDER_NAME_MAX: usize = 40;
-
 /// Gives a node a network over an open endpoint: for these members of its job, and for those from outside
 /// that it [meets](meet).
 pub(crate) fn set_up(
@@ -74,7 +71,7 @@ pub(crate) fn introduce(core: &Arc<NodeCore>, plan: &NetworkPlan) -> Result<Card
                 _ => failed(&error),
             })?;
         let own = core.peers.own();
-        own.control.set_endpoint(endpoint.address());
+        own.control.set_endpoint(endpoint.address(), &endpoint.protocol());
         let find = Box::new(|rank| Err(OpError::Protocol { peer: rank, what: "nobody has met it" }));
         let party = Party { rank: own.rank, incarnation: 0 };
         let members = Members { secret: Box::new([]), own: party, incarnations: vec![0], find };
@@ -84,8 +81,7 @@ pub(crate) fn introduce(core: &Arc<NodeCore>, plan: &NetworkPlan) -> Result<Card
     }
     // Unless they run already: there may have been no thread for them when the network was opened.
     core.listen().and_then(|()| core.attend()).map_err(|error| failed(&error))?;
-    let provider = core.engine().transport().provider().unwrap_or_default().to_owned();
-    Ok(core.peers.card(0, provider, plan.attends))
+    Ok(core.peers.card(0, plan.attends))
 }
 
 /// Makes a node from outside, which this one has met, a peer by a number that none has had. The error says
@@ -99,14 +95,6 @@ pub(crate) fn meet(
     let peer = core.peers.far_by_card(number, card)?;
     // With the engine held no message of its is looked at before it is known.
     let mut engine = core.engine();
-    let ours = engine.transport().provider().unwrap_or_default();
-    if ours != card.provider {
-        let theirs: String = card.provider.chars().take(PROVIDER_NAME_MAX).collect();
-        let what = format!(
-            "libfabric's provider {theirs:?}, where the other has {ours:?}: both name the same, by STANDPIPE_TRANSPORT=ofi:PROVIDER"
-        );
-        return Err(Error::Protocol { peer: number, what });
-    }
     if !engine.transport().meet(number, outsider) {
         let at = outsider.met.map_or_else(String::new, |met| format!(", though it was met at {}", met.ip()));
         let what = format!("an endpoint that cannot be reached from here{at}");

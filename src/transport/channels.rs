@@ -16,9 +16,13 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::contract::{Endpoint, Members, NodeTransport, Outsider, Rest, Setup};
 use super::mr_invalidation::{CachesRegistrations, ChangeSource};
+use super::protocol::NetProtocol;
 use super::shm::OwnMemory;
 use super::shm::atomic::atomic_at;
 use crate::base::lock::lock;
+
+/// Its name.
+const PROVIDER: &str = "channels";
 
 /// Bytes of a message's payload, at most.
 const PAYLOAD_MAX: usize = 4096;
@@ -97,8 +101,8 @@ impl Endpoint for OpenEndpoint {
         &self.address
     }
 
-    fn provider(&self) -> &str {
-        "channels"
+    fn protocol(&self) -> NetProtocol {
+        NetProtocol { provider: PROVIDER.to_owned(), ..NetProtocol::default() }
     }
 
     fn into_network(self, setup: Setup) -> (ChannelsNetwork, Option<Settings>) {
@@ -277,7 +281,7 @@ impl Transport for ChannelsNetwork {
 
 impl NodeTransport for ChannelsNetwork {
     fn provider(&self) -> Option<&str> {
-        Some(self.endpoint.provider())
+        Some(PROVIDER)
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {

@@ -13,6 +13,7 @@ use engine::registration::{Settings, Strategy};
 use engine::{Counters, OpError, Rank};
 
 use super::mr_invalidation::CachesRegistrations;
+use super::protocol::NetProtocol;
 use super::shm::OwnMemory;
 use super::shm::heap_pages::HeapState;
 
@@ -91,8 +92,8 @@ pub(crate) trait Endpoint {
     /// Its address, for peers.
     fn address(&self) -> &[u8];
 
-    /// As [`NodeTransport::provider`].
-    fn provider(&self) -> &str;
+    /// What it speaks.
+    fn protocol(&self) -> NetProtocol;
 
     /// Makes a node's network of it. With what the engine is to register, if it is to register anything.
     fn into_network(self, setup: Setup) -> (Self::Network, Option<Settings>);

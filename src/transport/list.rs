@@ -21,6 +21,7 @@ use super::mr_invalidation::{CachesRegistrations, ChangeSource};
 use super::ofi::endpoint::NetEndpoint;
 use super::ofi::provider::{self, NetworkError};
 use super::ofi::transport::OfiTransport;
+use super::protocol::NetProtocol;
 use crate::job::bootstrap::Listen;
 
 /// How a node reaches other ranks. Itself it reaches within this process.
@@ -128,12 +129,12 @@ impl OpenEndpoint {
         }
     }
 
-    /// As [`Endpoint::provider`].
-    pub(crate) fn provider(&self) -> &str {
+    /// As [`Endpoint::protocol`].
+    pub(crate) fn protocol(&self) -> NetProtocol {
         match self {
-            OpenEndpoint::Ofi(endpoint) => endpoint.provider(),
+            OpenEndpoint::Ofi(endpoint) => endpoint.protocol(),
             #[cfg(all(test, debug_assertions))]
-            OpenEndpoint::Channels(endpoint) => endpoint.provider(),
+            OpenEndpoint::Channels(endpoint) => endpoint.protocol(),
         }
     }
 

@@ -22,12 +22,13 @@ pub(crate) use self::far::{Card, Far};
 use self::handlers::{KnownHandlers, shown};
 pub(crate) use self::handlers::{NotAdded, OwnHandlers, Standing};
 pub(crate) use self::near::{Near, NearPeers};
-use super::shm::control::{Control, ENDPOINT_MAX, HANDLERS_MAX, Identity};
+use super::shm::control::{Control, Identity};
 use super::shm::reach::{Attach, Reach};
 use crate::base::error::{Error, HEAP_REMEDY};
 use crate::base::handler_scope::{CLOSED, may_call, may_wait};
 use crate::base::lock::lock;
 use crate::job::bootstrap::{Membership, PeerHandles, PeerHandlesError, PeerListener};
+use crate::transport::protocol::NetProtocol;
 
 /// No process has room for more peers.
 pub(crate) const PLACES_MAX: u32 = 1 << 16;
@@ -420,11 +421,10 @@ impl Peers {
     }
 
     /// What far peers are to know of this process.
-    pub(crate) fn card(&self, host: Rank, provider: String, attends: bool) -> Card {
-        let endpoint = self.own.control.endpoint().into();
+    pub(crate) fn card(&self, host: Rank, attends: bool) -> Card {
         Card {
-            endpoint,
-            provider,
+            endpoint: self.own.control.endpoint().into(),
+            protocol: self.own.control.protocol(),
             handlers: self.own.handlers.all().iter().map(|key| (key.number, key.check)).collect(),
             directory: self.own.identity.directory,
             host,
@@ -461,6 +461,7 @@ impl Peers {
     /// A peer on this host that is reached over the network all the same: its control segment says where.
     fn far_by_control(&self, rank: Rank, handles: PeerHandles, terms: Terms) -> Result<Far, Error> {
         let (control, identity) = self.control_of(rank, handles.control, terms)?;
+        self.understands(rank, &control.protocol())?;
         Ok(Far::new(rank, control.endpoint(), identity.directory, &shown(rank, &control)?))
     }
 
@@ -476,24 +477,20 @@ impl Peers {
 
     /// A peer on another host, with what it has told of itself, which is checked.
     pub(crate) fn far_by_card(&self, rank: Rank, card: &Card) -> Result<Far, Error> {
+        card.check().map_err(|what| Error::Protocol { peer: rank, what })?;
         let handlers = card.handlers();
-        if handlers.len() > HANDLERS_MAX {
-            let what = format!("{} handlers; a node has at most {HANDLERS_MAX}", handlers.len());
-            return Err(Error::Protocol { peer: rank, what });
-        }
         self.agree(rank, &handlers)?;
-        if card.endpoint.len() > ENDPOINT_MAX {
-            let what = format!(
-                "an endpoint's address of {} bytes; it has at most {ENDPOINT_MAX}",
-                card.endpoint.len()
-            );
-            return Err(Error::Protocol { peer: rank, what });
-        }
-        if !card.directory.is_multiple_of(size_of::<u64>() as u64) {
-            let what = format!("a share of the directory at offset {:#x}, which no word has", card.directory);
-            return Err(Error::Protocol { peer: rank, what });
-        }
+        self.understands(rank, &card.protocol)?;
         Ok(Far::new(rank, card.endpoint.as_slice().into(), card.directory, &handlers))
+    }
+
+    /// Whether a peer's endpoint speaks as this process's does: else neither hears the other.
+    ///
+    /// # Errors
+    /// [`Error::Connect`], which names what both speak, and what to do.
+    pub(crate) fn understands(&self, peer: Rank, theirs: &NetProtocol) -> Result<(), Error> {
+        let why = self.own.control.protocol().differs(theirs);
+        why.map_or(Ok(()), |why| Err(Error::Connect { peer, why }))
     }
 
     /// As [`Peers::compare`], of a node of no job. Ranks of a job meet all the same, or one waits for ever.

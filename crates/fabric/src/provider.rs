@@ -100,6 +100,10 @@ pub struct Description {
     pub provider: String,
     /// The provider's own version; for most 100 × the library's major version + its minor one.
     pub provider_version: String,
+    /// The library's number of the protocol that endpoints speak; those of another do not understand it.
+    pub protocol: u32,
+    /// The protocol's version.
+    pub protocol_version: u32,
     /// Name of the fabric: endpoints of one fabric can reach each other.
     pub fabric: String,
     /// Name of the domain: an interface or device.
@@ -229,6 +233,8 @@ fn describe(info: &Info, delivery: bool) -> Description {
     Description {
         provider,
         provider_version: format!("{}.{}", version >> 16, version & 0xffff),
+        protocol: attrs.ep.protocol,
+        protocol_version: attrs.ep.protocol_version,
         fabric,
         domain,
         address_format: address_format(head.addr_format),

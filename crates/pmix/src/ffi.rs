@@ -14,6 +14,9 @@ pub(crate) const RANK_WILDCARD: u32 = u32::MAX - 1;
 pub(crate) const STRING: u16 = 3;
 const INT: u16 = 6;
 pub(crate) const UINT32: u16 = 14;
+const BYTES: u16 = 27;
+/// A long text, as PMIx 5.0 was seen to give it back.
+const COMPRESSED: u16 = 42;
 /// A key's bytes, at most, without the zero at its end.
 pub(crate) const KEY_MAX: usize = 511;
 const NAMESPACE_BYTES: usize = 256;
@@ -98,19 +101,26 @@ impl Value {
     }
 }
 
-/// Gives a value back that the library made.
+/// Gives a value back that the library made, whatever it holds.
 ///
 /// # Safety
-/// `value` comes from `PMIx_Get`, and is not used any more.
-pub(crate) unsafe fn release(value: *mut Value) {
-    // SAFETY: the caller's word that it is a live value.
-    let held = unsafe { &*value };
-    if let Ok(text) = held.as_string() {
-        // SAFETY: a text in a value that the library made is from the C library's allocator, and in no other
-        // hands.
-        unsafe { libc::free(text.cast_mut().cast::<c_void>()) };
+/// `value` comes from `PMIx_Get`, and is not used any more. `destruct` is the same library's, where it has
+/// one.
+pub(crate) unsafe fn release(value: *mut Value, destruct: Option<Destruct>) {
+    if let Some(destruct) = destruct {
+        // SAFETY: the caller's word that the value is live and this library's, which knows each type of its
+        // own and frees what the value holds, not the value itself.
+        unsafe { destruct(value) };
+    } else {
+        // SAFETY: the caller's word that it is a live value.
+        let held = unsafe { &*value };
+        if let STRING | BYTES | COMPRESSED = held.kind {
+            // SAFETY: a text or the bytes in a value that the library made is from the C library's allocator,
+            // and in no other hands; the address of either is the first word.
+            unsafe { libc::free(held.data.string.cast_mut().cast::<c_void>()) };
+        }
     }
-    // SAFETY: so is the value itself; a number in it holds nothing else.
+    // SAFETY: so is the value itself, which nothing holds any more.
     unsafe { libc::free(value.cast::<c_void>()) };
 }
 
@@ -141,6 +151,7 @@ pub(crate) type Commit = unsafe extern "C" fn() -> Status;
 pub(crate) type Fence = unsafe extern "C" fn(*const Proc, usize, *const Info, usize) -> Status;
 pub(crate) type Get =
     unsafe extern "C" fn(*const Proc, *const c_char, *const Info, usize, *mut *mut Value) -> Status;
+pub(crate) type Destruct = unsafe extern "C" fn(*mut Value);
 pub(crate) type ErrorString = unsafe extern "C" fn(Status) -> *const c_char;
 
 // As a C compiler lays them out from PMIx's own headers on 64-bit machines.

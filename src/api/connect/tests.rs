@@ -6,6 +6,7 @@ use super::*;
 use crate::api::config::Config;
 use crate::base::handler_id::HandlerId;
 use crate::transport::peers::PLACES_MAX;
+use crate::transport::protocol::NetProtocol;
 use crate::transport::shm::control::HANDLERS_MAX;
 
 fn node() -> Node {
@@ -51,19 +52,36 @@ fn cards_that_no_node_gives_are_refused_and_take_no_number() {
         Card { directory: card.directory + 1, ..card.clone() },
         Card { handlers: vec![(own.number, own.check + 1)], ..card.clone() },
         Card { handlers: (0..=HANDLERS_MAX as u32).map(|number| (number, 0)).collect(), ..card.clone() },
-        Card { provider: "x".repeat(5000), ..card.clone() },
+        Card {
+            protocol: NetProtocol { provider: "x".repeat(5000), ..card.protocol.clone() },
+            ..card.clone()
+        },
     ];
     let cut = [whole[..whole.len() - 1].to_vec(), [&whole[..], &[0]].concat(), Vec::new()];
     for bytes in bad.iter().map(written).chain(cut) {
         let error = comes(&here, 1, (1, 2), bytes.clone()).expect_err("no node gives it");
         assert!(
-            matches!(error, Error::Protocol { peer: 1, .. } | Error::HandlersDiffer { peer: 1, .. }),
+            matches!(
+                error,
+                Error::Protocol { peer: 1, .. }
+                    | Error::HandlersDiffer { peer: 1, .. }
+                    | Error::Connect { peer: 1, .. }
+            ),
             "{error} for {bytes:?}"
         );
     }
-    let verbs = Card { provider: "verbs;ofi_rxm".into(), ..card.clone() };
-    let error = comes(&here, 1, (1, 2), written(&verbs)).expect_err("another provider").to_string();
-    assert!(error.contains("verbs;ofi_rxm") && error.contains(&format!("{:?}", card.provider)), "{error}");
+    let ours = &card.protocol;
+    for other in [
+        NetProtocol { provider: "verbs;ofi_rxm".into(), library: "9.9".into(), ..ours.clone() },
+        NetProtocol { number: ours.number + 1, ..ours.clone() },
+        NetProtocol { version: ours.version + 1, ..ours.clone() },
+    ] {
+        let other = Card { protocol: other, ..card.clone() };
+        let error = comes(&here, 1, (1, 2), written(&other)).expect_err("another protocol").to_string();
+        let is_named =
+            |it: &NetProtocol| error.contains(&format!("{:?} of libfabric {}", it.provider, it.library));
+        assert!(is_named(ours) && is_named(&other.protocol), "{error}");
+    }
     for place in [(2, 2), (0, 0), (1, PLACES_MAX + 1), (u32::MAX, u32::MAX)] {
         assert!(comes(&here, 1, place, whole.clone()).is_err(), "{place:?}");
     }

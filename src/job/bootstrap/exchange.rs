@@ -4,14 +4,14 @@
 //! | started by | found by | how |
 //! |---|---|---|
 //! | Open MPI's `mpirun`, Slurm's `srun --mpi=pmix` | `PMIX_NAMESPACE`, `PMIX_RANK` | [PMIx](pmix), whose library is the launcher's |
-//! | MPICH's `mpiexec` (hydra), `srun --mpi=pmi2` | `PMI_FD`, `PMI_RANK`, `PMI_SIZE` | [PMI](pmi) 1 or 2, over the connection that the launcher left |
+//! | MPICH's and Intel's `mpiexec` (hydra), `srun --mpi=pmi2` | `PMI_FD`, `PMI_RANK`, `PMI_SIZE` | [PMI](pmi) 1, or 2 where the launcher refuses that, over the connection that it left |
 //! | torchrun, and scripts that do as it does | `RANK`, `WORLD_SIZE`, `MASTER_ADDR`, `MASTER_PORT` | a [meeting](tcp_meeting) at rank 0, encrypted by the job's secret |
 //!
 //! No wait here is longer than its deadline, and two seconds where PMIx has to be asked: what keeps none by
 //! itself is called [blocking_call].
 //!
-//! `STANDPIPE_LAUNCHER` names one, or `none`. Slurm is *untested on hardware*: its PMI 2 is spoken with
-//! hydra, its PMIx with Open MPI.
+//! `STANDPIPE_LAUNCHER` names one, or `none`. Slurm is *untested on hardware*: `srun --mpi=pmi2` of Slurm
+//! 22.05 was tried on one host, its PMIx with Open MPI's launcher.
 
 pub(super) mod blocking_call;
 mod common;
@@ -77,7 +77,6 @@ enum Launcher {
 
 fn launcher(lookup: Lookup<'_>) -> Result<Option<Launcher>, ExchangeError> {
     let has = |names: &[&str]| names.iter().all(|name| lookup(name).is_some());
-    let pmi_version = || if has(&["SLURM_STEP_ID"]) { pmi::Version::Two } else { pmi::Version::One };
     match lookup(NAMED).as_deref().map(str::trim) {
         None | Some("" | "auto") => {}
         Some("none") => return Ok(None),
@@ -93,7 +92,7 @@ fn launcher(lookup: Lookup<'_>) -> Result<Option<Launcher>, ExchangeError> {
     if has(&pmix::OFFERED) {
         Ok(Some(Launcher::Pmix))
     } else if has(&pmi::OFFERED) {
-        Ok(Some(Launcher::Pmi(pmi_version())))
+        Ok(Some(Launcher::Pmi(pmi::Version::One)))
     } else if has(&tcp_meeting::OFFERED) {
         Ok(Some(Launcher::Rendezvous))
     } else {
@@ -133,11 +132,13 @@ mod tests {
         // Half of what a launcher leaves is somebody else's.
         assert_eq!(one(&HYDRA[..2]), None);
         assert_eq!(one(&TORCH[1..]), None);
-        // Slurm speaks PMI 2 where a task has a connection, and whoever has PMIx is not asked for less.
+        // Inside an allocation every `mpiexec` passes Slurm's variables on, and need not speak PMI 2. Slurm
+        // itself speaks both.
         assert_eq!(
             one(&[&HYDRA[..], &[("SLURM_STEP_ID", "0")]].concat()),
-            Some(Launcher::Pmi(pmi::Version::Two))
+            Some(Launcher::Pmi(pmi::Version::One))
         );
+        // Whoever has PMIx is not asked for less.
         assert_eq!(one(&[&HYDRA[..], &OPEN_MPI[..]].concat()), Some(Launcher::Pmix));
     }
 

@@ -90,7 +90,7 @@ pub(crate) struct Host {
     known: Known,
     /// The round of the job that the node has joined; `None` before.
     round: Option<u32>,
-    /// Kept to the first node's end: closing it tells the launcher that this process ends as it should.
+    /// Until the node has opened, or to its end: see [`Host::take_leave`]. `None` for one opened again.
     exchange: Option<Box<dyn Exchange>>,
 }
 
@@ -139,6 +139,12 @@ impl Host {
     /// Takes note of which round of the job the node has joined.
     pub(crate) fn set_round(&mut self, round: u32) {
         self.round = Some(round);
+    }
+
+    /// Takes leave of the launcher now that all has been told, if that may come so early. To hydra a process
+    /// that ends without it has crashed, and all others are ended at once: none would hear of a loss.
+    pub(crate) fn take_leave(&mut self) {
+        self.exchange.take_if(|exchange| exchange.may_leave_early());
     }
 
     /// The invitation to this host's broker.

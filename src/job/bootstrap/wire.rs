@@ -105,7 +105,7 @@ pub enum Decline {
     /// It cannot use what it was handed.
     #[error("{what}")]
     Unfit {
-        /// What is wrong, cut to what a message has room for.
+        /// What is wrong; over shared memory cut to what a message has room for.
         what: String,
     },
     /// The segments' file descriptors did not reach it.
@@ -283,7 +283,7 @@ pub(crate) fn short_program(program: &str) -> String {
     cut(program, PROGRAM_BYTES_MAX)
 }
 
-/// What is wrong, cut to what a message has room for.
+/// What is wrong; over shared memory cut to what a message has room for.
 pub(crate) fn short_reason(what: &str) -> String {
     cut(what, REASON_BYTES_MAX)
 }

@@ -15,6 +15,7 @@ use super::transport::OfiTransport;
 use super::{provider, provider_env};
 use crate::transport::contract::{Endpoint, NodeTransport, Outsider, Party, Rest, Setup};
 use crate::transport::mr_invalidation::{CachesRegistrations, ChangeSource};
+use crate::transport::protocol::NetProtocol;
 
 impl Endpoint for NetEndpoint {
     type Network = OfiTransport;
@@ -23,8 +24,14 @@ impl Endpoint for NetEndpoint {
         NetEndpoint::address(self)
     }
 
-    fn provider(&self) -> &str {
-        &self.description().provider
+    fn protocol(&self) -> NetProtocol {
+        let description = self.description();
+        NetProtocol {
+            provider: description.provider.clone(),
+            library: provider::version().unwrap_or_default(),
+            number: description.protocol,
+            version: description.protocol_version,
+        }
     }
 
     fn into_network(self, setup: Setup) -> (OfiTransport, Option<Settings>) {

@@ -6,6 +6,8 @@ use engine::{HandlerKey, Rank};
 use serde::{Deserialize, Serialize};
 
 use super::handlers::KnownHandlers;
+use crate::transport::protocol::NetProtocol;
+use crate::transport::shm::control::{ENDPOINT_MAX, HANDLERS_MAX};
 
 /// What this process keeps of it. How messages and copies go there, its link knows.
 pub(crate) struct Far {
@@ -39,8 +41,8 @@ impl Far {
 pub(crate) struct Card {
     /// The address of its endpoint in the network.
     pub(crate) endpoint: Vec<u8>,
-    /// libfabric's name of the provider that the endpoint is of.
-    pub(crate) provider: String,
+    /// What the endpoint speaks.
+    pub(crate) protocol: NetProtocol,
     /// Its handlers, each by its number and its check.
     pub(crate) handlers: Vec<(u32, u32)>,
     /// Where its share of the directory lies in its heap.
@@ -52,6 +54,22 @@ pub(crate) struct Card {
 }
 
 impl Card {
+    /// Whether a node may say all this of itself; the error says what is wrong.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let Card { endpoint, handlers, directory, .. } = self;
+        if handlers.len() > HANDLERS_MAX {
+            return Err(format!("{} handlers; a node has at most {HANDLERS_MAX}", handlers.len()));
+        }
+        if endpoint.len() > ENDPOINT_MAX {
+            let len = endpoint.len();
+            return Err(format!("an endpoint's address of {len} bytes; it has at most {ENDPOINT_MAX}"));
+        }
+        if !directory.is_multiple_of(size_of::<u64>() as u64) {
+            return Err(format!("a share of the directory at offset {directory:#x}, which no word has"));
+        }
+        Ok(())
+    }
+
     /// Its handlers.
     pub(super) fn handlers(&self) -> Vec<HandlerKey> {
         self.handlers.iter().map(|(number, check)| HandlerKey { number: *number, check: *check }).collect()

@@ -10,7 +10,8 @@
 //!          it; of each the address of the heap's first byte, and bytes from there on
 //! 256      what the process shows of its counters: three parts, each with a sequence word (see `stats_page`)
 //! 4096     the handlers, two words of 32 bits each: one state of them, and the next one, by turns
-//! 71104    what it shows of how long its calls took (see `stats_page`)
+//! 70976    what it shows of how long its calls took (see `stats_page`)
+//! 77120    what its endpoint speaks, if it has one: the length, then the bytes
 //! 77248    the word that the kernel marks when the process ends, with the list by which the kernel finds it: alone on a line,
 //!          as every peer reads it before it reaches the process by its number (see `vm::robust`)
 //! 77312    the address of its endpoint in the network, if it has one: its length, then its bytes
@@ -30,11 +31,12 @@ use vm::{BATON_WORDS, Bell, RingLayout, Segment, SegmentError, SharedMemory, Wor
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use crate::base::limits::RING_SLOTS;
+use crate::transport::protocol::NetProtocol;
 
 /// What the kernel calls the segment.
 pub(crate) const SEGMENT: &str = "standpipe-control";
 
-const MAGIC: u64 = u64::from_le_bytes(*b"standp\x00\x05");
+const MAGIC: u64 = u64::from_le_bytes(*b"standp\x00\x06");
 const MAGIC_AT: u64 = 0;
 const RANK_AT: u64 = 8;
 const NONCE_AT: u64 = 16;
@@ -64,9 +66,15 @@ const END_AT: u64 = ENDPOINT_AT - 64;
 const _: () =
     assert!(robust::WORDS * 8 <= 64, "the word and what belongs to it lie before the endpoint's address");
 
+/// What the process's endpoint speaks: its length, and its bytes after that.
+const PROTOCOL_AT: u64 = END_AT - 128;
+
+/// Bytes that this may have.
+const PROTOCOL_MAX: usize = 120;
+
 /// What the process shows of how long its calls took.
 pub(super) const LATENCIES_BYTES: u64 = 6144;
-pub(super) const LATENCIES_AT: u64 = END_AT - LATENCIES_BYTES;
+pub(super) const LATENCIES_AT: u64 = PROTOCOL_AT - LATENCIES_BYTES;
 
 /// Handlers that a process may have.
 pub(crate) const HANDLERS_MAX: usize = 4096;
@@ -253,25 +261,38 @@ impl Control {
         })
     }
 
-    /// Says by which address peers reach the process's endpoint in the network; before anybody has the
-    /// segment.
+    /// Says by which address peers reach the process's endpoint in the network, and what that speaks; before
+    /// anybody has the segment.
     ///
     /// # Panics
-    /// When it is longer than [`ENDPOINT_MAX`].
-    pub(crate) fn set_endpoint(&self, address: &[u8]) {
+    /// When the address is longer than [`ENDPOINT_MAX`].
+    pub(crate) fn set_endpoint(&self, address: &[u8], protocol: &NetProtocol) {
         assert!(address.len() <= ENDPOINT_MAX, "an endpoint's address has at most {ENDPOINT_MAX} bytes");
-        self.memory
-            .copy_in(ENDPOINT_AT + 8, address)
-            .expect("it ends before the doorbell, as asserted above");
-        self.word(ENDPOINT_AT).store(address.len() as u64, Ordering::Relaxed);
+        // No provider's name is so long that this does not fit; without it peers see that something differs.
+        let mut protocol = postcard::to_stdvec(protocol).expect("plain values can be written");
+        protocol.truncate(PROTOCOL_MAX);
+        for (at, bytes) in [(ENDPOINT_AT, address), (PROTOCOL_AT, &protocol)] {
+            self.memory.copy_in(at + 8, bytes).expect("it ends before what follows, as asserted above");
+            self.word(at).store(bytes.len() as u64, Ordering::Relaxed);
+        }
     }
 
     /// The address of the process's endpoint in the network; empty if it has none.
     pub(crate) fn endpoint(&self) -> Box<[u8]> {
-        let len = self.word(ENDPOINT_AT).load(Ordering::Relaxed).min(ENDPOINT_MAX as u64);
-        let mut address = vec![0; len as usize];
-        self.memory.copy_out(ENDPOINT_AT + 8, &mut address).expect("no more was asked for than fits");
-        address.into()
+        self.bytes_at(ENDPOINT_AT, ENDPOINT_MAX).into()
+    }
+
+    /// What the process's endpoint speaks; nothing if it has none.
+    pub(crate) fn protocol(&self) -> NetProtocol {
+        postcard::from_bytes(&self.bytes_at(PROTOCOL_AT, PROTOCOL_MAX)).unwrap_or_default()
+    }
+
+    /// Bytes, `max` at most, that follow their length.
+    fn bytes_at(&self, at: u64, max: usize) -> Vec<u8> {
+        let len = self.word(at).load(Ordering::Relaxed).min(max as u64);
+        let mut bytes = vec![0; len as usize];
+        self.memory.copy_out(at + 8, &mut bytes).expect("no more was asked for than fits");
+        bytes
     }
 
     /// Bytes of the process's heap that were ever in use: beyond them an access is a fault.

@@ -23,6 +23,11 @@ pub(crate) trait Exchange: Send + Sync {
         None
     }
 
+    /// Whether this process may take leave of the launcher when all has been told, long before it ends.
+    fn may_leave_early(&self) -> bool {
+        false
+    }
+
     /// What each process has given, by rank. All must call it, the same number of times.
     ///
     /// # Errors

@@ -2,8 +2,18 @@
 //!
 //! Both are lines of `name=value`; those of PMI 1 end with a newline and are parted by spaces, those of PMI 2
 //! begin with their length in six digits and are parted by semicolons. Which of the two is spoken is agreed
-//! on in the first line, which is of the first kind. Seen to work with hydra 4.0 (MPICH of Debian 12), both
-//! of them.
+//! on in the first line, which is of the first kind.
+//!
+//! PMI 1 is asked for first: every launcher that leaves this connection speaks it. PMI 2 was seen to end
+//! whole jobs: Intel's hydra agrees to it and dies of the next line, and MPICH's 5.0 dies of a name without a
+//! value. Where a launcher refuses one, or agrees to it and does not speak it, the other is tried.
+//!
+//! | launcher | what it does in its own way |
+//! |---|---|
+//! | hydra 4.0, MPICH of Debian 12 | a text is there from the next barrier on; both protocols |
+//! | hydra 5.0, MPICH | an own text is there at once, a missing one is `rc=1`; `barrier_out` has a tag; both |
+//! | hydra 2021, Intel MPI | texts of 4,096; agrees to PMI 2, and ends the job at the first line of it |
+//! | Slurm's `pmi2` | reads a question at once and 1,024 bytes of it; takes no second first line; both |
 
 use std::io::Write;
 use std::net::Shutdown;
@@ -38,7 +48,7 @@ pub(super) fn missing(lookup: Lookup<'_>) -> Option<ExchangeError> {
 pub(super) fn offered(version: Version, lookup: Lookup<'_>) -> Result<String, ExchangeError> {
     let (rank, size) = place(lookup, "PMI_RANK", "PMI_SIZE")?;
     socket_number(lookup)?;
-    Ok(format!("PMI {}: rank {rank} of {size}", if version == Version::One { 1 } else { 2 }))
+    Ok(format!("PMI {}: rank {rank} of {size}", version.number()))
 }
 
 fn socket_number(lookup: Lookup<'_>) -> Result<i32, ExchangeError> {
@@ -48,8 +58,20 @@ fn socket_number(lookup: Lookup<'_>) -> Result<i32, ExchangeError> {
 /// No answer is longer.
 const ANSWER_MAX: usize = 64 << 10;
 
+/// No question of PMI 1 is longer: Slurm reads as much of one, though it takes texts of that length.
+const ASK_MAX_ONE: usize = 1024;
+
+/// No key is longer.
+const KEY_MAX: usize = 64;
+
 /// Texts of PMI 2 are at most this long, less what a launcher may count besides.
 const TEXT_MAX_TWO: usize = 1000;
+
+/// How long a launcher that has refused one protocol may take to answer in the other.
+const SECOND_WITHIN: Duration = Duration::from_secs(5);
+
+/// How long the rest of an answer may take that is of neither protocol.
+const NONSENSE_WITHIN: Duration = Duration::from_millis(200);
 
 /// Digits of a length.
 const LENGTH_DIGITS: usize = 6;
@@ -59,6 +81,22 @@ const LENGTH_DIGITS: usize = 6;
 pub(super) enum Version {
     One,
     Two,
+}
+
+impl Version {
+    fn number(self) -> u8 {
+        match self {
+            Version::One => 1,
+            Version::Two => 2,
+        }
+    }
+
+    fn other(self) -> Version {
+        match self {
+            Version::One => Version::Two,
+            Version::Two => Version::One,
+        }
+    }
 }
 
 /// A connection to the launcher. Closing it in order is what tells the launcher that this process ends as it
@@ -85,6 +123,7 @@ impl Pmi {
         Pmi::greet(version, Line::new(socket), (rank, size), &job, deadline)
     }
 
+    /// Agrees with the launcher on this protocol, or on the other where it refuses this one.
     fn greet(
         version: Version,
         mut line: Line,
@@ -92,30 +131,42 @@ impl Pmi {
         job: &str,
         deadline: Instant,
     ) -> Result<Pmi, ExchangeError> {
-        let init = match version {
-            Version::One => "cmd=init pmi_version=1 pmi_subversion=1",
-            Version::Two => "cmd=init pmi_version=2 pmi_subversion=0",
+        let (version, (space, text_max)) = match line.agree(version, rank, job, deadline) {
+            Ok(terms) => (version, terms),
+            Err(Unspoken::Failed(error)) => return Err(error),
+            Err(Unspoken::Refused(refused)) => {
+                tracing::debug!(%refused, "the launcher does not speak PMI {}", version.number());
+                line.pending.clear();
+                let soon = deadline.min(Instant::now() + SECOND_WITHIN);
+                // Of two refusals the first is the one that matters.
+                let terms = line.agree(version.other(), rank, job, soon).map_err(|_| refused)?;
+                (version.other(), terms)
+            }
         };
-        line.ask_one(init, "response_to_init", deadline)?;
-        let mut pmi = Pmi { line, version, rank, size, space: String::new(), text_max: TEXT_MAX_TWO };
-        match version {
-            Version::One => {
-                let maxes = pmi.line.ask_one("cmd=get_maxes", "maxes", deadline)?;
-                pmi.text_max = maxes.number("vallen_max")?.saturating_sub(1);
-                let named = pmi.line.ask_one("cmd=get_my_kvsname", "my_kvsname", deadline)?;
-                pmi.space = named.value("kvsname")?.to_owned();
-            }
-            Version::Two => {
-                let full = format!("cmd=fullinit;pmijobid={job};pmirank={rank};threaded=FALSE;");
-                pmi.line.ask_two(&full, "fullinit-response", deadline)?;
-            }
+        Ok(Pmi { line, version, rank, size, space, text_max })
+    }
+}
+
+/// Why a protocol is not spoken.
+enum Unspoken {
+    /// The launcher said something else. It may speak the other.
+    Refused(ExchangeError),
+    /// The connection is of no more use, or the launcher's words are of neither.
+    Failed(ExchangeError),
+}
+
+impl From<ExchangeError> for Unspoken {
+    fn from(error: ExchangeError) -> Unspoken {
+        match error {
+            ExchangeError::Answer { .. } => Unspoken::Refused(error),
+            other => Unspoken::Failed(other),
         }
-        Ok(pmi)
     }
 }
 
 impl Store for Pmi {
     const LAUNCHER: &'static str = "PMI";
+    const LEAVES_EARLY: bool = true;
 
     fn rank(&self) -> u32 {
         self.rank
@@ -131,10 +182,7 @@ impl Store for Pmi {
 
     fn put(&mut self, key: &str, text: &str, deadline: Instant) -> Result<(), ExchangeError> {
         match self.version {
-            Version::One => {
-                let put = format!("cmd=put kvsname={} key={key} value={text}", self.space);
-                self.line.ask_one(&put, "put_result", deadline)
-            }
+            Version::One => self.line.ask_one(&put_one(&self.space, key, text), "put_result", deadline),
             Version::Two => {
                 let put = format!("cmd=kvs-put;key={key};value={text};");
                 self.line.ask_two(&put, "kvs-put-response", deadline)
@@ -192,17 +240,65 @@ impl Line {
         Line { socket, pending: Vec::new() }
     }
 
-    /// Asks in PMI 1, or what comes before it is known which is spoken.
+    /// Agrees on a protocol: the store's name, where it has one, and the longest text.
+    fn agree(
+        &mut self,
+        version: Version,
+        rank: u32,
+        job: &str,
+        deadline: Instant,
+    ) -> Result<(String, usize), Unspoken> {
+        let init = match version {
+            Version::One => "cmd=init pmi_version=1 pmi_subversion=1",
+            Version::Two => "cmd=init pmi_version=2 pmi_subversion=0",
+        };
+        let said = self.ask_line(init, deadline)?;
+        if said.find("cmd") != Some("response_to_init") {
+            return Err(Unspoken::Failed(said.refused()));
+        }
+        let number = version.number().to_string();
+        if !said.went_well() || said.find("pmi_version").is_some_and(|theirs| theirs != number) {
+            return Err(Unspoken::Refused(said.refused()));
+        }
+        match version {
+            Version::One => {
+                let text_max = self.ask_one("cmd=get_maxes", "maxes", deadline)?.number("vallen_max")?;
+                let named = self.ask_one("cmd=get_my_kvsname", "my_kvsname", deadline)?;
+                let space = named.value("kvsname")?.to_owned();
+                let around = put_one(&space, &"k".repeat(KEY_MAX), "").len() + 1;
+                let room = ASK_MAX_ONE.checked_sub(around).filter(|room| *room > 0);
+                let room = room.ok_or_else(|| Unspoken::Failed(named.refused()))?;
+                Ok((space, room.min(text_max - 1)))
+            }
+            Version::Two => {
+                // MPICH's hydra 5.0 ends the whole job where a name has no value.
+                let job = if job.is_empty() { String::new() } else { format!("pmijobid={job};") };
+                let full = format!("cmd=fullinit;{job}pmirank={rank};threaded=FALSE;");
+                self.ask_two(&full, "fullinit-response", deadline).map_err(unspoken_two)?;
+                Ok((String::new(), TEXT_MAX_TWO))
+            }
+        }
+    }
+
+    /// Asks in PMI 1.
     fn ask_one(&mut self, ask: &str, wanted: &str, deadline: Instant) -> Result<Answer, ExchangeError> {
+        self.ask_line(ask, deadline)?.of(wanted)
+    }
+
+    /// Asks in PMI 1, or what comes before it is known which is spoken.
+    fn ask_line(&mut self, ask: &str, deadline: Instant) -> Result<Answer, ExchangeError> {
         self.send(format!("{ask}\n").as_bytes(), deadline)?;
-        let end = loop {
+        let line = self.take_line(deadline)?;
+        Ok(Answer { ask: ask.to_owned(), text: line.trim_end().to_owned(), parting: ' ' })
+    }
+
+    fn take_line(&mut self, deadline: Instant) -> Result<String, ExchangeError> {
+        loop {
             if let Some(end) = self.pending.iter().position(|byte| *byte == b'\n') {
-                break end;
+                return Ok(self.take(end + 1));
             }
             self.receive(deadline)?;
-        };
-        let line = self.take(end + 1);
-        Answer::read(ask, line.trim_end(), ' ', wanted)
+        }
     }
 
     /// Asks in PMI 2.
@@ -211,13 +307,22 @@ impl Line {
         while self.pending.len() < LENGTH_DIGITS {
             self.receive(deadline)?;
         }
-        let head = self.take(LENGTH_DIGITS);
-        let len = head.trim().parse::<usize>().ok().filter(|len| *len <= ANSWER_MAX);
-        let len = len.ok_or_else(|| answered(ask, &head))?;
+        let head = String::from_utf8_lossy(&self.pending[..LENGTH_DIGITS]).into_owned();
+        let Some(len) = head.trim().parse::<usize>().ok().filter(|len| *len <= ANSWER_MAX) else {
+            return Err(answered(ask, &self.nonsense(deadline)));
+        };
+        self.take(LENGTH_DIGITS);
         while self.pending.len() < len {
             self.receive(deadline)?;
         }
-        Answer::read(ask, &self.take(len), ';', wanted)
+        Answer { ask: ask.to_owned(), text: self.take(len), parting: ';' }.of(wanted)
+    }
+
+    /// What has come that has no length: a line, or as much of one as comes soon.
+    fn nonsense(&mut self, deadline: Instant) -> String {
+        let soon = deadline.min(Instant::now() + NONSENSE_WITHIN);
+        let line = self.take_line(soon);
+        line.unwrap_or_else(|_| self.take(self.pending.len())).trim_end().to_owned()
     }
 
     fn take(&mut self, len: usize) -> String {
@@ -271,12 +376,19 @@ struct Answer {
 }
 
 impl Answer {
-    /// An answer that is of the kind that was wanted, and says that all went well if it says anything about
-    /// it.
-    fn read(ask: &str, text: &str, parting: char, wanted: &str) -> Result<Answer, ExchangeError> {
-        let answer = Answer { ask: ask.to_owned(), text: text.to_owned(), parting };
-        let went_well = answer.find("rc").is_none_or(|rc| rc == "0");
-        if answer.find("cmd") == Some(wanted) && went_well { Ok(answer) } else { Err(answered(ask, text)) }
+    /// The answer, if it is of the kind that was wanted, and all went well.
+    fn of(self, wanted: &str) -> Result<Answer, ExchangeError> {
+        if self.find("cmd") == Some(wanted) && self.went_well() { Ok(self) } else { Err(self.refused()) }
+    }
+
+    /// Whether all went well, if it says anything about it.
+    fn went_well(&self) -> bool {
+        self.find("rc").is_none_or(|rc| rc == "0")
+    }
+
+    /// The error that says this answer.
+    fn refused(&self) -> ExchangeError {
+        answered(&self.ask, &self.text)
     }
 
     fn find(&self, name: &str) -> Option<&str> {
@@ -288,17 +400,35 @@ impl Answer {
     }
 
     fn value(&self, name: &str) -> Result<&str, ExchangeError> {
-        self.find(name).ok_or_else(|| answered(&self.ask, &self.text))
+        self.find(name).ok_or_else(|| self.refused())
     }
 
     fn number(&self, name: &str) -> Result<usize, ExchangeError> {
         let number = self.value(name)?.parse().ok().filter(|number| *number > 1);
-        number.ok_or_else(|| answered(&self.ask, &self.text))
+        number.ok_or_else(|| self.refused())
     }
+}
+
+/// What leaves a text, in PMI 1.
+fn put_one(space: &str, key: &str, text: &str) -> String {
+    format!("cmd=put kvsname={space} key={key} value={text}")
 }
 
 fn answered(ask: &str, answer: &str) -> ExchangeError {
     ExchangeError::Answer { launcher: Pmi::LAUNCHER, command: ask.to_owned(), answer: answer.to_owned() }
+}
+
+/// A connection that ends at the first line of PMI 2 ended because of it.
+fn unspoken_two(error: ExchangeError) -> ExchangeError {
+    match error {
+        ExchangeError::Io { with, source } => ExchangeError::Io {
+            with: format!(
+                "{with}, at the first line of PMI 2 (STANDPIPE_LAUNCHER=pmi1 names the other protocol)"
+            ),
+            source,
+        },
+        other => other,
+    }
 }
 
 fn failed(source: std::io::Error) -> ExchangeError {
@@ -320,94 +450,5 @@ pub fn check_launcher_words(bytes: &[u8]) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::io::Read;
-
-    use super::*;
-
-    /// A launcher that says these things, each after the question that goes with it.
-    fn scripted(script: &'static [(&'static str, &'static str)]) -> (Line, std::thread::JoinHandle<()>) {
-        let (ours, mut theirs) = UnixStream::pair().expect("a socket pair");
-        let launcher = std::thread::spawn(move || {
-            for (ask, answer) in script {
-                let mut heard = vec![0; ask.len()];
-                theirs.read_exact(&mut heard).expect("a question");
-                assert_eq!(String::from_utf8_lossy(&heard), *ask);
-                // In two halves, as a stream may bring it.
-                let (first, second) = answer.as_bytes().split_at(answer.len() / 2);
-                theirs.write_all(first).expect("room");
-                std::thread::sleep(Duration::from_millis(2));
-                theirs.write_all(second).expect("room");
-            }
-        });
-        (Line::new(ours.into()), launcher)
-    }
-
-    fn soon() -> Instant {
-        Instant::now() + Duration::from_secs(10)
-    }
-
-    #[test]
-    fn pmi_1_is_spoken() {
-        let (line, launcher) = scripted(&[
-            (
-                "cmd=init pmi_version=1 pmi_subversion=1\n",
-                "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n",
-            ),
-            ("cmd=get_maxes\n", "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024\n"),
-            ("cmd=get_my_kvsname\n", "cmd=my_kvsname kvsname=kvs_1_0\n"),
-            ("cmd=put kvsname=kvs_1_0 key=k value=v\n", "cmd=put_result rc=0 msg=success\n"),
-            ("cmd=barrier_in\n", "cmd=barrier_out\n"),
-            ("cmd=get kvsname=kvs_1_0 key=k\n", "cmd=get_result rc=0 msg=success value=v\n"),
-            ("cmd=get kvsname=kvs_1_0 key=n\n", "cmd=get_result rc=-1 msg=key_n_not_found value=unknown\n"),
-            ("cmd=finalize\n", "cmd=finalize_ack\n"),
-        ]);
-        let mut pmi = Pmi::greet(Version::One, line, (0, 1), "", soon()).expect("well spoken");
-        assert_eq!(pmi.text_max(), 1023);
-        pmi.put("k", "v", soon()).expect("put");
-        pmi.fence(soon()).expect("a fence");
-        assert_eq!(pmi.get(0, "k", soon()).expect("it is there"), "v");
-        let error = pmi.get(0, "n", soon()).expect_err("not there");
-        assert!(error.to_string().contains("key_n_not_found"), "{error}");
-        drop(pmi);
-        launcher.join().expect("all was said");
-    }
-
-    #[test]
-    fn pmi_2_is_spoken() {
-        let (line, launcher) = scripted(&[
-            (
-                "cmd=init pmi_version=2 pmi_subversion=0\n",
-                "cmd=response_to_init pmi_version=2 pmi_subversion=0 rc=0\n",
-            ),
-            (
-                "    51cmd=fullinit;pmijobid=3.0;pmirank=0;threaded=FALSE;",
-                "    50cmd=fullinit-response;rc=0;rank=0;size=1;appnum=0;",
-            ),
-            ("    26cmd=kvs-put;key=k;value=v;", "    26cmd=kvs-put-response;rc=0;"),
-            ("    14cmd=kvs-fence;", "    28cmd=kvs-fence-response;rc=0;"),
-            ("    27cmd=kvs-get;srcid=-1;key=k;", "    45cmd=kvs-get-response;found=TRUE;value=v;rc=0;"),
-            ("    13cmd=finalize;", "    27cmd=finalize-response;rc=0;"),
-        ]);
-        let mut pmi = Pmi::greet(Version::Two, line, (0, 1), "3.0", soon()).expect("well spoken");
-        pmi.put("k", "v", soon()).expect("put");
-        pmi.fence(soon()).expect("a fence");
-        assert_eq!(pmi.get(0, "k", soon()).expect("it is there"), "v");
-        drop(pmi);
-        launcher.join().expect("all was said");
-    }
-
-    #[test]
-    fn nonsense_and_silence_are_errors() {
-        let (mut line, launcher) = scripted(&[("     6cmd=x;", "abcdef")]);
-        let nonsense = line.ask_two("cmd=x;", "x-response", soon());
-        assert!(matches!(nonsense, Err(ExchangeError::Answer { .. })));
-        drop((line, launcher));
-        let (ours, theirs) = UnixStream::pair().expect("a socket pair");
-        let mut line = Line::new(ours.into());
-        let silence = line.ask_one("cmd=init", "", Instant::now() + Duration::from_millis(20));
-        assert!(matches!(silence, Err(ExchangeError::Timeout { .. })));
-        drop(theirs);
-        assert!(matches!(line.ask_one("cmd=init", "", soon()), Err(ExchangeError::Io { .. })));
-    }
-}
+#[path = "pmi_tests.rs"]
+mod tests;

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use pmix::{Client, PmixError};
+use pmix::{Client, PmixError, TEXT_MAX};
 
 use super::blocking_call::{BlockingCaller, Unanswered};
 use super::common::ExchangeError;
@@ -13,9 +13,6 @@ use super::store::Store;
 
 /// What the launcher leaves in the environment.
 pub(super) const OFFERED: [&str; 2] = ["PMIX_NAMESPACE", "PMIX_RANK"];
-
-/// Texts of PMIx are of any length; long ones are slow to hand on.
-const TEXT_MAX: usize = 64 << 10;
 
 /// How long a server may take beyond the time that it was given, to say so: it counts whole seconds.
 const GRACE: Duration = Duration::from_secs(2);
@@ -47,6 +44,8 @@ impl Pmix {
 
 impl Store for Pmix {
     const LAUNCHER: &'static str = "PMIx";
+    /// A program's MPI library has the same connection, and was seen to fail when it joins after a leave.
+    const LEAVES_EARLY: bool = false;
 
     fn rank(&self) -> u32 {
         self.rank

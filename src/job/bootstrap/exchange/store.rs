@@ -10,6 +10,9 @@ pub(crate) trait Store: Send + Sync {
     /// The launcher, for messages.
     const LAUNCHER: &'static str;
 
+    /// As [`Exchange::may_leave_early`].
+    const LEAVES_EARLY: bool;
+
     fn rank(&self) -> u32;
 
     fn size(&self) -> u32;
@@ -90,6 +93,10 @@ impl<S: Store> Exchange for Stored<S> {
         self.store.size()
     }
 
+    fn may_leave_early(&self) -> bool {
+        S::LEAVES_EARLY
+    }
+
     fn all_gather(&mut self, own: &[u8], deadline: Instant) -> Result<Vec<Vec<u8>>, ExchangeError> {
         self.put(own, deadline)?;
         self.store.fence(deadline)?;
@@ -122,6 +129,7 @@ mod tests {
 
     impl Store for Seat {
         const LAUNCHER: &'static str = "a test";
+        const LEAVES_EARLY: bool = false;
 
         fn rank(&self) -> u32 {
             self.1

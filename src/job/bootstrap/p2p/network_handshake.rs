@@ -35,10 +35,10 @@ use crate::job::bootstrap::identity_proof::{Proof, SALT_BYTES, secret_of_two};
 use crate::job::bootstrap::member::{JoinError, Notice};
 use crate::job::bootstrap::secret::{Secret, random_bytes};
 use crate::job::bootstrap::staggered::first;
-use crate::job::bootstrap::wire::{Decline, How, short_reason};
+use crate::job::bootstrap::wire::{Decline, How};
 
 /// What the connection is for, and in which version of what is said by it.
-pub(super) const PROLOGUE: &[u8] = b"standpipe door 2";
+pub(super) const PROLOGUE: &[u8] = b"standpipe door 3";
 
 /// No node has more to say: most of it are its handlers' names.
 pub(super) const WORDS_MAX: usize = 128 << 10;
@@ -297,7 +297,8 @@ fn admit(
     hello: Hello,
     met: Option<SocketAddr>,
 ) -> Result<Answer, Decline> {
-    let unfit = |what: String| Decline::Unfit { what: short_reason(&what) };
+    // Whole: what is wrong may name what to set at both.
+    let unfit = |what: String| Decline::Unfit { what };
     let card = (shared.config.introduce)().map_err(unfit)?;
     let salt = salt().map_err(|error| unfit(error.to_string()))?;
     let secret = secret_of_two(&shared.secret, (&who.node, &hello.salt), (&shared.node, &salt));

@@ -291,7 +291,7 @@ fn a_far_node_that_cannot_be_used_is_declined_and_its_number_given_again() {
     for _ in 0..2 {
         let error = a.call(picky.address().as_bytes(), soon()).expect_err("declined");
         assert!(
-            matches!(&error, CallError::Declined(Decline::Unfit { what }) if what.len() == 200),
+            matches!(&error, CallError::Declined(Decline::Unfit { what }) if what.len() == 600),
             "{error:?}"
         );
     }

@@ -118,9 +118,9 @@ fn bare_hits(provider: &Provider, direction: Direction) -> u32 {
 fn shipped(endpoint: NetEndpoint, peer: &[u8]) -> (Engine, Box<[u8]>, Seat) {
     let all = vec![Box::from(endpoint.address()), Box::from(peer)];
     let config = Config::new().heap_bytes(1 << 20);
-    let seat = Seat::take(&config, None, Some(endpoint.address()), Box::new(|_| {})).expect("a job of one");
+    let seat = Seat::take(&config, None, None, Box::new(|_| {})).expect("a job of one");
     let peers = &seat.peers;
-    let far = peers.far_by_card(1, &peers.card(0, String::new(), true)).expect("a fair card");
+    let far = peers.far_by_card(1, &peers.card(0, true)).expect("a fair card");
     peers.admit_far(1, far).expect("the first");
     let own = || {
         let checked = CheckedCopy::new().expect("a scratch file");
