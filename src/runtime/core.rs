@@ -35,7 +35,7 @@ use crate::runtime::failures::FirstFailures;
 use crate::runtime::handlers::{Handlers, Snapshot};
 use crate::runtime::payloads::Payloads;
 use crate::runtime::progress_thread::ProgressThreadSlot;
-use crate::runtime::wait_policy::Polling;
+use crate::runtime::wait_policy::{Polling, VainPolls};
 use crate::runtime::watchers::Watchers;
 use crate::transport::contract::NodeTransport as _;
 use crate::transport::list::{Network, NetworkPlan};
@@ -119,6 +119,7 @@ pub(crate) struct NodeCore {
     net_wakeup: OnceLock<Arc<NetWakeup>>,
     sleepers: Arc<AtomicU32>,
     polling: Polling,
+    vain_polls: VainPolls,
     epoch: Instant,
     /// Peers that are newly lost, for whoever polls next to tell the engine, from then on.
     losses: Mutex<Vec<(Rank, Instant)>>,
@@ -223,6 +224,7 @@ impl NodeCore {
             arrivals: BiasedLock::new(Arrivals::default()),
             sleepers: parts.sleepers,
             polling: Polling { spin: parts.spin, polls: if parts.spin.is_zero() { 1 } else { POLLS } },
+            vain_polls: VainPolls::new(),
             epoch: Instant::now(),
             losses: Mutex::new(Vec::new()),
             notices: AtomicU8::new(0),
@@ -582,18 +584,5 @@ impl NodeCore {
             }
         }
         true
-    }
-
-    /// Makes progress at most once, for callers that poll and never wait.
-    pub(crate) fn poll_once(self: &Arc<Self>) -> Progress {
-        // Twice, with looks in between: callers do this in loops, and polling without a pause takes the lines
-        // of memory away from whoever writes them.
-        let progress = self.progress(if self.polling.spin.is_zero() { 1 } else { 2 });
-        match progress {
-            Progress::Idle => _ = self.expire(Instant::now(), true),
-            Progress::Moved => self.note_moved(),
-            Progress::Taken => {}
-        }
-        progress
     }
 }

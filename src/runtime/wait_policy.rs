@@ -1,5 +1,6 @@
-//! How long a wait goes on: polling, sleeping, at all.
+//! How long a wait goes on: polling, sleeping, at all; and when those who only poll give their processor away.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long a wait goes on polling, sleeping and waiting at all.
@@ -21,6 +22,81 @@ pub(crate) struct Polling {
     /// Polls of the engine at a time: one where polling in vain would only keep the awaited from running,
     /// without a core to spare.
     pub(crate) polls: u32,
+}
+
+/// Polls in vain, one after the other, after which one looks whether the program does nothing but poll.
+const VAIN_LOOK: u64 = 64;
+
+/// Those after which it gives its processor away, once in so many, where the job has a core for each process:
+/// others may run on these cores that nobody here knows of.
+const VAIN_YIELD: u64 = 256;
+
+/// The time between two polls, on average, up to which a program does nothing but poll. One that computes in
+/// between keeps its processor.
+const VAIN_APART: Duration = Duration::from_micros(20);
+
+/// Polls that found nothing, by callers that poll and never wait. Where there are more processes than cores,
+/// whoever they wait for may need the very core on which they poll.
+///
+/// Several threads may count at once, and then count too few: that only puts a yield off.
+pub(crate) struct VainPolls {
+    /// Since anything has moved: in the high half how much had, in the low half how many polls.
+    count: AtomicU64,
+    /// When the last look was, in nanoseconds since `epoch`, and in the lowest bit whether nothing but polls
+    /// came before it.
+    looked: AtomicU64,
+    epoch: Instant,
+}
+
+impl VainPolls {
+    pub(crate) fn new() -> VainPolls {
+        VainPolls { count: AtomicU64::new(0), looked: AtomicU64::new(0), epoch: Instant::now() }
+    }
+
+    /// After a poll in vain at that time, before which so much had moved. Whether to give the processor away:
+    /// after each one where the job has more processes than cores (`crowded`), else now and then. Who does
+    /// says when it has it [back](VainPolls::is_back).
+    #[inline]
+    pub(crate) fn is_yield_due(&self, now: Instant, moved: u32, crowded: bool) -> bool {
+        let before = self.count.load(Ordering::Relaxed);
+        let is_first = before >> 32 != u64::from(moved);
+        let word = if is_first { u64::from(moved) << 32 } else { before }.wrapping_add(1);
+        self.count.store(word, Ordering::Relaxed);
+        let count = word & u64::from(u32::MAX);
+        match is_first || count.is_multiple_of(VAIN_LOOK) || (crowded && count > VAIN_LOOK) {
+            true => self.look(now, count, crowded),
+            false => false,
+        }
+    }
+
+    /// Looks whether the polls since the last look came one right after the other.
+    #[inline(never)]
+    fn look(&self, now: Instant, count: u64, crowded: bool) -> bool {
+        let (at, before) = (self.at(now), self.looked.load(Ordering::Relaxed));
+        if count == 1 {
+            self.looked.store(at, Ordering::Relaxed);
+            return false;
+        }
+        let did_nothing_else = before & 1 != 0;
+        let polls = match (crowded, did_nothing_else) {
+            (true, true) => 1,
+            (true, false) if !count.is_multiple_of(VAIN_LOOK) => return false,
+            _ => VAIN_LOOK,
+        };
+        let does_nothing_else = at.saturating_sub(before & !1) < polls * VAIN_APART.as_nanos() as u64;
+        self.looked.store(at | u64::from(does_nothing_else), Ordering::Relaxed);
+        does_nothing_else && (crowded || count.is_multiple_of(VAIN_YIELD))
+    }
+
+    /// The processor is back after it was given away: others may have had it for long.
+    #[inline(never)]
+    pub(crate) fn is_back(&self, now: Instant) {
+        self.looked.store(self.at(now) | 1, Ordering::Relaxed);
+    }
+
+    fn at(&self, now: Instant) -> u64 {
+        (now.saturating_duration_since(self.epoch).as_nanos() as u64) & !1
+    }
 }
 
 /// What a wait does next.
@@ -91,6 +167,39 @@ mod tests {
 
     const SPIN: Duration = Duration::from_micros(50);
     const LONGER: Duration = Duration::from_millis(2);
+
+    /// After which of 600 polls in vain, so far apart, the processor is given away, each time for so long.
+    fn yields(polls: &VainPolls, now: &mut Instant, apart: Duration, moved: u32, crowded: bool) -> Vec<u64> {
+        let mut yields = Vec::new();
+        for poll in 1..=600 {
+            *now += apart;
+            if polls.is_yield_due(*now, moved, crowded) {
+                yields.push(poll);
+                *now += LONGER;
+                polls.is_back(*now);
+            }
+        }
+        yields
+    }
+
+    #[test]
+    fn who_only_polls_gives_the_processor_away_after_some_polls_in_vain() {
+        let (polls, apart) = (VainPolls::new(), Duration::from_nanos(200));
+        let (mut now, each) = (polls.epoch, (VAIN_LOOK..=600).collect::<Vec<u64>>());
+        assert_eq!(yields(&polls, &mut now, apart, 0, true), each);
+        assert_eq!(yields(&polls, &mut now, apart, 1, true), each, "something has moved: it counts anew");
+        assert_eq!(yields(&polls, &mut now, apart, 2, false), [VAIN_YIELD, 2 * VAIN_YIELD]);
+    }
+
+    #[test]
+    fn who_computes_between_polls_keeps_the_processor() {
+        let (polls, apart) = (VainPolls::new(), Duration::from_nanos(200));
+        let mut now = polls.epoch;
+        assert_eq!(yields(&polls, &mut now, VAIN_APART * 2, 0, true), []);
+        assert_eq!(yields(&polls, &mut now, VAIN_APART * 2, 0, false), []);
+        assert_ne!(yields(&polls, &mut now, apart, 1, true), []);
+        assert_eq!(yields(&polls, &mut now, VAIN_APART * 2, 1, true), [], "it computes from now on");
+    }
 
     #[test]
     fn a_wait_polls_longer_once_since_anything_moved() {

@@ -1,5 +1,7 @@
 //! Requests: sent to their end, tried, or started.
 
+use std::time::Instant;
+
 use engine::{AmBody, AmSend, Lane, OpError, OpId, Rank, SendError};
 
 use crate::api::node::Node;
@@ -213,6 +215,7 @@ impl Node {
         let known = self.in_contact(to.peer)?;
         self.expect_handler(known, handler)?;
         if !self.core.engine().may_send(to.peer, Lane::Request) {
+            self.core.polled_in_vain(Instant::now());
             return Ok(false);
         }
         let message = long_message(Lane::Request, handler, args, to, payload.len())?;
@@ -276,7 +279,10 @@ impl Node {
     fn try_send(&self, message: &AmSend<'_>, stamp: u64) -> Result<bool, Error> {
         match self.engine().send_am_stamped(message, stamp) {
             Ok(()) => Ok(true),
-            Err(SendError::Busy) => Ok(false),
+            Err(SendError::Busy) => {
+                self.core.polled_in_vain(Instant::now());
+                Ok(false)
+            }
             Err(SendError::Failed(error)) => Err(self.core.error_of(error)),
         }
     }

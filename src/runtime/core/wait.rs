@@ -97,6 +97,35 @@ impl NodeCore {
         look()
     }
 
+    /// Makes progress at most once, for callers that poll and never wait. Where they do nothing else, and
+    /// find nothing, it gives the processor away now and then.
+    pub(crate) fn poll_once(self: &Arc<Self>) -> Progress {
+        // Twice, with looks in between: callers do this in loops, and polling without a pause takes the lines
+        // of memory away from whoever writes them.
+        let progress = self.progress(if self.polling.spin.is_zero() { 1 } else { 2 });
+        match progress {
+            Progress::Idle => {
+                let now = Instant::now();
+                self.expire(now, true);
+                self.polled_in_vain(now);
+            }
+            Progress::Moved => self.note_moved(),
+            Progress::Taken => self.polled_in_vain(Instant::now()),
+        }
+        progress
+    }
+
+    /// A call that never waits has found nothing: its caller may do so again and again, on a core that others
+    /// need.
+    #[inline]
+    pub(crate) fn polled_in_vain(&self, now: Instant) {
+        let (moved, crowded) = (self.moved.load(Ordering::Relaxed), !self.polls());
+        if self.vain_polls.is_yield_due(now, moved, crowded) {
+            std::thread::yield_now();
+            self.vain_polls.is_back(Instant::now());
+        }
+    }
+
     /// Makes progress without ever polling in vain, until `done`.
     pub(super) fn wait_asleep(self: &Arc<Self>, mut done: impl FnMut() -> Option<()>) {
         while done().is_none() {
