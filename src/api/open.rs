@@ -282,6 +282,8 @@ fn assemble(
     watch.watch(&core);
     if attends {
         core.attend()?;
+    } else if !core.handlers.is_empty() {
+        core.stand_by()?;
     }
     Ok(Arc::new(Life::new(core)))
 }

@@ -5,6 +5,7 @@
 //! *engine* is held for single engine calls, never while a handler runs. Reaching mapped memory, and
 //! cross-memory attach, need neither.
 
+mod attend;
 mod clients;
 mod detached_buffers;
 mod peer_loss;
@@ -35,7 +36,7 @@ use crate::runtime::failures::FirstFailures;
 use crate::runtime::handlers::{Handlers, Snapshot};
 use crate::runtime::payloads::Payloads;
 use crate::runtime::progress_thread::ProgressThreadSlot;
-use crate::runtime::wait_policy::{Polling, VainPolls};
+use crate::runtime::wait_policy::Polling;
 use crate::runtime::watchers::Watchers;
 use crate::transport::contract::NodeTransport as _;
 use crate::transport::list::{Network, NetworkPlan};
@@ -119,7 +120,6 @@ pub(crate) struct NodeCore {
     net_wakeup: OnceLock<Arc<NetWakeup>>,
     sleepers: Arc<AtomicU32>,
     polling: Polling,
-    vain_polls: VainPolls,
     epoch: Instant,
     /// Peers that are newly lost, for whoever polls next to tell the engine, from then on.
     losses: Mutex<Vec<(Rank, Instant)>>,
@@ -223,8 +223,7 @@ impl NodeCore {
             engine: BiasedLock::new(parts.engine),
             arrivals: BiasedLock::new(Arrivals::default()),
             sleepers: parts.sleepers,
-            polling: Polling { spin: parts.spin, polls: if parts.spin.is_zero() { 1 } else { POLLS } },
-            vain_polls: VainPolls::new(),
+            polling: Polling::new(parts.spin, if parts.spin.is_zero() { 1 } else { POLLS }),
             epoch: Instant::now(),
             losses: Mutex::new(Vec::new()),
             notices: AtomicU8::new(0),
@@ -551,19 +550,6 @@ impl NodeCore {
             tracing::warn!("the network has not taken all that was sent");
         }
         is_told
-    }
-
-    /// Starts the progress thread, if the node may have one.
-    pub(crate) fn attend(self: &Arc<Self>) -> std::io::Result<()> {
-        let core = Arc::clone(self);
-        let work = move || core.wait_asleep(|| core.closing.load(Ordering::SeqCst).then_some(()));
-        self.progress_thread.start("standpipe-progress", work)
-    }
-
-    /// As [`NodeCore::attend`], where the node has handlers: those who come from without may wait for their
-    /// answers, and need not know what this process does meanwhile.
-    pub(crate) fn attend_to_callers(self: &Arc<Self>) -> std::io::Result<()> {
-        if self.may_attend && !self.handlers.is_empty() { self.attend() } else { Ok(()) }
     }
 
     /// Starts the thread that hears the doorbell, for a job with near and far peers.

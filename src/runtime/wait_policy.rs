@@ -22,6 +22,14 @@ pub(crate) struct Polling {
     /// Polls of the engine at a time: one where polling in vain would only keep the awaited from running,
     /// without a core to spare.
     pub(crate) polls: u32,
+    /// Those in vain of callers that never wait.
+    pub(crate) vain: VainPolls,
+}
+
+impl Polling {
+    pub(crate) fn new(spin: Duration, polls: u32) -> Polling {
+        Polling { spin, polls, vain: VainPolls::new() }
+    }
 }
 
 /// Polls in vain, one after the other, after which one looks whether the program does nothing but poll.
@@ -49,7 +57,7 @@ pub(crate) struct VainPolls {
 }
 
 impl VainPolls {
-    pub(crate) fn new() -> VainPolls {
+    fn new() -> VainPolls {
         VainPolls { count: AtomicU64::new(0), looked: AtomicU64::new(0), epoch: Instant::now() }
     }
 
@@ -92,6 +100,11 @@ impl VainPolls {
     #[inline(never)]
     pub(crate) fn is_back(&self, now: Instant) {
         self.looked.store(self.at(now) | 1, Ordering::Relaxed);
+    }
+
+    /// A number that changes with each poll in vain.
+    pub(crate) fn counted(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
     }
 
     fn at(&self, now: Instant) -> u64 {

@@ -12,7 +12,7 @@ use crate::transport::contract::{NodeTransport as _, Rest};
 use crate::transport::net_wakeup::Waiting;
 
 /// No sleep is longer, whatever is waited for: what a hostile peer hides from the doorbell is found then.
-const SLEEP_MAX: Duration = Duration::from_millis(100);
+pub(super) const SLEEP_MAX: Duration = Duration::from_millis(100);
 
 /// A sleep's length where nothing will ring: a full lane is drained by the peer in its own time.
 const NAP: Duration = Duration::from_micros(100);
@@ -120,9 +120,9 @@ impl NodeCore {
     #[inline]
     pub(crate) fn polled_in_vain(&self, now: Instant) {
         let (moved, crowded) = (self.moved.load(Ordering::Relaxed), !self.polls());
-        if self.vain_polls.is_yield_due(now, moved, crowded) {
+        if self.polling.vain.is_yield_due(now, moved, crowded) {
             std::thread::yield_now();
-            self.vain_polls.is_back(Instant::now());
+            self.polling.vain.is_back(Instant::now());
         }
     }
 

@@ -368,6 +368,8 @@ impl Team {
             // Before anybody else can be told of its steps. It keeps the memory, too.
             core.background_steps.insert(op, Arc::clone(&owned) as Arc<dyn LocalSteps>);
             drop(engine);
+            // Others wait for its steps, whatever this process does next.
+            core.try_stand_by();
             let _scope = HandlerScope::enter();
             core.background_steps.run(op);
             if let Some(begun) = begun {
