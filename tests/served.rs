@@ -4,10 +4,13 @@
 mod support;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use standpipe::{GlobalPtr, Node, Reduction};
+use standpipe::{Error, GlobalPtr, Node, Reduction, Remote};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
 
 use support::{Heard, LIMIT, Private, config, job_of, pattern, private_of, say};
 
@@ -69,6 +72,23 @@ fn who_stands_by_sleeps() {
     run_with(2, "idle", &[]);
 }
 
+/// Nobody serves a rank under `off`: whoever waits in vain is told of the setting.
+#[test]
+fn a_deadline_that_passes_names_the_setting_of_who_is_not_served() {
+    for settings in ways() {
+        let own = [("STANDPIPE_PROGRESS", "off"), ("STANDPIPE_ATTACH", "never")];
+        run_with(2, "late", &[&own[..], &settings].concat());
+    }
+}
+
+#[test]
+fn a_wait_without_a_deadline_says_once_in_the_log_for_whom_it_waits() {
+    for settings in ways() {
+        let own = [("STANDPIPE_PROGRESS", "off"), ("STANDPIPE_ATTACH", "never")];
+        run_with(2, "log", &[&own[..], &settings].concat());
+    }
+}
+
 #[test]
 fn child() {
     let Some(role) = support::role() else { return };
@@ -79,6 +99,8 @@ fn child() {
         "member" => member(),
         "again" => again(),
         "idle" => idle(),
+        "late" => late(),
+        "log" => log(),
         _ => panic!("no role: {role}"),
     }
 }
@@ -94,7 +116,7 @@ fn count() {
 
 /// A node that sends on what it hears, and counts answers.
 fn node_with(mut send_on: impl FnMut(u64) + Send + 'static) -> Node {
-    let send_on = std::sync::Mutex::new(move |value| send_on(value));
+    let send_on = Mutex::new(move |value| send_on(value));
     let hear = move |call: &mut standpipe::Call<'_>| {
         let value = call.args()[0];
         (send_on.lock().expect("no panic"))(value);
@@ -250,4 +272,95 @@ fn idle() {
     assert!(slept < 100, "it has looked {slept} times in two seconds");
     assert!(used < Duration::from_millis(40), "{used:?} of two seconds");
     node.barrier().expect("barrier");
+}
+
+/// Rank 0 makes no progress for a while: what rank 1 does meanwhile.
+fn beside_one_that_makes_no_progress(node: &Node, act: impl FnOnce(&Node, Remote)) {
+    let memory = Private::from(&pattern(0, 20_000));
+    memory.show(node, "memory");
+    let sleeps = node.heap().alloc_zeroed::<u64>(1).expect("room");
+    support::publish(node, "sleeps", sleeps.ptr(0).to_words());
+    let told = GlobalPtr::<u64>::from_words(support::look_up(node, 1, "sleeps"));
+    let theirs = private_of(node, 0, "memory");
+    node.barrier().expect("barrier");
+    if node.rank() == 0 {
+        node.put(told, 1).expect("put");
+        std::thread::sleep(Duration::from_millis(2500));
+    } else {
+        node.wait_until(|| sleeps.read(0) == 1).expect("put");
+        // Rank 0 is in its put until this node has told it that that is done.
+        let told = node.within(Duration::from_millis(300)).wait_until(|| false);
+        assert!(told.is_err_and(|error| error.is_timeout()));
+        act(node, theirs);
+    }
+    node.barrier().expect("barrier");
+}
+
+fn late() {
+    let node = node_with(|_| {});
+    beside_one_that_makes_no_progress(&node, |node, theirs| {
+        let hurried = node.within(Duration::from_millis(100));
+        let mut bytes = [0; 20_000];
+        let error = hurried.get_bytes(theirs, &mut bytes).expect_err("not served");
+        assert_eq!(error, Error::Timeout { peer: 0, unattended: true });
+        assert!(error.to_string().contains("STANDPIPE_PROGRESS is off there"), "{error}");
+        let hear = node.handler("hear").expect("registered");
+        node.request(0, hear, [0; 4]).expect("sent");
+        let error = hurried.wait_until(|| false).expect_err("not answered");
+        // Of a message that a network has taken nobody knows whether it is heard.
+        let is_named = error.to_string().contains("STANDPIPE_PROGRESS is off there");
+        assert!(is_named || node.provider().is_some(), "{error}");
+    });
+}
+
+/// Notes warnings.
+#[derive(Clone, Default)]
+struct Warnings(Arc<Mutex<Vec<String>>>);
+
+struct Text<'a>(&'a mut String);
+
+impl Visit for Text<'_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        *self.0 += &format!(" {field}={value:?}");
+    }
+}
+
+impl Subscriber for Warnings {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= Level::WARN
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut text = String::new();
+        event.record(&mut Text(&mut text));
+        self.0.lock().expect("no panic").push(text);
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+fn log() {
+    let node = node_with(|_| {});
+    beside_one_that_makes_no_progress(&node, |node, theirs| {
+        let (patient, warnings) = (node.within(LIMIT), Warnings::default());
+        tracing::subscriber::with_default(warnings.clone(), || {
+            for _ in 0..2 {
+                let mut bytes = [0; 20_000];
+                patient.get_bytes(theirs, &mut bytes).expect("served in the end");
+            }
+        });
+        let warnings = warnings.0.lock().expect("no panic").clone();
+        let named = warnings.iter().filter(|text| text.contains("STANDPIPE_PROGRESS is off there"));
+        assert_eq!(named.count(), 1, "{warnings:?}");
+    });
 }

@@ -370,6 +370,7 @@ impl Seat {
                 Exposure::Auto => env.is_none(),
                 exposure => exposure == Exposure::Ranges,
             },
+            unattended: config.progress == ProgressThread::Off,
             directory,
             allocated,
             heap: Mapping::of(heap.memory()),

@@ -13,7 +13,12 @@ pub(crate) struct WaitPolicy {
     polls_until: Option<(Instant, u64)>,
     /// That it has polled longer since then, for what is under way.
     polled_longer: bool,
+    /// When the clock was first read before a sleep; `None` inside: the wait has been found long.
+    slept_since: Option<Option<Instant>>,
 }
+
+/// How long a wait sleeps before whoever it waits for is looked at.
+const LONG: Duration = Duration::from_secs(1);
 
 /// How a node's waits poll.
 pub(crate) struct Polling {
@@ -161,6 +166,12 @@ impl WaitPolicy {
         }
     }
 
+    /// Before a sleep: whether the wait is long by now, once.
+    pub(crate) fn turns_long(&mut self, now: Instant) -> bool {
+        let since = self.slept_since.get_or_insert(Some(now));
+        since.take_if(|since| now.saturating_duration_since(*since) >= LONG).is_some()
+    }
+
     /// Where the wait was to sleep: has it go on polling for so long after `now`, once since anything moved.
     /// `false`: it has done so, or there is nothing to poll for.
     pub(crate) fn poll_longer(&mut self, now: Instant, by: impl FnOnce() -> Duration) -> bool {
@@ -233,6 +244,14 @@ mod tests {
             "nothing is under way"
         );
         assert!(!wait_policy.poll_longer(begun + LONGER * 2 + SPIN, || LONGER), "it was asked");
+    }
+
+    #[test]
+    fn a_wait_turns_long_once() {
+        let (mut wait_policy, begun) = (WaitPolicy::new(None), Instant::now());
+        let turns = [0, 1, 999, 1000, 1001, 5000].map(|ms| Duration::from_millis(ms));
+        let long = turns.map(|after| wait_policy.turns_long(begun + after));
+        assert_eq!(long, [false, false, false, true, false, false]);
     }
 
     #[test]

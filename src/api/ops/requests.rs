@@ -126,7 +126,7 @@ impl Node {
         };
         let ends = || send().or_else(|| self.may_call("a request").err().map(Err));
         let sent = self.core.wait_for_room(self.timeout, ends);
-        let late = || Err(self.gave_up("a request", Error::Timeout { peer: message.peer }));
+        let late = || Err(self.gave_up("a request", self.core.peers.late(message.peer)));
         sent.unwrap_or_else(late)
     }
 

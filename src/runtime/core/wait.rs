@@ -176,6 +176,9 @@ impl NodeCore {
                         && self.polls_longer()
                         && wait_policy.poll_longer(now, || self.on_the_way()) => {}
                 Next::Sleep(left) => {
+                    if wait_policy.turns_long(now) {
+                        self.tell_of_unattended();
+                    }
                     let taken = progress == Progress::Taken;
                     if let Some(result) = self.sleep(now, left.min(sleep_max), taken, &mut done) {
                         return Some(result);
@@ -183,6 +186,13 @@ impl NodeCore {
                 }
             }
         }
+    }
+
+    /// A call has waited for long: says in the log for which peers that may be of no use.
+    #[cold]
+    fn tell_of_unattended(&self) {
+        let awaited = self.engine().awaited();
+        self.peers.unheard_by().chain(awaited).for_each(|peer| self.peers.tell_unattended(peer));
     }
 
     /// Whether a wait may poll for longer than usual.
