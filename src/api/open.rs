@@ -358,8 +358,7 @@ impl Seat {
         if allocated.len > 0 {
             allocator.alloc(allocated.len, PAGE_BYTES).expect("the heap was made larger by that");
         }
-        let directory = directory::reserve(&mut allocator);
-        let nonce = Box::new(nonce());
+        let (directory, nonce) = (directory::reserve(&mut allocator), Box::new(nonce()));
         let identity = Identity {
             rank,
             size,

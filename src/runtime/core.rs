@@ -5,7 +5,6 @@
 //! *engine* is held for single engine calls, never while a handler runs. Reaching mapped memory, and
 //! cross-memory attach, need neither.
 
-mod attend;
 mod clients;
 mod detached_buffers;
 mod peer_loss;

@@ -1,4 +1,4 @@
-//! How long a wait goes on: polling, sleeping, at all; and when those who only poll give their processor away.
+//! How long a wait goes on: polling, sleeping, at all; and when who only polls gives the processor away.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

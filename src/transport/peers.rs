@@ -6,6 +6,7 @@ mod failure_detection;
 mod far;
 mod handlers;
 mod near;
+mod unanswered;
 
 use std::io;
 use std::os::fd::OwnedFd;

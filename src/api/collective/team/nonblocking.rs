@@ -369,7 +369,7 @@ impl Team {
             core.background_steps.insert(op, Arc::clone(&owned) as Arc<dyn LocalSteps>);
             drop(engine);
             // Others wait for its steps, whatever this process does next.
-            core.try_stand_by();
+            core.stand_by_for_team();
             let _scope = HandlerScope::enter();
             core.background_steps.run(op);
             if let Some(begun) = begun {
