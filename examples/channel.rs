@@ -5,7 +5,7 @@ use standpipe::{Config, Node};
 #[tokio::main(flavor = "current_thread")] // any executor will do
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (sender, mut heard) = tokio::sync::mpsc::unbounded_channel();
-    let config = Config::from_env()?.handler("hear", move |call| drop(sender.send(call.args()[0])));
+    let config = Config::from_env()?.handler("hear", move |call| _ = sender.send(call.args()[0]));
     let node = Node::open(config)?;
     let (next, hear) = ((node.rank() + 1) % node.size(), node.handler("hear").expect("registered above"));
     node.request(next, hear, [7, 0, 0, 0])?;

@@ -86,6 +86,7 @@ fn a_wait_without_a_deadline_says_once_in_the_log_for_whom_it_waits() {
     for settings in ways() {
         let own = [("STANDPIPE_PROGRESS", "off"), ("STANDPIPE_ATTACH", "never")];
         run_with(2, "log", &[&own[..], &settings].concat());
+        run_with(2, "log", &[&own[..], &settings, &[("STANDPIPE_TEST_AWAITS", "1")]].concat());
     }
 }
 
@@ -214,16 +215,25 @@ fn member() {
     node.barrier().expect("barrier");
 }
 
-/// How often the progress thread has gone to sleep.
+/// How often the progress thread has gone to sleep. It gives itself its name, in its own time.
 fn sleeps() -> u64 {
+    let mut sleeps = None;
+    support::eventually(|| {
+        sleeps = sleeps_now();
+        sleeps.is_some()
+    });
+    sleeps.expect("there is one")
+}
+
+fn sleeps_now() -> Option<u64> {
     let threads = std::fs::read_dir("/proc/self/task").expect("Linux");
     let statuses =
         threads.filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("status")).ok());
     let mut ours =
         statuses.filter(|status| status.lines().next().is_some_and(|line| line.ends_with("standpipe-progr")));
-    let status = ours.next().expect("there is one");
+    let status = ours.next()?;
     let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-    line.and_then(|count| count.trim().parse().ok()).expect("Linux counts them")
+    line.and_then(|count| count.trim().parse().ok())
 }
 
 /// A server that is served while it waits in a channel, and then polls itself.
@@ -351,14 +361,18 @@ impl Subscriber for Warnings {
 
 fn log() {
     let node = node_with(|_| {});
+    let warnings = Warnings::default();
+    // Threads of the library's may say it, too.
+    tracing::subscriber::set_global_default(warnings.clone()).expect("the first");
     beside_one_that_makes_no_progress(&node, |node, theirs| {
-        let (patient, warnings) = (node.within(LIMIT), Warnings::default());
-        tracing::subscriber::with_default(warnings.clone(), || {
-            for _ in 0..2 {
-                let mut bytes = [0; 20_000];
-                patient.get_bytes(theirs, &mut bytes).expect("served in the end");
-            }
-        });
+        let patient = node.within(LIMIT);
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let got = match std::env::var("STANDPIPE_TEST_AWAITS") {
+            Ok(_) => runtime.block_on(async { patient.get_nb(theirs, vec![0_u8; 20_000]).await.0 }),
+            Err(_) => patient.get_nb(theirs, vec![0_u8; 20_000]).wait().0,
+        };
+        got.expect("served in the end");
+        patient.get_bytes(theirs, &mut [0; 20_000]).expect("served still");
         let warnings = warnings.0.lock().expect("no panic").clone();
         let named = warnings.iter().filter(|text| text.contains("STANDPIPE_PROGRESS is off there"));
         assert_eq!(named.count(), 1, "{warnings:?}");

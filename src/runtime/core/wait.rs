@@ -155,15 +155,23 @@ impl NodeCore {
 
     /// Makes progress without ever polling in vain, until `done`.
     pub(super) fn wait_asleep(self: &Arc<Self>, mut done: impl FnMut() -> Option<()>) {
+        let mut quiet = WaitPolicy::default();
         while done().is_none() {
             if self.net_wakeup.get().is_some_and(|net_wakeup| net_wakeup.park()) {
                 continue;
             }
             let progress = self.progress(1);
-            match progress {
-                Progress::Moved => self.note_moved(),
-                _ => _ = self.sleep(Instant::now(), SLEEP_MAX, progress == Progress::Taken, &mut done),
+            if progress == Progress::Moved {
+                self.note_moved();
+                quiet = WaitPolicy::default();
+                continue;
             }
+            let now = Instant::now();
+            // Tasks may wait.
+            if quiet.turns_long(now) {
+                self.tell_of_unattended();
+            }
+            self.sleep(now, SLEEP_MAX, progress == Progress::Taken, &mut done);
         }
     }
 
@@ -217,7 +225,7 @@ impl NodeCore {
 
     /// A call has waited for long: says in the log for which peers that may be of no use.
     #[cold]
-    fn tell_of_unattended(&self) {
+    pub(super) fn tell_of_unattended(&self) {
         let awaited = self.engine().awaited();
         self.peers.unheard_by().chain(awaited).for_each(|peer| self.peers.tell_unattended(peer));
     }
