@@ -116,8 +116,8 @@ fn count() {
 }
 
 /// A node that sends on what it hears, and counts answers.
-fn node_with(mut send_on: impl FnMut(u64) + Send + 'static) -> Node {
-    let send_on = Mutex::new(move |value| send_on(value));
+fn node_with(send_on: impl FnMut(u64) + Send + 'static) -> Node {
+    let send_on = Mutex::new(send_on);
     let hear = move |call: &mut standpipe::Call<'_>| {
         let value = call.args()[0];
         (send_on.lock().expect("no panic"))(value);

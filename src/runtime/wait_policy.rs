@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn a_wait_turns_long_once() {
         let (mut wait_policy, begun) = (WaitPolicy::new(None), Instant::now());
-        let turns = [0, 1, 999, 1000, 1001, 5000].map(|ms| Duration::from_millis(ms));
+        let turns = [0, 1, 999, 1000, 1001, 5000].map(Duration::from_millis);
         let long = turns.map(|after| wait_policy.turns_long(begun + after));
         assert_eq!(long, [false, false, false, true, false, false]);
     }
