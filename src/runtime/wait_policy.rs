@@ -1,6 +1,6 @@
 //! How long a wait goes on: polling, sleeping, at all; and when who only polls gives the processor away.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long a wait goes on polling, sleeping and waiting at all.
@@ -58,27 +58,40 @@ pub(crate) struct VainPolls {
     /// When the last look was, in nanoseconds since `epoch`, and in the lowest bit whether nothing but polls
     /// came before it.
     looked: AtomicU64,
+    /// Whether the processor is to be given away.
+    is_due: AtomicBool,
     epoch: Instant,
 }
 
 impl VainPolls {
     fn new() -> VainPolls {
-        VainPolls { count: AtomicU64::new(0), looked: AtomicU64::new(0), epoch: Instant::now() }
+        VainPolls {
+            count: AtomicU64::new(0),
+            looked: AtomicU64::new(0),
+            is_due: AtomicBool::new(false),
+            epoch: Instant::now(),
+        }
     }
 
-    /// After a poll in vain at that time, before which so much had moved. Whether to give the processor away:
-    /// after each one where the job has more processes than cores (`crowded`), else now and then. Who does
-    /// says when it has it [back](VainPolls::is_back).
+    /// Whether to give the processor away before the next poll. Who does says when it has it
+    /// [back](VainPolls::is_back).
     #[inline]
-    pub(crate) fn is_yield_due(&self, now: Instant, moved: u32, crowded: bool) -> bool {
+    pub(crate) fn is_yield_due(&self) -> bool {
+        self.is_due.load(Ordering::Relaxed)
+    }
+
+    /// After a poll in vain at that time, before which so much had moved. To give the processor away is due
+    /// after each one where the job has more processes than cores (`crowded`), else now and then.
+    #[inline]
+    pub(crate) fn note(&self, now: Instant, moved: u32, crowded: bool) {
         let before = self.count.load(Ordering::Relaxed);
         let is_first = before >> 32 != u64::from(moved);
         let word = if is_first { u64::from(moved) << 32 } else { before }.wrapping_add(1);
         self.count.store(word, Ordering::Relaxed);
         let count = word & u64::from(u32::MAX);
-        match is_first || count.is_multiple_of(VAIN_LOOK) || (crowded && count > VAIN_LOOK) {
-            true => self.look(now, count, crowded),
-            false => false,
+        if is_first || count.is_multiple_of(VAIN_LOOK) || (crowded && count > VAIN_LOOK) {
+            let is_due = self.look(now, count, crowded);
+            self.is_due.store(is_due, Ordering::Relaxed);
         }
     }
 
@@ -104,6 +117,7 @@ impl VainPolls {
     /// The processor is back after it was given away: others may have had it for long.
     #[inline(never)]
     pub(crate) fn is_back(&self, now: Instant) {
+        self.is_due.store(false, Ordering::Relaxed);
         self.looked.store(self.at(now) | 1, Ordering::Relaxed);
     }
 
@@ -197,7 +211,8 @@ mod tests {
         let mut yields = Vec::new();
         for poll in 1..=600 {
             *now += apart;
-            if polls.is_yield_due(*now, moved, crowded) {
+            polls.note(*now, moved, crowded);
+            if polls.is_yield_due() {
                 yields.push(poll);
                 *now += LONGER;
                 polls.is_back(*now);

@@ -1,7 +1,5 @@
 //! Requests: sent to their end, tried, or started.
 
-use std::time::Instant;
-
 use engine::{AmBody, AmSend, Lane, OpError, OpId, Rank, SendError};
 
 use crate::api::node::Node;
@@ -215,7 +213,7 @@ impl Node {
         let known = self.in_contact(to.peer)?;
         self.expect_handler(known, handler)?;
         if !self.core.engine().may_send(to.peer, Lane::Request) {
-            self.core.polled_in_vain(Instant::now());
+            self.core.tried_in_vain();
             return Ok(false);
         }
         let message = long_message(Lane::Request, handler, args, to, payload.len())?;
@@ -280,7 +278,7 @@ impl Node {
         match self.engine().send_am_stamped(message, stamp) {
             Ok(()) => Ok(true),
             Err(SendError::Busy) => {
-                self.core.polled_in_vain(Instant::now());
+                self.core.tried_in_vain();
                 Ok(false)
             }
             Err(SendError::Failed(error)) => Err(self.core.error_of(error)),

@@ -125,8 +125,12 @@ impl NodeCore {
     }
 
     /// Makes progress at most once, for callers that poll and never wait. Where they do nothing else, and
-    /// find nothing, it gives the processor away now and then.
+    /// find nothing, it gives the processor away now and then: before it polls, so that what it says is so
+    /// when it returns.
     pub(crate) fn poll_once(self: &Arc<Self>) -> Progress {
+        if self.polling.vain.is_yield_due() {
+            self.give_processor_away();
+        }
         // Twice, with looks in between: callers do this in loops, and polling without a pause takes the lines
         // of memory away from whoever writes them.
         let progress = self.progress(if self.polling.spin.is_zero() { 1 } else { 2 });
@@ -134,23 +138,34 @@ impl NodeCore {
             Progress::Idle => {
                 let now = Instant::now();
                 self.expire(now, true);
-                self.polled_in_vain(now);
+                self.note_vain(now);
             }
             Progress::Moved => self.note_moved(),
-            Progress::Taken => self.polled_in_vain(Instant::now()),
+            Progress::Taken => self.note_vain(Instant::now()),
         }
         progress
     }
 
-    /// A call that never waits has found nothing: its caller may do so again and again, on a core that others
-    /// need.
-    #[inline]
-    pub(crate) fn polled_in_vain(&self, now: Instant) {
-        let (moved, crowded) = (self.moved.load(Ordering::Relaxed), !self.polls());
-        if self.polling.vain.is_yield_due(now, moved, crowded) {
-            std::thread::yield_now();
-            self.polling.vain.is_back(Instant::now());
+    /// A call that never waits, and polls nothing, cannot be done now: its caller may try it again and again,
+    /// on a core that others need.
+    #[cold]
+    pub(crate) fn tried_in_vain(&self) {
+        self.note_vain(Instant::now());
+        if self.polling.vain.is_yield_due() {
+            self.give_processor_away();
         }
+    }
+
+    #[inline]
+    fn note_vain(&self, now: Instant) {
+        self.polling.vain.note(now, self.moved.load(Ordering::Relaxed), !self.polls());
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn give_processor_away(&self) {
+        std::thread::yield_now();
+        self.polling.vain.is_back(Instant::now());
     }
 
     /// Makes progress without ever polling in vain, until `done`.
