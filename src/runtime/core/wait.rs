@@ -6,8 +6,8 @@
 //! waits for: the node has handlers, or has begun a collective. It looks now and then whether the program
 //! polls, or waits in calls that do. While the program does, this thread keeps off the doorbell, so that no
 //! message wakes two threads and rings stay hot. Once it has not for a while, this thread sleeps on the
-//! doorbell. What comes is left to the program for as long again. Then this thread serves, until the program
-//! polls.
+//! doorbell. It leaves what comes to the program for as long again. Then this thread serves, until the
+//! program polls.
 //!
 //! Polls and sends pay nothing for that: what it looks at they keep anyway. It takes no lock while the
 //! program polls, and then borrows the engine, which leaves its usual holder the privilege.
