@@ -18,6 +18,14 @@ fn the_guide_has_every_setting_as_the_table_has_it() {
 }
 
 #[test]
+fn the_first_program_for_tasks_is_the_example() {
+    let page = std::fs::read_to_string("docs/ASYNC.md").expect("the page stands in the repository");
+    let example = std::fs::read_to_string("examples/channel.rs").expect("the example stands there, too");
+    let program = page.split("```rust\n").nth(1).and_then(|rest| rest.split("```").next());
+    assert!(program.is_some_and(|program| example.ends_with(program)), "docs/ASYNC.md has another program");
+}
+
+#[test]
 fn the_page_on_errors_has_every_code() {
     let page = std::fs::read_to_string("docs/ERRORS.md").expect("the page stands in the repository");
     let is_row = |line: &&str| line.strip_prefix("| ").is_some_and(|row| row.starts_with(char::is_numeric));

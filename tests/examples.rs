@@ -37,6 +37,17 @@ fn words_go_around_and_numbers_are_handed_out() {
     }
 }
 
+/// Launched, and alone, where nobody polls but the library's thread.
+#[test]
+fn a_task_hears_of_a_handler() {
+    for ranks in [1, 3] {
+        all_are_right("channel", ranks, "shm");
+    }
+    all_are_right_over_tcp("channel", 3);
+    let alone = std::process::Command::new(example("channel")).status().expect("it starts");
+    assert!(alone.success(), "{alone}");
+}
+
 #[test]
 fn rows_are_exchanged() {
     for ranks in [1, 2, 5] {

@@ -425,7 +425,7 @@ fn no_progress() {
         let there = private_of(&node, 1, "memory");
         let mut got = [0; 1000];
         let result = node.within(Duration::from_millis(300)).get_bytes(there, &mut got);
-        assert_eq!(result, Err(Error::Timeout { peer: 1 }));
+        assert_eq!(result, Err(Error::Timeout { peer: 1, unattended: true }));
         let event = node.get_nb(there, vec![0_u8; 1000]);
         node.put(heap_of::<u64>(&node, 1, "words"), 1).expect("put");
         let (result, bytes) = event.wait();

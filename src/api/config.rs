@@ -37,12 +37,14 @@ pub enum ProgressThread {
     On,
     /// Never: no thread of the library runs a handler or serves a peer. Progress is made by calls that wait,
     /// and by polls of tasks that await: a thread that only wakes them is started at the first await that has
-    /// to wait.
+    /// to wait. Peers that wait in vain are told of the setting, by their error or in the log.
     Off,
     /// Where peers depend on it: over a network; where cross-memory attach is forbidden, and from when on a
     /// peer reaches this process's private memory by messages because it finds it forbidden; and in a node
     /// that nobody launched, that has handlers and gives its [address](crate::Node::address) or
     /// [connects](crate::Node::connect_to). And where tasks do: from the first await that has to wait.
+    /// Else, of a node that has handlers or has begun a collective, where messages have waited for 10 ms in
+    /// which the program has not polled, as it waits elsewhere or computes; until it polls again.
     #[default]
     Auto,
 }

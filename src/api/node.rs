@@ -19,6 +19,10 @@ use crate::runtime::wait_policy::WaitPolicy;
 use crate::transport::contract::NodeTransport as _;
 use crate::transport::peers::Peer;
 
+/// What a condition's wait says that is late while a peer has not heard this process.
+const UNHEARD: &str = "a condition; a peer has not heard this process's last message, and makes progress \
+    only in calls of its own (STANDPIPE_PROGRESS is off there)";
+
 /// A handle on this process's node. Clones are handles on the same node; any thread may use them. When the
 /// last one is dropped the process leaves the job, and later operations of peers with it end with
 /// [`Error::PeerLost`].
@@ -356,8 +360,11 @@ impl Node {
         }
         self.may_wait("waiting for a condition")?;
         self.wait(self.timeout, || condition().then_some(())).ok_or_else(|| {
-            let late = Error::WaitTimeout { waited_for: "a condition" };
-            self.gave_up("waiting for a condition", late)
+            let waited_for = match self.core.peers.unheard_by().next() {
+                None => "a condition",
+                Some(_) => UNHEARD,
+            };
+            self.gave_up("waiting for a condition", Error::WaitTimeout { waited_for })
         })
     }
 
@@ -502,7 +509,7 @@ impl Awaited<'_> {
         let now = || self.node.engine().started(None).awaited();
         let peer = self.with.or_else(|| self.started.as_ref().map_or_else(now, Started::awaited));
         let nobody = Error::WaitTimeout { waited_for: "what this node has started to end" };
-        peer.map_or(nobody, |peer| Error::Timeout { peer })
+        peer.map_or(nobody, |peer| self.node.core.peers.late(peer))
     }
 }
 

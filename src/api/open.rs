@@ -290,6 +290,8 @@ fn assemble(
     watch.watch(&core);
     if attends {
         core.attend()?;
+    } else if !core.handlers.is_empty() {
+        core.stand_by()?;
     }
     Ok(Arc::new(Life::new(core)))
 }
@@ -364,8 +366,7 @@ impl Seat {
         if allocated.len > 0 {
             allocator.alloc(allocated.len, PAGE_BYTES).expect("the heap was made larger by that");
         }
-        let directory = directory::reserve(&mut allocator);
-        let nonce = Box::new(nonce());
+        let (directory, nonce) = (directory::reserve(&mut allocator), Box::new(nonce()));
         let identity = Identity {
             rank,
             size,
@@ -376,6 +377,7 @@ impl Seat {
                 Exposure::Auto => env.is_none(),
                 exposure => exposure == Exposure::Ranges,
             },
+            unattended: config.progress == ProgressThread::Off,
             directory,
             allocated,
             heap: Mapping::of(heap.memory()),

@@ -83,10 +83,16 @@ pub enum Error {
         len: u64,
     },
     /// The deadline passed; the operation's buffers are touched no more.
-    #[error("the deadline passed while waiting for peer {peer}")]
+    #[error("the deadline passed while waiting for peer {peer}{}", match unattended {
+        true => ", which makes progress only in calls of its own: STANDPIPE_PROGRESS is off there",
+        false => "",
+    })]
     Timeout {
         /// The peer that was waited for.
         peer: Rank,
+        /// Whether that peer makes progress only in calls of its own, as it runs under
+        /// [`ProgressThread::Off`](crate::ProgressThread::Off).
+        unattended: bool,
     },
     /// The program gave the operation up by [`Event::cancel`](crate::Event::cancel). It may have taken effect
     /// at the peer, in part or whole.
@@ -391,7 +397,7 @@ impl Error {
             }
             OpError::NoSuchAtomic { op, word, .. } => Error::NoSuchAtomic { op, word },
             OpError::LocalFault { addr, len, .. } => Error::LocalFault { addr, len },
-            OpError::Timeout { peer } => Error::Timeout { peer },
+            OpError::Timeout { peer } => Error::Timeout { peer, unattended: false },
             OpError::Protocol { peer, what } => Error::Protocol { peer, what: what.to_owned() },
             OpError::Team { peer, what } => Error::Team { peer, what },
             OpError::NoSuchHandler { peer, handler } => {

@@ -222,7 +222,7 @@ impl NodeCore {
             engine: BiasedLock::new(parts.engine),
             arrivals: BiasedLock::new(Arrivals::default()),
             sleepers: parts.sleepers,
-            polling: Polling { spin: parts.spin, polls: if parts.spin.is_zero() { 1 } else { POLLS } },
+            polling: Polling::new(parts.spin, if parts.spin.is_zero() { 1 } else { POLLS }),
             epoch: Instant::now(),
             losses: Mutex::new(Vec::new()),
             notices: AtomicU8::new(0),
@@ -551,19 +551,6 @@ impl NodeCore {
         is_told
     }
 
-    /// Starts the progress thread, if the node may have one.
-    pub(crate) fn attend(self: &Arc<Self>) -> std::io::Result<()> {
-        let core = Arc::clone(self);
-        let work = move || core.wait_asleep(|| core.closing.load(Ordering::SeqCst).then_some(()));
-        self.progress_thread.start("standpipe-progress", work)
-    }
-
-    /// As [`NodeCore::attend`], where the node has handlers: those who come from without may wait for their
-    /// answers, and need not know what this process does meanwhile.
-    pub(crate) fn attend_to_callers(self: &Arc<Self>) -> std::io::Result<()> {
-        if self.may_attend && !self.handlers.is_empty() { self.attend() } else { Ok(()) }
-    }
-
     /// Starts the thread that hears the doorbell, for a job with near and far peers.
     pub(crate) fn listen(self: &Arc<Self>) -> std::io::Result<()> {
         let Some(net_wakeup) = self.net_wakeup.get().cloned() else { return Ok(()) };
@@ -582,18 +569,5 @@ impl NodeCore {
             }
         }
         true
-    }
-
-    /// Makes progress at most once, for callers that poll and never wait.
-    pub(crate) fn poll_once(self: &Arc<Self>) -> Progress {
-        // Twice, with looks in between: callers do this in loops, and polling without a pause takes the lines
-        // of memory away from whoever writes them.
-        let progress = self.progress(if self.polling.spin.is_zero() { 1 } else { 2 });
-        match progress {
-            Progress::Idle => _ = self.expire(Instant::now(), true),
-            Progress::Moved => self.note_moved(),
-            Progress::Taken => {}
-        }
-        progress
     }
 }

@@ -112,6 +112,7 @@ fn end(core: &Arc<NodeCore>, host: Option<Host>, stage: &AtomicU8, closer: Threa
     core.peers.leave();
     // Handles may be left that keep the rest of it.
     core.drop_handlers();
+    core.progress_thread.unpark();
     core.progress_thread.end(closer);
     core.listener.end(closer);
     core.waker.unpark();

@@ -4,7 +4,7 @@
 use std::io;
 use std::panic::AssertUnwindSafe;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::{JoinHandle, ThreadId};
 
 use crate::base::lock::lock;
@@ -12,6 +12,10 @@ use crate::base::lock::lock;
 /// A node's progress thread, if it has one or may get one.
 pub(crate) struct ProgressThreadSlot {
     state: Mutex<State>,
+    /// Whether somebody has asked for it: then there is one, unless it may not be.
+    has_been_asked: AtomicBool,
+    /// Whether it serves whatever the program does.
+    attends: AtomicBool,
 }
 
 enum State {
@@ -25,7 +29,24 @@ enum State {
 impl ProgressThreadSlot {
     /// No thread yet.
     pub(crate) fn new(allowed: bool) -> ProgressThreadSlot {
-        ProgressThreadSlot { state: Mutex::new(if allowed { State::Allowed } else { State::Barred }) }
+        let state = Mutex::new(if allowed { State::Allowed } else { State::Barred });
+        ProgressThreadSlot { state, has_been_asked: AtomicBool::new(false), attends: AtomicBool::new(false) }
+    }
+
+    /// Whether [`ProgressThreadSlot::start`] has done what it can: one look at one word.
+    #[inline]
+    pub(crate) fn has_been_asked(&self) -> bool {
+        self.has_been_asked.load(Ordering::Relaxed)
+    }
+
+    /// From now on it serves whatever the program does. Whether it did before.
+    pub(crate) fn set_attending(&self) -> bool {
+        self.attends.swap(true, Ordering::SeqCst)
+    }
+
+    /// Whether it serves whatever the program does.
+    pub(crate) fn attends(&self) -> bool {
+        self.attends.load(Ordering::SeqCst)
     }
 
     /// Starts the thread, which does `work` until that returns, unless it runs or may not.
@@ -41,6 +62,7 @@ impl ProgressThreadSlot {
             };
             *state = State::Runs(vm::threads::spawn(name, work)?);
         }
+        self.has_been_asked.store(true, Ordering::Relaxed);
         Ok(())
     }
 
@@ -71,6 +93,11 @@ impl<'a> Asleep<'a> {
     pub(crate) fn new(sleepers: &'a AtomicU32) -> Asleep<'a> {
         sleepers.fetch_add(1, Ordering::SeqCst);
         Asleep(sleepers)
+    }
+
+    /// Whether others do likewise.
+    pub(crate) fn has_company(&self) -> bool {
+        self.0.load(Ordering::SeqCst) > 1
     }
 }
 

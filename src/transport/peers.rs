@@ -1,10 +1,12 @@
 //! Who is reachable, and how: one entry a peer, made when it is first talked to.
 
+mod attendance;
 mod clients;
 mod failure_detection;
 mod far;
 mod handlers;
 mod near;
+mod unanswered;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -17,6 +19,7 @@ use vm::forks::OnceTable;
 use vm::robust::Held;
 use vm::{FenceMode, Segment, SegmentError, SharedMemory};
 
+use self::attendance::Attendance;
 pub(crate) use self::clients::{CLIENTS, Clients};
 pub(crate) use self::far::{Card, Far};
 use self::handlers::{KnownHandlers, shown};
@@ -156,7 +159,7 @@ pub(crate) struct Peers {
 fn unreached(peer: Rank, error: &PeerHandlesError) -> Error {
     match error {
         PeerHandlesError::Lost { .. } => Error::PeerLost { peer },
-        PeerHandlesError::Timeout { .. } => Error::Timeout { peer },
+        PeerHandlesError::Timeout { .. } => Error::Timeout { peer, unattended: false },
         other => Error::Connect { peer, why: other.to_string() },
     }
 }
@@ -200,6 +203,7 @@ impl Peers {
             fence: FenceMode::Symmetric,
             reach: Reach::of_oneself(&own.identity, own.control.end(), own.attach),
             asked_to_serve: AtomicBool::new(false),
+            attendance: Attendance::of(own.identity.unattended),
             directory: own.identity.directory,
             handlers: KnownHandlers::shown_in(&own.control),
             in_its_space: [own.identity.allocated, own.identity.heap],
@@ -452,6 +456,7 @@ impl Peers {
             fence: if asymmetric { FenceMode::Asymmetric } else { FenceMode::Symmetric },
             reach,
             asked_to_serve: AtomicBool::new(false),
+            attendance: Attendance::of(identity.unattended),
             directory: identity.directory,
             handlers,
             in_its_space: [identity.allocated, identity.heap],
@@ -462,7 +467,8 @@ impl Peers {
     fn far_by_control(&self, rank: Rank, handles: PeerHandles, terms: Terms) -> Result<Far, Error> {
         let (control, identity) = self.control_of(rank, handles.control, terms)?;
         self.understands(rank, &control.protocol())?;
-        Ok(Far::new(rank, control.endpoint(), identity.directory, &shown(rank, &control)?))
+        let (endpoint, handlers) = (control.endpoint(), shown(rank, &control)?);
+        Ok(Far::new(rank, endpoint, identity.directory, &handlers, identity.unattended))
     }
 
     /// A peer's control segment, and what it says of itself, which is checked.
@@ -481,7 +487,8 @@ impl Peers {
         let handlers = card.handlers();
         self.agree(rank, &handlers)?;
         self.understands(rank, &card.protocol)?;
-        Ok(Far::new(rank, card.endpoint.as_slice().into(), card.directory, &handlers))
+        let endpoint = card.endpoint.as_slice().into();
+        Ok(Far::new(rank, endpoint, card.directory, &handlers, !card.attends))
     }
 
     /// Whether a peer's endpoint speaks as this process's does: else neither hears the other.
@@ -511,21 +518,6 @@ impl Peers {
             Peer::Far(far) => far.handlers.all(),
         };
         Ok(self.own.handlers.colliding(&theirs))
-    }
-
-    /// Lets a peer know that this process depends on its progress. It may be able to attach to all others
-    /// itself, and not know that somebody cannot attach to it.
-    pub(crate) fn request_progress(&self, peer: Peer<'_>) {
-        // Who has the network serves by itself.
-        let Peer::Near(peer) = peer else { return };
-        if peer.asked_to_serve.swap(true, Ordering::Relaxed) {
-            return;
-        }
-        if peer.rank >= self.own.size {
-            self.peer_listener().inspect(|peer_listener| peer_listener.request_progress(peer.rank));
-        } else if let Some(membership) = &*lock(&self.membership) {
-            membership.request_progress(peer.rank);
-        }
     }
 
     /// Tells the launcher that this process has heard that `rank`, which is lost, is gone: once no thread of

@@ -297,7 +297,7 @@ fn a_fetch_that_fails_or_is_given_up_gives_no_word() {
     let (result, old) = zero.fetch_nb(word.ptr(0), AtomicOp::Add, 1).cancel();
     assert!(matches!(result, Err(Error::Cancelled { peer: 1 })) && old.is_none(), "{result:?}");
     let (result, old) = zero.within(Duration::from_millis(20)).fetch_nb(word.ptr(0), AtomicOp::Add, 1).wait();
-    assert_eq!((result, old), (Err(Error::Timeout { peer: 1 }), None));
+    assert_eq!((result, old), (Err(Error::Timeout { peer: 1, unattended: true }), None));
     let mut event = zero.fetch_nb(word.ptr(0), AtomicOp::Or, 0);
     assert!(!event.is_complete(), "its owner has made no progress");
     drop(one);

@@ -119,7 +119,7 @@ fn a_deadline_cuts_a_copy_off_and_the_buffer_is_touched_no_more() {
                 assert!(into == before, "it was touched after the call");
                 result.err()
             });
-            assert_eq!(late, Some(Error::Timeout { peer: right_of(node) }));
+            assert_eq!(late, Some(Error::Timeout { peer: right_of(node), unattended: false }));
             for _ in 0..20 {
                 let (result, buffer) = node.get_nb(there, vec![0u8; LARGE]).cancel();
                 let before = buffer.clone();

@@ -113,7 +113,7 @@ fn a_wait_ends_when_the_name_comes_or_the_time_is_up() {
 fn name_kept_by_another(node: &Node) -> String {
     let kept_elsewhere = |name: &String| {
         let looked = node.within(Duration::from_millis(1)).directory().lookup(name);
-        matches!(looked, Err(DirectoryError::Peer(Error::Timeout { peer: 1 })))
+        matches!(looked, Err(DirectoryError::Peer(Error::Timeout { peer: 1, .. })))
     };
     (0..1000).map(|n| n.to_string()).find(kept_elsewhere).expect("half of all names")
 }

@@ -99,7 +99,10 @@ fn a_wait_for_a_time_ends_and_the_operation_goes_on() {
             // Rank 1 makes no progress for now.
             let mut event = node.get_nb(theirs, vec![0u8; 40_000]);
             assert_eq!(event.wait_at_most(Duration::from_millis(30)), Ok(false));
-            assert_eq!(node.within(Duration::from_millis(5)).quiet(), Err(Error::Timeout { peer: 1 }));
+            assert_eq!(
+                node.within(Duration::from_millis(5)).quiet(),
+                Err(Error::Timeout { peer: 1, unattended: true })
+            );
             let early: Event<Vec<u8>> = node.put_nb(theirs, vec![5u8; 100]);
             let (buffer, rest) = early.wait_local();
             assert_eq!(buffer, [5; 100], "the bytes have left");

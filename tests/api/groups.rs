@@ -137,7 +137,7 @@ fn a_group_counts_what_is_left_and_ends_at_a_deadline_or_a_loss() {
     if late.left() == 1 {
         late.add(zero.get_nb(there, vec![0; 10]));
         let (result, buffers) = late.wait();
-        assert_eq!((result, buffers.len()), (Err(Error::Timeout { peer: 1 }), 2));
+        assert_eq!((result, buffers.len()), (Err(Error::Timeout { peer: 1, unattended: true }), 2));
     }
     let mut lost = zero.group();
     lost.add(zero.get_nb(there, vec![0_u8; 10]));

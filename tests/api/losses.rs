@@ -98,7 +98,7 @@ fn who_has_not_joined_is_waited_for_no_longer_than_asked() {
     let one = Node::open_in(config(), Some(&broker.env(1))).expect("a node");
     let hasty = one.within(Duration::from_millis(50));
     let started = Instant::now();
-    let timeout = Err(Error::Timeout { peer: 0 });
+    let timeout = Err(Error::Timeout { peer: 0, unattended: false });
     assert_eq!(hasty.connect(0), timeout);
     assert_eq!(hasty.put(GlobalPtr::new(0, 0), 1u64), timeout);
     assert_eq!(hasty.barrier(), timeout);
@@ -121,7 +121,7 @@ fn waiting_for_one_to_join_does_not_keep_others_from_it() {
         let started = Instant::now();
         assert_eq!(zero.connect(1), Ok(()));
         assert!(started.elapsed() < Duration::from_secs(1), "connecting took {:?}", started.elapsed());
-        assert_eq!(patient.join().expect("no panic"), Err(Error::Timeout { peer: 2 }));
+        assert_eq!(patient.join().expect("no panic"), Err(Error::Timeout { peer: 2, unattended: false }));
     });
     drop(one);
 }

@@ -60,9 +60,9 @@ fn quiet_with_one_waits_for_nobody_else() {
     });
     let hurried = zero.within(Duration::from_millis(20));
     if is_pending && !mute.is_complete() {
-        assert_eq!(hurried.quiet_with(1), Err(Error::Timeout { peer: 1 }));
-        assert_eq!(hurried.fence_with(1), Err(Error::Timeout { peer: 1 }));
-        assert_eq!(hurried.quiet(), Err(Error::Timeout { peer: 1 }), "that is for all");
+        assert_eq!(hurried.quiet_with(1), Err(Error::Timeout { peer: 1, unattended: true }));
+        assert_eq!(hurried.fence_with(1), Err(Error::Timeout { peer: 1, unattended: true }));
+        assert_eq!(hurried.quiet(), Err(Error::Timeout { peer: 1, unattended: true }), "that is for all");
         // What is started later is not waited for, and nothing was given up.
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| zero.quiet_with(1));

@@ -286,7 +286,7 @@ fn who_does_not_answer_is_named_when_time_is_up() {
         if node.rank() == 0 {
             let hasty = node.within(Duration::from_millis(50));
             let started = Instant::now();
-            let timeout = Err(Error::Timeout { peer: 1 });
+            let timeout = Err(Error::Timeout { peer: 1, unattended: true });
             let mut buffer = vec![9u8; 50_000];
             assert_eq!(hasty.get_bytes(theirs, &mut buffer), timeout);
             assert_eq!(hasty.put_bytes(theirs, &[2; 50_000]), timeout);

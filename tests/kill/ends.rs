@@ -169,7 +169,7 @@ fn with_a_stopped_peer(node: &Node, answers: &AtomicU64) {
             break error;
         }
     };
-    assert_eq!(full, Error::Timeout { peer: 2 });
+    assert_eq!(full, Error::Timeout { peer: 2, unattended: false });
     let waited = begun.elapsed();
     assert!((SHORT * 3..SHORT * 3 + LIMIT / 2).contains(&waited), "three waits of {SHORT:?} took {waited:?}");
 }

@@ -86,6 +86,11 @@ impl<M: Deref<Target = [AtomicU64]>> Bell<M> {
         self.bitmap().iter().any(|word| word.load(Ordering::Acquire) != 0)
     }
 
+    /// Whether peer `from` has rung, and nobody has taken note of it since.
+    pub fn has_rung(&self, from: usize) -> bool {
+        from < self.peers && self.bitmap()[from / 64].load(Ordering::Relaxed) & 1 << (from % 64) != 0
+    }
+
     /// Calls `f` with each peer that has rung since the last call, in rising order.
     pub fn take_pending(&self, mut f: impl FnMut(usize)) {
         for (index, word) in self.bitmap().iter().enumerate() {
@@ -181,9 +186,9 @@ mod tests {
         for from in [129, 0, 63, 64, 64] {
             bell.ring(from);
         }
-        assert!(bell.has_pending());
+        assert!(bell.has_pending() && bell.has_rung(129) && !bell.has_rung(1) && !bell.has_rung(130));
         assert_eq!(taken(&bell), [0, 63, 64, 129]);
-        assert!(!bell.has_pending());
+        assert!(!bell.has_pending() && !bell.has_rung(129));
         assert_eq!(taken(&bell), [0; 0]);
     }
 

@@ -7,6 +7,9 @@
 //! ownership away, has [`membarrier`] put a fence between the owner's two steps, wherever the owner is, waits
 //! until the owner is out, and from then on all threads compete by compare-exchange. It is Dekker's handshake
 //! with the whole price on one side, which pays it once.
+//!
+//! A thread that comes seldom, and knows that the owner is elsewhere, [borrows](BiasedLock::try_borrow) the
+//! value instead: it pays the price each time, and leaves the owner its privilege.
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -38,8 +41,8 @@ const FREE: u64 = u64::MAX - 1;
 /// releases it. When the owner has exited, the next thread finds it gone, since no other thread ever bears
 /// its token.
 pub struct BiasedLock<T> {
-    /// [`NOBODYS`], then the owner's token, then [`REVOKING`], then [`SHARED`]; never back. Written
-    /// only by who is in `shared`.
+    /// [`NOBODYS`], then the owner's token, then [`REVOKING`], then [`SHARED`]; never back, but that who
+    /// borrows makes it [`REVOKING`] and then the owner's token again. Written only by who is in `shared`.
     bias: AtomicU64,
     /// The owner's token, with [`IN`] while it is in, or tries to be, by its bias: one look tells a thread
     /// both that it is the owner and that it is not in already. [`FREE`] before there is an owner, and once
@@ -107,6 +110,38 @@ impl<T> BiasedLock<T> {
     #[inline(always)]
     pub fn try_lock(&self) -> Option<BiasedGuard<'_, T>> {
         self.enter_biased().or_else(|| self.try_lock_slowly())
+    }
+
+    /// Calls `f` with the value unless another thread holds the lock, or is just about to take or leave it,
+    /// and leaves the owner its privilege: the way for a thread that looks seldom, while the owner is
+    /// elsewhere. It costs a system call each time.
+    #[inline(never)]
+    pub fn try_borrow<R>(&self, f: impl FnOnce(&mut T) -> R) -> Option<R> {
+        let me = assigned_token();
+        if !self.is_own() || self.is_held_by(me) || !self.enter_shared(me) {
+            return None;
+        }
+        // Leaves however `f` ends.
+        let mut borrowed = Borrowed { guard: self.guard(&self.shared), gives_back: None };
+        let owner = self.bias.load(Ordering::Relaxed);
+        match owner {
+            // Nobody enters but by `shared`; where it is nobody's yet, nobody becomes the owner meanwhile.
+            SHARED | NOBODYS => {}
+            REVOKING => {
+                if self.biased.load(Ordering::Acquire) & IN != 0 {
+                    return None;
+                }
+            }
+            owner => {
+                self.revoke();
+                borrowed.gives_back = Some(owner);
+                // Acquire: as in `settle`.
+                if self.biased.load(Ordering::Acquire) & IN != 0 {
+                    return None;
+                }
+            }
+        }
+        Some(f(&mut borrowed.guard))
     }
 
     /// The owner's way in. It writes, and then looks; who revokes the bias writes `bias`, fences both
@@ -229,6 +264,23 @@ impl<T> BiasedLock<T> {
             // manual gives a bound, so this is the one place that rests on how processors are built; the
             // other way is to panic.
             std::thread::sleep(UNFENCED);
+        }
+    }
+}
+
+/// A turn in `shared`, and the owner that gets its bias back at the end of it.
+struct Borrowed<'a, T> {
+    guard: BiasedGuard<'a, T>,
+    gives_back: Option<u64>,
+}
+
+impl<T> Drop for Borrowed<'_, T> {
+    fn drop(&mut self) {
+        if let Some(owner) = self.gives_back {
+            // Release: the owner, whose look is an Acquire, sees what was done to the value. One that has
+            // looked meanwhile has given its bias up, and becomes the owner anew when it has come by
+            // `shared`. The guard, which leaves `shared`, is dropped after this.
+            self.guard.lock.bias.store(owner, Ordering::Release);
         }
     }
 }

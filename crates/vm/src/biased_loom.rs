@@ -105,3 +105,47 @@ fn loom_biased_try_lock() {
         assert_eq!(value(&lock), added);
     });
 }
+
+/// A borrower comes while the owner may be in, and leaves it its bias.
+#[test]
+fn loom_biased_borrow() {
+    check(3, || {
+        let lock = Arc::new(BiasedLock::new(Watched::new(0)));
+        add(&lock, 1);
+        let other = {
+            let lock = Arc::clone(&lock);
+            thread::spawn(move || {
+                // SAFETY: as in `add_to`: the lock lends the number to this thread alone.
+                lock.try_borrow(|value| value.with_mut(|value| unsafe { *value += 1 })).is_some()
+            })
+        };
+        add(&lock, 2);
+        let added = 3 + u64::from(other.join().unwrap());
+        assert_eq!(value(&lock), added);
+        assert_eq!(lock.bias.load(Ordering::Relaxed), own_token(), "it is the owner's still");
+    });
+}
+
+/// A borrower and a thread that takes the bias for good, at once.
+#[test]
+fn loom_biased_borrow_and_revoke() {
+    check(2, || {
+        let lock = Arc::new(BiasedLock::new(Watched::new(0)));
+        add(&lock, 1);
+        let revoker = {
+            let lock = Arc::clone(&lock);
+            thread::spawn(move || add(&lock, 1))
+        };
+        let borrower = {
+            let lock = Arc::clone(&lock);
+            thread::spawn(move || {
+                // SAFETY: as in `add_to`: the lock lends the number to this thread alone.
+                lock.try_borrow(|value| value.with_mut(|value| unsafe { *value += 1 })).is_some()
+            })
+        };
+        add(&lock, 1);
+        revoker.join().unwrap();
+        let added = 3 + u64::from(borrower.join().unwrap());
+        assert_eq!(value(&lock), added);
+    });
+}

@@ -266,3 +266,27 @@ fn a_thread_of_high_priority_lets_one_of_lower_priority_finish() {
     );
     low.join().unwrap();
 }
+
+/// What another thread borrows of the lock.
+fn borrowed_elsewhere<T: Send + Copy>(lock: &BiasedLock<T>) -> Option<T> {
+    thread::scope(|scope| scope.spawn(|| lock.try_borrow(|value| *value)).join().unwrap())
+}
+
+#[test]
+fn who_borrows_leaves_the_owner_its_bias() {
+    let Some(lock) = biased_lock(1) else { return };
+    assert_eq!(borrowed_elsewhere(&lock), Some(1), "nobody's");
+    *lock.lock() += 1;
+    assert_eq!(borrowed_elsewhere(&lock), Some(2));
+    assert_eq!(bias_of(&lock), own_token());
+    let guard = lock.lock();
+    assert_eq!(borrowed_elsewhere(&lock), None, "the owner is in");
+    drop(guard);
+    *lock.lock() += 1;
+    assert_eq!((bias_of(&lock), borrowed_elsewhere(&lock)), (own_token(), Some(3)));
+    assert_eq!(tried_elsewhere(&lock), Some(3));
+    assert_eq!((bias_of(&lock), borrowed_elsewhere(&lock)), (SHARED, Some(3)));
+    let panicked = catch_unwind(AssertUnwindSafe(|| lock.try_borrow(|_| panic!("in a turn"))));
+    assert!(panicked.is_err());
+    assert_eq!(*lock.lock(), 3, "it was left");
+}

@@ -124,7 +124,7 @@ impl Node {
         };
         let ends = || send().or_else(|| self.may_call("a request").err().map(Err));
         let sent = self.core.wait_for_room(self.timeout, ends);
-        let late = || Err(self.gave_up("a request", Error::Timeout { peer: message.peer }));
+        let late = || Err(self.gave_up("a request", self.core.peers.late(message.peer)));
         sent.unwrap_or_else(late)
     }
 
@@ -213,6 +213,7 @@ impl Node {
         let known = self.in_contact(to.peer)?;
         self.expect_handler(known, handler)?;
         if !self.core.engine().may_send(to.peer, Lane::Request) {
+            self.core.tried_in_vain();
             return Ok(false);
         }
         let message = long_message(Lane::Request, handler, args, to, payload.len())?;
@@ -276,7 +277,10 @@ impl Node {
     fn try_send(&self, message: &AmSend<'_>, stamp: u64) -> Result<bool, Error> {
         match self.engine().send_am_stamped(message, stamp) {
             Ok(()) => Ok(true),
-            Err(SendError::Busy) => Ok(false),
+            Err(SendError::Busy) => {
+                self.core.tried_in_vain();
+                Ok(false)
+            }
             Err(SendError::Failed(error)) => Err(self.core.error_of(error)),
         }
     }

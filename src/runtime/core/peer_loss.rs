@@ -137,6 +137,7 @@ impl NodeCore {
         };
         match error {
             _ if by_closing && self.peers.clients.are_leaving() => Error::Closed { call: "an operation" },
+            OpError::Timeout { peer } => self.peers.late(peer),
             other => Error::of(other),
         }
     }

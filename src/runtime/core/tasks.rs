@@ -21,6 +21,7 @@ use vm::completion_queue::Place;
 
 use super::{ENDED, NodeCore, Progress, WATCHERS};
 use crate::base::lock::lock;
+use crate::runtime::wait_policy::WaitPolicy;
 use crate::runtime::watchers::{Queue, Watcher};
 
 /// Messages that one poll of a task takes, at most, before it lets its executor go on with others.
@@ -133,10 +134,22 @@ impl NodeCore {
     /// Has tasks and queues look whenever there may be something for them to do, until the node closes. Makes
     /// no progress, runs no handler and serves no peer.
     fn keep_waking(&self) {
+        let (mut quiet, mut moved) = (WaitPolicy::default(), 0);
         while !self.closing.load(Ordering::SeqCst) {
             if !lock(&self.watchers).has_sleepers() {
+                let parked = Instant::now();
                 std::thread::park();
+                // Tasks that were woken just now, and wait on, have waited all the time.
+                if parked.elapsed() > SLEEP_MAX {
+                    quiet = WaitPolicy::default();
+                }
                 continue;
+            }
+            let moved_before = std::mem::replace(&mut moved, self.moved.load(Ordering::Relaxed));
+            if moved_before != moved {
+                quiet = WaitPolicy::default();
+            } else if quiet.turns_long(Instant::now()) {
+                self.tell_of_unattended();
             }
             // What is there already the tasks will have seen when they were polled just now: if not, it is a
             // short nap away.

@@ -1,9 +1,25 @@
-//! Waiting: polling while that pays, then sleeping until the bell or the network rings.
+//! Waiting: polling while that pays, then sleeping until the bell or the network rings. And the progress
+//! thread, which does so for the program.
+//!
+//! It *attends* where peers are known to depend on it: it sleeps until something comes, and then makes
+//! progress, whatever the program does. Else it *stands by*, from when on messages may come that somebody
+//! waits for: the node has handlers, or has begun a collective. It looks now and then whether the program
+//! polls, or waits in calls that do. While the program does, this thread keeps off the doorbell, so that no
+//! message wakes two threads and rings stay hot. Once it has not for a while, this thread sleeps on the
+//! doorbell. It leaves what comes to the program for as long again. Then this thread serves, until the
+//! program polls.
+//!
+//! Polls and sends pay nothing for that: what it looks at they keep anyway. It takes no lock while the
+//! program polls, and then borrows the engine, which leaves its usual holder the privilege.
 
 use std::hint::spin_loop;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::thread::park_timeout;
 use std::time::{Duration, Instant};
+
+use vm::Wake;
 
 use super::{Engine, GRACE, LOSSES, NodeCore, Progress};
 use crate::runtime::progress_thread::Asleep;
@@ -30,6 +46,17 @@ const MOVES: u64 = 64;
 
 /// Messages between two looks at deadlines, whoever takes them.
 const MOVES_UNTIMED: u32 = 256;
+
+/// How often the progress thread looks whether the program polls.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// Looks in turn that find that it does not, before the progress thread takes what there is: a hundredth of a
+/// second.
+const UNPOLLED_LOOKS: u32 = 2;
+
+/// Sleeps in turn that end for nothing that is to be done, after which the thread stands by again: others
+/// ring for signals, too.
+const VAIN_MAX: u32 = 64;
 
 /// Whether a wait looks at the clock after so many messages: seldom, as most are short, and more often at
 /// first, as the handlers of some are long. Not after the first, which mostly is what the wait is for.
@@ -97,17 +124,69 @@ impl NodeCore {
         look()
     }
 
+    /// Makes progress at most once, for callers that poll and never wait. Where they do nothing else, and
+    /// find nothing, it gives the processor away now and then: before it polls, so that what it says is so
+    /// when it returns.
+    pub(crate) fn poll_once(self: &Arc<Self>) -> Progress {
+        if self.polling.vain.is_yield_due() {
+            self.give_processor_away();
+        }
+        // Twice, with looks in between: callers do this in loops, and polling without a pause takes the lines
+        // of memory away from whoever writes them.
+        let progress = self.progress(if self.polling.spin.is_zero() { 1 } else { 2 });
+        match progress {
+            Progress::Idle => {
+                let now = Instant::now();
+                self.expire(now, true);
+                self.note_vain(now);
+            }
+            Progress::Moved => self.note_moved(),
+            Progress::Taken => self.note_vain(Instant::now()),
+        }
+        progress
+    }
+
+    /// A call that never waits, and polls nothing, cannot be done now: its caller may try it again and again,
+    /// on a core that others need.
+    #[cold]
+    pub(crate) fn tried_in_vain(&self) {
+        self.note_vain(Instant::now());
+        if self.polling.vain.is_yield_due() {
+            self.give_processor_away();
+        }
+    }
+
+    #[inline]
+    fn note_vain(&self, now: Instant) {
+        self.polling.vain.note(now, self.moved.load(Ordering::Relaxed), !self.polls());
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn give_processor_away(&self) {
+        std::thread::yield_now();
+        self.polling.vain.is_back(Instant::now());
+    }
+
     /// Makes progress without ever polling in vain, until `done`.
     pub(super) fn wait_asleep(self: &Arc<Self>, mut done: impl FnMut() -> Option<()>) {
+        let mut quiet = WaitPolicy::default();
         while done().is_none() {
             if self.net_wakeup.get().is_some_and(|net_wakeup| net_wakeup.park()) {
                 continue;
             }
             let progress = self.progress(1);
-            match progress {
-                Progress::Moved => self.note_moved(),
-                _ => _ = self.sleep(Instant::now(), SLEEP_MAX, progress == Progress::Taken, &mut done),
+            if progress == Progress::Moved {
+                self.note_moved();
+                quiet = WaitPolicy::default();
+                continue;
             }
+            let now = Instant::now();
+            // Tasks may wait.
+            if quiet.turns_long(now) {
+                self.tell_of_unattended();
+            }
+            self.sleep(now, SLEEP_MAX, progress == Progress::Taken, &mut done);
         }
     }
 
@@ -147,6 +226,9 @@ impl NodeCore {
                         && self.polls_longer()
                         && wait_policy.poll_longer(now, || self.on_the_way()) => {}
                 Next::Sleep(left) => {
+                    if wait_policy.turns_long(now) {
+                        self.tell_of_unattended();
+                    }
                     let taken = progress == Progress::Taken;
                     if let Some(result) = self.sleep(now, left.min(sleep_max), taken, &mut done) {
                         return Some(result);
@@ -154,6 +236,13 @@ impl NodeCore {
                 }
             }
         }
+    }
+
+    /// A call has waited for long: says in the log for which peers that may be of no use.
+    #[cold]
+    pub(super) fn tell_of_unattended(&self) {
+        let awaited = self.engine().started(None).awaited();
+        self.peers.unheard_by().chain(awaited).for_each(|peer| self.peers.tell_unattended(peer));
     }
 
     /// Whether a wait may poll for longer than usual.
@@ -243,5 +332,123 @@ impl NodeCore {
             self.wake_for_ended();
         }
         next.map_or(Duration::MAX, |at| Duration::from_nanos(at.saturating_sub(now)))
+    }
+}
+
+/// The progress thread.
+impl NodeCore {
+    /// Starts the progress thread, if the node may have one, or has it serve from now on whatever the program
+    /// does.
+    pub(crate) fn attend(self: &Arc<Self>) -> io::Result<()> {
+        let attended = self.progress_thread.set_attending();
+        self.start_progress_thread()?;
+        if !attended {
+            self.progress_thread.unpark();
+            self.wake_threads();
+        }
+        Ok(())
+    }
+
+    /// As [`NodeCore::attend`], where the node has handlers: those who come from without may wait for their
+    /// answers, and need not know what this process does meanwhile.
+    pub(crate) fn attend_to_callers(self: &Arc<Self>) -> io::Result<()> {
+        if self.may_attend && !self.handlers.is_empty() { self.attend() } else { Ok(()) }
+    }
+
+    /// From now on somebody may wait for what this node's handlers do: the progress thread stands by, if the
+    /// node may have one.
+    #[inline]
+    pub(crate) fn stand_by(self: &Arc<Self>) -> io::Result<()> {
+        if self.progress_thread.has_been_asked() { Ok(()) } else { self.start_progress_thread() }
+    }
+
+    /// As [`NodeCore::stand_by`], of the node's part in a collective, which goes well without.
+    #[inline]
+    pub(crate) fn stand_by_for_team(self: &Arc<Self>) {
+        if self.peers.own().size > 1
+            && let Err(error) = self.stand_by()
+        {
+            tracing::warn!(%error, "no progress thread: peers wait while this process makes no progress");
+        }
+    }
+
+    #[cold]
+    fn start_progress_thread(self: &Arc<Self>) -> io::Result<()> {
+        let core = Arc::clone(self);
+        self.progress_thread.start("standpipe-progress", move || core.look_after())
+    }
+
+    /// All that the progress thread does.
+    fn look_after(self: &Arc<Self>) {
+        let is_closing = || self.closing.load(Ordering::SeqCst);
+        let (mut seen, mut unpolled) = (self.polls_seen(), 0);
+        while !is_closing() {
+            if self.progress_thread.attends() {
+                return self.wait_asleep(|| is_closing().then_some(()));
+            }
+            park_timeout(LOOK);
+            unpolled = if self.has_polled(&mut seen) { 0 } else { unpolled + 1 };
+            if unpolled >= UNPOLLED_LOOKS && !is_closing() {
+                if self.sleep_unpolled() {
+                    self.serve();
+                }
+                (seen, unpolled) = (self.polls_seen(), 0);
+            }
+        }
+    }
+
+    /// A number that changes with what threads of this process poll.
+    fn polls_seen(&self) -> (u32, u64) {
+        (self.moved.load(Ordering::Relaxed), self.polling.vain.counted())
+    }
+
+    /// Whether other threads have polled since that was seen, or sleep in a call that goes on with it.
+    fn has_polled(&self, seen: &mut (u32, u64)) -> bool {
+        let before = std::mem::replace(seen, self.polls_seen());
+        *seen != before || self.sleepers.load(Ordering::SeqCst) > 0
+    }
+
+    /// Nobody polls: sleeps until the doorbell is rung, if nothing waits yet. Whether something does that has
+    /// waited for so long that the program has left it alone.
+    fn sleep_unpolled(&self) -> bool {
+        let asleep = Asleep::new(&self.sleepers);
+        loop {
+            let seen = self.polls_seen();
+            let ticket = self.bell.announce();
+            // Where another thread holds the engine, it polls.
+            let rest = self.engine.try_borrow(|engine| match engine.has_work() {
+                true => Rest::Poll,
+                false => engine.transport().prepare_sleep(),
+            });
+            let Some(rest) = rest else { return false };
+            let is_over = self.closing.load(Ordering::SeqCst) || self.progress_thread.attends();
+            if rest != Rest::Sleep || is_over {
+                return !is_over;
+            }
+            let is_rung = ticket.sleep(Some(SLEEP_MAX)) != Wake::TimedOut;
+            if is_rung || self.polls_seen() != seen || asleep.has_company() {
+                // It is the program's turn, also where it was rung for nothing that this thread can do.
+                return false;
+            }
+        }
+    }
+
+    /// Makes progress as long as nobody else does.
+    fn serve(self: &Arc<Self>) {
+        let (mut seen, mut vain) = (self.polls_seen(), 0);
+        let is_over = || self.closing.load(Ordering::SeqCst) || self.progress_thread.attends();
+        while !is_over() && !self.has_polled(&mut seen) && vain < VAIN_MAX {
+            match self.progress(1) {
+                Progress::Moved => {
+                    self.note_moved();
+                    (seen, vain) = (self.polls_seen(), 0);
+                }
+                Progress::Idle => {
+                    vain += 1;
+                    self.sleep(Instant::now(), SLEEP_MAX, false, &mut || is_over().then_some(()));
+                }
+                Progress::Taken => return,
+            }
+        }
     }
 }

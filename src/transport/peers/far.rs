@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use engine::{HandlerKey, Rank};
 use serde::{Deserialize, Serialize};
 
+use super::attendance::Attendance;
 use super::handlers::KnownHandlers;
 use crate::transport::protocol::NetProtocol;
 use crate::transport::shm::control::{ENDPOINT_MAX, HANDLERS_MAX};
@@ -17,13 +18,20 @@ pub(crate) struct Far {
     /// Where its share of the directory lies in its heap.
     pub(crate) directory: u64,
     pub(crate) handlers: KnownHandlers,
+    pub(super) attendance: Attendance,
     lost: AtomicBool,
 }
 
 impl Far {
-    pub(super) fn new(rank: Rank, endpoint: Box<[u8]>, directory: u64, handlers: &[HandlerKey]) -> Far {
+    pub(super) fn new(
+        rank: Rank,
+        endpoint: Box<[u8]>,
+        directory: u64,
+        handlers: &[HandlerKey],
+        unattended: bool,
+    ) -> Far {
         let (handlers, lost) = (KnownHandlers::told_of(handlers), AtomicBool::new(false));
-        Far { rank, endpoint, directory, handlers, lost }
+        Far { rank, endpoint, directory, handlers, attendance: Attendance::of(unattended), lost }
     }
 
     pub(crate) fn is_lost(&self) -> bool {

@@ -8,6 +8,7 @@ use engine::{MemId, Place, Rank};
 use vm::forks::OnceTable;
 use vm::{Bell, FenceMode, SharedMemory, Words};
 
+use super::attendance::Attendance;
 use super::handlers::KnownHandlers;
 use crate::transport::shm::control::{Control, Mapping};
 use crate::transport::shm::reach::Reach;
@@ -46,6 +47,7 @@ pub(crate) struct Near {
     pub(crate) reach: Reach,
     /// Whether it has been asked to serve this process.
     pub(super) asked_to_serve: AtomicBool,
+    pub(super) attendance: Attendance,
     pub(crate) directory: u64,
     pub(crate) handlers: KnownHandlers,
     /// Where its heap lies in its process: what its program's allocator has of it, and all.

@@ -1,7 +1,7 @@
 //! The control segment: what a process shares with its peers besides its heap.
 //!
 //! ```text
-//! 0        identity: magic, rank and size, nonce and its address, handlers, directory, fences and exposure
+//! 0        identity: magic, rank and size, nonce and its address, handlers, directory, fences, exposure and progress
 //! 56       how often the process has given up what it had offered to peers in collectives
 //! 64       live bytes of the heap, alone on its line: read by every peer, written when the heap grows
 //! 128      the barrier's counter (rank 0's is used)
@@ -117,6 +117,8 @@ pub(crate) struct Identity {
     /// Whether the process exposes ranges of its private memory only: peers go by message then, so that it
     /// can check.
     pub(crate) ranges_only: bool,
+    /// Whether it makes progress only in calls of its own, by its setting.
+    pub(crate) unattended: bool,
     /// Where the process's share of the directory lies in its heap.
     pub(crate) directory: u64,
     /// The part of its heap that its program's allocator divides, if there is one.
@@ -166,7 +168,9 @@ impl Control {
             control.word(at + 8).store(mapping.len, Ordering::Relaxed);
         }
         control.word(FENCES_AT).store(
-            u64::from(identity.fences_asymmetric) | u64::from(identity.ranges_only) << 1,
+            u64::from(identity.fences_asymmetric)
+                | u64::from(identity.ranges_only) << 1
+                | u64::from(identity.unattended) << 2,
             Ordering::Relaxed,
         );
         control.word(MAGIC_AT).store(MAGIC, Ordering::Release);
@@ -206,6 +210,7 @@ impl Control {
             nonce_addr: control.word(NONCE_ADDR_AT).load(Ordering::Relaxed),
             fences_asymmetric: flags & 1 != 0,
             ranges_only: flags & 2 != 0,
+            unattended: flags & 4 != 0,
             directory,
             allocated: control.mapping(ALLOCATED_AT),
             heap: control.mapping(HEAP_AT),

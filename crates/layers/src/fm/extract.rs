@@ -58,12 +58,8 @@ impl Extractor {
 
     fn extract_on(&self, runner: &Runner, most: u64) -> u64 {
         let turn = self.port.shared.turn(runner.token).filter(|_| runner.depth() < NESTING_MAX);
-        let is_anothers = turn.is_none();
         let (Some(_turn), true) = (turn, most > 0) else {
-            if !self.port.node.progress() && is_anothers {
-                // It may need this processor.
-                std::thread::yield_now();
-            }
+            self.port.node.progress();
             self.port.return_credits_due();
             return 0;
         };

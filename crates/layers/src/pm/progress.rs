@@ -11,7 +11,7 @@ use super::transfers::Direction;
 use super::wire::{Head, Message};
 use super::{Buffer, Context, Outgoing, Pm, Started, State};
 
-/// Polls in vain after which a peer's loss is looked for, and after which the processor is offered to others.
+/// Polls in vain after which a peer's loss is looked for.
 const IDLE_LOOK: u32 = 64;
 
 /// What became of trying to send one.
@@ -56,10 +56,6 @@ impl Pm {
         self.idle = self.idle.wrapping_add(1);
         if self.idle.is_multiple_of(IDLE_LOOK) {
             self.look_for_losses();
-        }
-        if self.idle > IDLE_LOOK {
-            // The peer that is waited for may want this processor.
-            std::thread::yield_now();
         }
     }
 

@@ -36,7 +36,11 @@ impl Pm {
             (Buffer::Short, state.short_out.as_mut_ptr().cast())
         } else {
             let prepared = self.node.prepare_medium(dest, len, len);
-            let mut buffer = prepared.map_err(|error| of_transport(&error))?;
+            let mut buffer = prepared.map_err(|error| {
+                // The program will ask again.
+                self.progress();
+                of_transport(&error)
+            })?;
             let start = buffer.as_mut_ptr();
             (Buffer::Long(buffer), start)
         };

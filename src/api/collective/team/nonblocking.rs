@@ -35,9 +35,9 @@ pub(super) type Combining<T> = Box<dyn Combine<T> + Send>;
 /// Awaiting it and [`wait`](TeamEvent::wait) give the result. Dropping it lets the collective go on, with its
 /// memory kept as long as that is needed, and [`Node::quiet`](crate::Node::quiet), which does not wait for
 /// it, report its failure once it has failed. Other members wait until this one goes on, which it does in any
-/// call that waits, and by the progress thread that an await starts. Where
-/// [`ProgressThread::Off`](crate::ProgressThread::Off) rules that out, they wait until this one's task is
-/// polled.
+/// call that waits, and by the progress thread: at once where a task awaits, and else once messages have
+/// waited for 10 ms. Where [`ProgressThread::Off`](crate::ProgressThread::Off) rules that out, they wait
+/// until this one's task is polled.
 #[must_use = "dropping the event leaves the collective's failure to the next `quiet`"]
 pub struct TeamEvent<T: Pod + Send> {
     event: Event<()>,
@@ -368,6 +368,8 @@ impl Team {
             // Before anybody else can be told of its steps. It keeps the memory, too.
             core.background_steps.insert(op, Arc::clone(&owned) as Arc<dyn LocalSteps>);
             drop(engine);
+            // Others wait for its steps, whatever this process does next.
+            core.stand_by_for_team();
             let _scope = HandlerScope::enter();
             core.background_steps.run(op);
             if let Some(begun) = begun {

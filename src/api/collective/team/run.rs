@@ -236,6 +236,10 @@ impl Team {
     }
 
     fn begin(&self, what: &Collective, plan: Arc<Plan>, memories: Memories, goes_on: bool) -> OpId {
+        if goes_on {
+            // Others may wait for it when this call has returned.
+            self.node.core.stand_by_for_team();
+        }
         let start = Start { memories, steps_told: false, deadline: None, goes_on };
         self.node.core.engine().collective(self.membership.id, what, plan, start)
     }

@@ -40,6 +40,7 @@ mod tests {
             nonce_addr: 0,
             fences_asymmetric: false,
             ranges_only: false,
+            unattended: false,
             directory: 0,
             allocated: Mapping::default(),
             heap: Mapping::default(),

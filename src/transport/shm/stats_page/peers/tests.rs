@@ -22,6 +22,7 @@ fn process() -> (Control, OwnedFd, Segment) {
         nonce_addr: 0,
         fences_asymmetric: false,
         ranges_only: false,
+        unattended: false,
         directory: 0,
         allocated: Mapping::default(),
         heap: Mapping::default(),

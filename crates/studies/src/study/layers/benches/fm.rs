@@ -14,7 +14,7 @@ use super::memory::{Memory, right};
 /// The number of the only handler.
 const HANDLER: u32 = 0;
 
-/// Extractions in a row that found nothing, after which the processor is offered to others.
+/// Extractions that found nothing, after which one looks whether nodes are lost.
 const IDLE_MAX: u32 = 1_000;
 
 pub(super) struct Fm {
@@ -67,7 +67,6 @@ impl Bench for Fm {
             if idle % IDLE_MAX == 0 {
                 let lost = (0..self.layer.nodes()).find(|node| self.layer.is_lost(*node));
                 ensure!(lost.is_none(), "node {} is lost", lost.context("just found")?);
-                std::thread::yield_now();
             }
         }
         self.received += 1;
