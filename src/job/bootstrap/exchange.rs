@@ -89,7 +89,8 @@ fn launcher(lookup: Lookup<'_>) -> Result<Option<Launcher>, ExchangeError> {
             return Err(ExchangeError::Environment { variable: NAMED.to_owned(), expected });
         }
     }
-    if has(&pmix::OFFERED) {
+    // A launcher hands on the variables of the one that it was started by, but no connection of its.
+    if has(&pmix::OFFERED) && !(has(&pmi::OFFERED) && pmi::is_connected(lookup)) {
         Ok(Some(Launcher::Pmix))
     } else if has(&pmi::OFFERED) {
         Ok(Some(Launcher::Pmi(pmi::Version::One)))
@@ -111,6 +112,8 @@ fn lonely(lookup: Lookup<'_>) -> Option<ExchangeError> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
+
     use super::*;
 
     fn found(vars: &[(&str, &str)]) -> Result<Option<Launcher>, ExchangeError> {
@@ -138,8 +141,19 @@ mod tests {
             one(&[&HYDRA[..], &[("SLURM_STEP_ID", "0")]].concat()),
             Some(Launcher::Pmi(pmi::Version::One))
         );
-        // Whoever has PMIx is not asked for less.
-        assert_eq!(one(&[&HYDRA[..], &OPEN_MPI[..]].concat()), Some(Launcher::Pmix));
+    }
+
+    #[test]
+    fn of_two_launchers_the_one_that_was_started_by_the_other_is_believed() {
+        let both = |number: i32| {
+            let number = number.to_string();
+            let fd = ("PMI_FD", number.as_str());
+            found(&[&[fd], &HYDRA[1..], &OPEN_MPI[..]].concat()).expect("nothing to misread")
+        };
+        let (ours, _theirs) = std::os::unix::net::UnixStream::pair().expect("a socket pair");
+        // Hydra in a shell that Slurm has started by PMIx, and Open MPI in one of hydra's or of Slurm's.
+        assert_eq!(both(ours.as_raw_fd()), Some(Launcher::Pmi(pmi::Version::One)));
+        assert_eq!(both(i32::MAX), Some(Launcher::Pmix));
     }
 
     #[test]

@@ -44,6 +44,14 @@ pub(super) fn missing(lookup: Lookup<'_>) -> Option<ExchangeError> {
     Some(ExchangeError::NoPmi { size })
 }
 
+/// Whether there is the connection that the environment names: this process's own launcher's, then.
+pub(super) fn is_connected(lookup: Lookup<'_>) -> bool {
+    let link = socket_number(lookup)
+        .ok()
+        .and_then(|number| std::fs::read_link(format!("/proc/self/fd/{number}")).ok());
+    link.is_some_and(|link| link.to_string_lossy().starts_with("socket:"))
+}
+
 /// A launcher's connection that is well described, for people.
 pub(super) fn offered(version: Version, lookup: Lookup<'_>) -> Result<String, ExchangeError> {
     let (rank, size) = place(lookup, "PMI_RANK", "PMI_SIZE")?;
