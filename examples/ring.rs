@@ -1,5 +1,5 @@
-//! A word goes around a ring: every rank waits for the word from its left, adds its own number, and puts it
-//! at its right. No rank takes part in another's put.
+//! A word goes around a ring: every rank waits for the word from its left, adds its own number, and sets the
+//! word at its right, by a signal: that is seen whole, and wakes who waits for it.
 //!
 //! ```text
 //! cargo build --release --example ring
@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use standpipe::{Config, GlobalPtr, Node};
+use standpipe::{Config, GlobalPtr, Node, Signal, Until};
 
 /// How often the word goes around.
 const ROUNDS: u64 = 1000;
@@ -24,22 +24,21 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let words = node.directory().wait(&name, Duration::from_secs(30))?;
     let right = GlobalPtr::<u64>::from_words(bytemuck::pod_read_unaligned(&words));
 
+    let set_right = |word| node.put_signal::<u8>(right, &[], Signal::set(right, word));
+
     // The word is never 0 once it is under way: it starts as 1.
     if me == 0 {
-        node.put(right, 1)?;
+        set_right(1)?;
     }
     for round in 1..=ROUNDS {
-        while inbox.read(0) == 0 {
-            std::thread::yield_now();
-        }
-        let word = inbox.read(0) + u64::from(me);
+        let word = node.wait_signal(inbox.ptr(0), Until::Ne(0))? + u64::from(me);
         inbox.write(0, 0);
         if me == 0 && round == ROUNDS {
             let expected = 1 + ROUNDS * u64::from(size) * u64::from(size - 1) / 2;
             println!("after {ROUNDS} rounds of {size} ranks the word is {word}; expected {expected}");
             assert_eq!(word, expected);
         } else {
-            node.put(right, word)?;
+            set_right(word)?;
         }
     }
     // Nobody leaves while others may still put.

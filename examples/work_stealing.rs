@@ -39,7 +39,7 @@ fn steps(number: u32) -> u64 {
 
 /// Takes the first task of a range off it.
 fn take_one(node: &Node, tasks: GlobalPtr<u64>) -> Result<Option<u32>, Error> {
-    let mut seen = node.fetch_add(tasks, 0)?;
+    let mut seen = node.atomic_load(tasks)?;
     loop {
         let (first, end) = unpack(seen);
         if first == end {
@@ -56,7 +56,7 @@ fn take_one(node: &Node, tasks: GlobalPtr<u64>) -> Result<Option<u32>, Error> {
 /// Takes the back half of another's range, where there is more than one task in it. Ranges never come back to
 /// a rank that had them, so a word that looks as it did is as it was.
 fn steal(node: &Node, tasks: GlobalPtr<u64>) -> Result<Option<(u32, u32)>, Error> {
-    let seen = node.fetch_add(tasks, 0)?;
+    let seen = node.atomic_load(tasks)?;
     let (first, end) = unpack(seen);
     if end - first < 2 {
         return Ok(None);
@@ -110,7 +110,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             for victim in &others {
                 if let Some((first, end)) = steal(&node, *victim)? {
                     // Nobody changes the word of a rank that has no task but that rank.
-                    node.compare_swap(tasks.ptr(0), node.fetch_add(tasks.ptr(0), 0)?, pack(first, end))?;
+                    node.compare_swap(tasks.ptr(0), node.atomic_load(tasks.ptr(0))?, pack(first, end))?;
                     stolen += 1;
                     break;
                 }

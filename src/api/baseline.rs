@@ -32,9 +32,9 @@ impl Word {
     /// The word that `ptr` points to.
     ///
     /// # Errors
-    /// As for [`Node::fetch_add`].
+    /// As for [`Node::atomic_load`].
     pub fn new(node: &Node, ptr: GlobalPtr<u64>) -> Result<Word, Error> {
-        node.fetch_add(ptr, 0)?;
+        node.atomic_load(ptr)?;
         let memory = peer(node, ptr.peer())?.heap().clone();
         Ok(Word { memory, offset: ptr.offset() })
     }

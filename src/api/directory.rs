@@ -1,8 +1,8 @@
 //! The directory: named values that any rank can look up, without the help of any other.
 //!
 //! It is a hash table spread over all heaps: a name's hash says which rank's share has its entry, and the
-//! entry points to a block with name and value in the publisher's heap. Everything is done by gets and
-//! compare-swaps, so that a publisher that computes, or the rank whose share it is, is never waited for.
+//! entry points to a block with name and value in the publisher's heap. Entries are loaded and swapped by
+//! atomics, and blocks are got: no handler runs for it anywhere.
 //!
 //! ```text
 //! entry   word 0: the name's hash, never 0      word 1: tag (14 bits) | rank (10) | block offset / 64 (40), 0 for none
@@ -224,7 +224,7 @@ impl Directory<'_> {
         let mut published = lock(&self.node.core.published);
         let Some(old) = published.remove(name) else { return Ok(false) };
         let entry = Entry::at(old.keeper, old.entry);
-        let pointer = BlockPtr(self.node.get(entry.block)?);
+        let pointer = BlockPtr(self.node.atomic_load(entry.block)?);
         // Whoever took this rank for lost may have published the name since; that stays.
         if pointer.is_none() || pointer.rank() != self.node.rank() {
             return Ok(false);
@@ -241,7 +241,7 @@ impl Directory<'_> {
         check_name(name)?;
         let hash = hash(name);
         for entry in self.probe(hash)? {
-            let found = self.node.get(entry.hash)?;
+            let found = self.node.atomic_load(entry.hash)?;
             if found == 0 {
                 return Ok(None);
             }
@@ -292,7 +292,7 @@ impl Directory<'_> {
     fn claim(&self, name: &str) -> Result<Entry, DirectoryError> {
         let hash = hash(name);
         for entry in self.probe(hash)? {
-            let found = match self.node.get(entry.hash)? {
+            let found = match self.node.atomic_load(entry.hash)? {
                 0 => self.node.compare_swap(entry.hash, 0, hash)?,
                 taken => taken,
             };
@@ -316,7 +316,7 @@ impl Directory<'_> {
     /// Makes an entry point to a block of this rank.
     fn point(&self, entry: Entry, name: &str, block: GlobalPtr<u8>) -> Result<(), DirectoryError> {
         for _ in 0..RETRIES {
-            let old = BlockPtr(self.node.get(entry.block)?);
+            let old = BlockPtr(self.node.atomic_load(entry.block)?);
             let by = old.rank();
             if !old.is_none() && by != self.node.rank() && !self.node.lost_peers().contains(&by) {
                 return Err(DirectoryError::Taken { name: name.to_owned(), by });
@@ -346,12 +346,12 @@ impl Directory<'_> {
     /// Reads the block that an entry points to.
     fn read(&self, entry: Entry, name: &str) -> Result<Looked, DirectoryError> {
         for _ in 0..RETRIES {
-            let pointer = BlockPtr(self.node.fetch_add(entry.block, 0)?);
+            let pointer = BlockPtr(self.node.atomic_load(entry.block)?);
             if pointer.is_none() {
                 return Ok(Looked::Is(None));
             }
             let block = self.read_block(pointer);
-            if BlockPtr(self.node.fetch_add(entry.block, 0)?) == pointer {
+            if BlockPtr(self.node.atomic_load(entry.block)?) == pointer {
                 let (found, value) = block?;
                 return Ok(if found == name.as_bytes() { Looked::Is(Some(value)) } else { Looked::Other });
             }

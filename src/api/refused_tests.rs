@@ -85,6 +85,11 @@ fn all_is_refused(node: &Node, peer: u32, mine: GlobalPtr<u64>, is_refused: fn(&
         check(node.get_slice(at, &mut [0; 4]), is_refused);
         check(node.fetch_add(at, 1), is_refused);
         check(node.compare_swap(at, 0, 1), is_refused);
+        check(node.atomic_load(at), is_refused);
+        check(node.atomic_store(at, 1), is_refused);
+        check(node.atomic_store_nbi(at, 1), is_refused);
+        check(node.atomic_load_nb(at).wait().0, is_refused);
+        check(node.atomic_store_nb(at, 1).wait().0, is_refused);
         check(node.update_nbi(at, AtomicOp::Add, 1), is_refused);
         check(node.update_nb(at, AtomicOp::Add, 1).wait().0, is_refused);
         check(node.fetch_nb(at, AtomicOp::Add, 1).wait().0, is_refused);

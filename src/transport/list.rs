@@ -239,6 +239,10 @@ impl engine::Transport for Network {
         pass_on!(self, way => way.reaches(peer, pieces))
     }
 
+    fn direct_min(&self, peer: Rank) -> u64 {
+        pass_on!(self, way => way.direct_min(peer))
+    }
+
     fn copy(&mut self, op: OpId, peer: Rank, direction: Direction, pieces: &[Piece]) -> Submit {
         pass_on!(self, way => way.copy(op, peer, direction, pieces))
     }

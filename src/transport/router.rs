@@ -377,6 +377,11 @@ impl Transport for Router {
         }
     }
 
+    fn direct_min(&self, peer: Rank) -> u64 {
+        let net = self.net.as_ref().filter(|net| net.peers.is_far(peer));
+        net.map_or(0, |net| net.way.direct_min(peer))
+    }
+
     fn copy(&mut self, op: OpId, peer: Rank, direction: Direction, pieces: &[Piece]) -> Submit {
         match self.far(peer) {
             Some(way) => way.copy(op, peer, direction, pieces),

@@ -98,6 +98,101 @@ fn words_of_all_types_and_changes_that_nobody_waits_for() {
     );
 }
 
+/// Of each type: bits come and go as they are, also those of negative zeros and of what is no number.
+#[test]
+fn words_are_loaded_and_stored() {
+    fn turn<T: AtomicWord>(node: &Node, name: &str, values: &[T]) {
+        let words = node.heap().alloc_zeroed::<T>(1).expect("room");
+        tell(node, name, words.ptr(0).to_words());
+        let word: GlobalPtr<T> = GlobalPtr::from_words(ask(node, name, right_of(node)));
+        let bits = |word: T| bytemuck::bytes_of(&word).to_vec();
+        for value in values {
+            let is_it = |found: T| assert_eq!(bits(found), bits(*value));
+            node.atomic_store(word, *value).expect("stored");
+            is_it(node.atomic_load(word).expect("loaded"));
+            node.atomic_store(word, T::zeroed()).expect("stored");
+            node.atomic_store_nb(word, *value).wait().0.expect("stored");
+            is_it(node.atomic_load_nb(word).wait().1.expect("loaded"));
+            node.atomic_store(word, T::zeroed()).expect("stored");
+            node.atomic_store_nbi(word, *value).expect("begun");
+            node.quiet().expect("stored");
+            is_it(node.fetch(word, AtomicOp::Swap, *value).expect("swapped"));
+        }
+        node.barrier().expect("barrier");
+    }
+    job(
+        2,
+        |_| config(),
+        |node| {
+            turn(node, "u32", &[7_u32, u32::MAX]);
+            turn(node, "i32", &[7_i32, i32::MIN, -1]);
+            turn(node, "u64", &[7_u64, u64::MAX]);
+            turn(node, "i64", &[7_i64, i64::MIN, -1]);
+            turn(node, "f32", &[1.5_f32, -0.0, f32::NAN, -f32::NAN, f32::from_bits(0x7f80_0001)]);
+            turn(node, "f64", &[1.5_f64, -0.0, f64::NAN, -f64::NAN, f64::from_bits(0x7ff0_0000_0000_0001)]);
+        },
+    );
+}
+
+/// Stores of three ranks, of which each sets both halves of a word, beside additions to another that each
+/// rank's loads never see go back.
+#[test]
+fn loads_are_whole_and_in_one_order_with_all_changes() {
+    const TURNS: u64 = 300;
+    job(
+        3,
+        |_| config(),
+        |node| {
+            let words = node.heap().alloc_zeroed::<u64>(2).expect("room");
+            tell(node, "words", words.ptr(0).to_words());
+            let there: GlobalPtr<u64> = GlobalPtr::from_words(ask(node, "words", 0));
+            let mut floor = 0;
+            for turn in 1..=TURNS {
+                let mark = 3 * turn + u64::from(node.rank());
+                node.atomic_store_nbi(there, mark << 32 | mark).expect("stored");
+                let seen = node.atomic_load(there).expect("loaded");
+                assert_eq!(seen >> 32, seen & u64::from(u32::MAX), "{seen:#x} is torn");
+                let old = node.fetch_add(there.add(1), 1).expect("added");
+                let seen = node.atomic_load(there.add(1)).expect("loaded");
+                assert!(floor <= old && old < seen, "{floor}, then {old}, then {seen}");
+                floor = seen;
+            }
+            node.barrier().expect("barrier");
+            assert_eq!(node.atomic_load(there.add(1)), Ok(3 * TURNS));
+            node.barrier().expect("barrier");
+        },
+    );
+}
+
+#[test]
+fn loads_and_stores_fail_as_all_atomics_do() {
+    job(
+        2,
+        |_| config(),
+        |node| {
+            let words = node.heap().alloc_zeroed::<u64>(2).expect("room");
+            tell(node, "words", words.ptr(0).to_words());
+            let peer = right_of(node);
+            let odd: GlobalPtr<u64> = GlobalPtr::<u32>::from_words(ask(node, "words", peer)).add(1).cast();
+            let unaligned = Error::Unaligned { peer, offset: odd.offset(), size: 8 };
+            assert_eq!(node.atomic_load(odd), Err(unaligned.clone()));
+            assert_eq!(node.atomic_store(odd, 1), Err(unaligned.clone()));
+            assert_eq!(node.atomic_store_nbi(odd, 1), Err(unaligned.clone()));
+            assert_eq!(node.atomic_store_nb(odd, 1).wait().0, Err(unaligned.clone()));
+            assert_eq!(node.atomic_load_nb(odd).wait(), (Err(unaligned), None));
+            let beyond: GlobalPtr<u64> = GlobalPtr::new(peer, 1 << 40);
+            let fault = Error::Fault { peer, memory: Memory::Heap, addr: 1 << 40, len: 8 };
+            assert_eq!(node.atomic_load(beyond), Err(fault.clone()));
+            assert_eq!(node.atomic_store(beyond, 1), Err(fault));
+            let nobody: GlobalPtr<u64> = GlobalPtr::new(2, 0);
+            assert_eq!(node.atomic_load(nobody), Err(Error::NoSuchPeer { peer: 2, size: 2 }));
+            node.barrier().expect("barrier");
+            assert_eq!(words.to_vec(), [0, 0]);
+            node.barrier().expect("barrier");
+        },
+    );
+}
+
 #[test]
 fn narrow_words_are_aligned_to_themselves() {
     let node = alone(config());

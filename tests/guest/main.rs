@@ -385,6 +385,8 @@ fn is_refused(node: &Node, peer: u32) -> bool {
     forked(node.put(there, 1))
         && forked(node.quiet())
         && forked(node.fetch_add(there, 1).map(drop))
+        && forked(node.atomic_load(there).map(drop))
+        && forked(node.atomic_store(there, 1))
         && forked(node.request(peer, node.handler("h").expect("it is there"), [0; 4]))
         && forked(node.get_nb(there, vec![0_u8; 3]).wait().0)
         && matches!(node.clone().close(LIMIT), Err(CloseError::Refused(Error::Forked { .. })))

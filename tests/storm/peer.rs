@@ -331,7 +331,7 @@ impl Peer {
                     AtomicOp::Max => before.max(value),
                     _ => value,
                 };
-                match random.below(5) {
+                match random.below(6) {
                     0 => {
                         let wrong = before.wrapping_add(1);
                         assert_eq!(node.compare_swap(at, wrong, value)?, before, "a swap not to be made");
@@ -339,6 +339,10 @@ impl Peer {
                     }
                     1 => node.update_nb(at, op, value).wait().0?,
                     2 => {
+                        assert_eq!(node.atomic_load(at)?, before, "a load");
+                        node.atomic_store(at, after)?;
+                    }
+                    3 => {
                         node.update_nbi(at, op, value)?;
                         self.quiet(node)?;
                     }

@@ -151,7 +151,7 @@ impl Worker {
             10 => self.common(at),
             _ => {
                 let word = peer.places.word::<u64>(peer.number, peer.slot, WORD);
-                let before = node.fetch_add(word, 0)?;
+                let before = node.atomic_load(word)?;
                 assert_eq!(node.get(word)?, before, "a word that only this thread changes");
                 Ok(())
             }

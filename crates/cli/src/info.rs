@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
-use standpipe::network::{Library, Offer, Tested, library, untested};
+use standpipe::network::{Library, ONE_SIDED_MIN, Offer, Tested, library, untested};
 use standpipe::path::{self, Access, Facts, Keys, Limits, MemId, Wanted};
 use standpipe::{PathReason, STAGED_MIN};
 use studies::stdout::print;
@@ -58,20 +58,21 @@ struct PathRow {
 fn paths() -> Vec<PathRow> {
     const SHORT: u64 = 1 << 10;
     let row = |memory, peer, what, bytes, access| {
-        let limits = Limits { small: SHORT, staged_min: STAGED_MIN, stages: true };
+        let limits = Limits { small: SHORT, direct_min: ONE_SIDED_MIN, staged_min: STAGED_MIN, stages: true };
         let mem = if memory == HEAP { MemId::Heap } else { MemId::Space };
         let facts = Facts { wanted: Wanted::Put, bytes, alone: true, memory: mem, access, limits };
         PathRow { memory, peer, what, path: path::choose(&facts).path.name() }
     };
     let refused = Access::Attach(Err(PathReason::PtraceDenied));
-    let (near, nearby, far) = ("near", "near, attach refused", "far");
+    let (near, nearby) = ("near", "near, attach refused");
     vec![
         row(HEAP, near, "any", SHORT, Access::Mapped),
         row(PRIVATE, near, "any", SHORT, Access::Attach(Ok(()))),
         row(PRIVATE, nearby, "short", SHORT, refused),
         row(PRIVATE, nearby, "long", STAGED_MIN, refused),
-        row(HEAP, far, "a word", 8, Access::No(PathReason::Network)),
-        row(HEAP, far, "more", SHORT, Access::Direct),
+        row(HEAP, "far, over sockets", "a word", 8, Access::Direct),
+        row(HEAP, "far, over sockets", "more", SHORT, Access::Direct),
+        row(HEAP, "far, registered", "any, a hit", 8, Access::Keys(Keys::Held)),
         row(PRIVATE, "far, not registered", "short", SHORT, Access::No(PathReason::Network)),
         row(PRIVATE, "far, not registered", "long", STAGED_MIN, Access::No(PathReason::Network)),
         row(PRIVATE, "far, registered", "a hit", SHORT, Access::Keys(Keys::Held)),

@@ -105,6 +105,7 @@ declare! { $
     atomics:
         additions_add_up
         one_swap_wins
+        loads_and_stores_are_whole_and_in_one_order
         atomics_answer_the_old_word
         every_atomic_on_every_type_of_word
         atomics_of_several_ranks_are_each_applied_once

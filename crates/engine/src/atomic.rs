@@ -148,6 +148,19 @@ impl Atomic {
         Atomic::new(WordType::U64, Change::CompareSwap { expected, new })
     }
 
+    /// Leaves a word of that type as it is, so that the old value is all that comes of it. Nothing but a swap
+    /// for what is there already leaves words of all types alone: a sum of -0.0 and 0.0 is 0.0.
+    #[inline(always)]
+    pub const fn load(word: WordType) -> Atomic {
+        Atomic::new(word, Change::CompareSwap { expected: 0, new: 0 })
+    }
+
+    /// Stores these bits in a word of that type.
+    #[inline(always)]
+    pub const fn store(word: WordType, bits: u64) -> Atomic {
+        Atomic::new(word, Change::Apply(AtomicOp::Swap, bits))
+    }
+
     /// Bytes of the word.
     #[inline(always)]
     pub const fn size(self) -> u64 {
@@ -405,6 +418,17 @@ mod tests {
             Atomic::new(WordType::F64, change).apply(old.to_bits()) == 1_f64.to_bits()
         };
         assert!(swaps(f64::NAN, f64::NAN) && swaps(-0.0, -0.0) && !swaps(-0.0, 0.0) && !swaps(0.0, -0.0));
+    }
+
+    #[test]
+    fn a_load_changes_no_word_and_a_store_every_one() {
+        for word in WordType::ALL {
+            let most = if word.size() == 4 { u64::from(u32::MAX) } else { u64::MAX };
+            for old in [0, 1, 1 << 31, (1 << 63) & most, f64::NAN.to_bits() & most, most] {
+                assert_eq!(Atomic::load(word).apply(old), old, "{word}: {old:#x}");
+                assert_eq!(Atomic::store(word, most - old).apply(old), most - old, "{word}: {old:#x}");
+            }
+        }
     }
 
     #[test]

@@ -63,7 +63,8 @@ pub enum PathReason {
     NotOffered,
     /// The memory cannot be registered: there is no room in a budget, or the system refuses.
     NoRoom,
-    /// The peer is reached over a network, and the memory is none that is registered there.
+    /// The peer is reached over a network, and the memory is none that is registered there; or so little of
+    /// its heap is moved that a message is sooner there.
     Network,
 }
 
@@ -256,6 +257,9 @@ pub struct Facts {
 pub struct Limits {
     /// Bytes, at most, that had better go by message than be waited for, where their keys are not held.
     pub small: u64,
+    /// Bytes of one piece from which it pays that the transport reaches a heap by itself. Where the peer's
+    /// processor copies in any case, it answers a message sooner.
+    pub direct_min: u64,
     /// Bytes of private memory from which bounce buffers pay.
     pub staged_min: u64,
     /// Whether the peer's bounce buffers can be reached one-sided.
@@ -292,6 +296,7 @@ pub const fn choose(facts: &Facts) -> Choice {
         _ if matches!(wanted, Wanted::PutSignal { one_message: true }) => {
             return Choice::new(Path::Signalled, PathReason::Network);
         }
+        Access::Direct if alone && bytes < limits.direct_min => PathReason::Network,
         Access::Direct => return Choice::by_keys(Path::Direct),
         Access::Keys(Keys::Held) => return Choice::by_keys(Path::Registered),
         Access::Keys(Keys::Pending) => return Choice::by_keys(Path::Awaited),
@@ -318,7 +323,7 @@ pub const fn by_message(memory: MemId, bytes: u64, limits: Limits) -> Path {
 mod tests {
     use super::*;
 
-    const LIMITS: Limits = Limits { small: 4_000, staged_min: 64_000, stages: true };
+    const LIMITS: Limits = Limits { small: 4_000, direct_min: 9, staged_min: 64_000, stages: true };
 
     fn all_facts() -> Vec<Facts> {
         let wanted = [false, true].map(|one_message| Wanted::PutSignal { one_message });
@@ -333,7 +338,7 @@ mod tests {
         let limits = [false, true].map(|stages| Limits { stages, ..LIMITS });
         let mut all = Vec::new();
         for wanted in wanted {
-            for bytes in [0, 1, 8, 3_999, 4_000, 4_001, 63_999, 64_000, 64_001, u64::MAX] {
+            for bytes in [0, 1, 8, 9, 3_999, 4_000, 4_001, 63_999, 64_000, 64_001, u64::MAX] {
                 for alone in [false, true] {
                     for memory in [MemId::Heap, MemId::Space] {
                         for access in &accesses {
@@ -354,10 +359,15 @@ mod tests {
 
     /// The rules again, as a table that is read from the top: the first line that applies says the path. Each
     /// line must be needed.
-    const TABLE: [Line; 12] = [
+    const TABLE: [Line; 13] = [
         ("a mapped heap", |f| f.access == Access::Mapped, Path::Mapped),
         ("what can be attached", |f| f.access == Access::Attach(Ok(())), Path::Attached),
         ("short, with its signal", |f| f.wanted == Wanted::PutSignal { one_message: true }, Path::Signalled),
+        (
+            "too little for the transport",
+            |f| f.access == Access::Direct && f.alone && f.bytes < f.limits.direct_min,
+            Path::Chunks,
+        ),
         ("what the transport reaches", |f| f.access == Access::Direct, Path::Direct),
         ("held keys", |f| f.access == Access::Keys(Keys::Held), Path::Registered),
         ("keys that are asked for", |f| f.access == Access::Keys(Keys::Pending), Path::Awaited),
@@ -404,6 +414,7 @@ mod tests {
                 Path::Signalled => assert_eq!(why, Some(PathReason::Network)),
                 Path::Staged | Path::Chunks => match facts.access {
                     Access::Attach(Err(given)) | Access::No(given) => assert_eq!(why, Some(given)),
+                    Access::Direct => assert_eq!(why, Some(PathReason::Network)),
                     _ => assert_eq!(why, Some(PathReason::NoRoom)),
                 },
                 Path::Direct | Path::Registered | Path::Asked { .. } | Path::Awaited => assert_eq!(why, None),

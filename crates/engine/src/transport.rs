@@ -265,6 +265,13 @@ pub trait Transport {
         Err(PathReason::NotOffered)
     }
 
+    /// Bytes of one piece from which [`Transport::copy`] pays with this peer: less had better go by message.
+    /// Optional.
+    fn direct_min(&self, peer: Rank) -> u64 {
+        let _ = peer;
+        0
+    }
+
     /// Starts a one-sided copy of all pieces, to or from one peer, which it [reaches](Transport::reaches):
     /// only what has changed this moment makes it [`Submit::Unreachable`]. Optional.
     fn copy(&mut self, op: OpId, peer: Rank, direction: Direction, pieces: &[Piece]) -> Submit {

@@ -43,7 +43,7 @@ struct Way {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sizes {
     All,
-    /// All but words, which go by message for the sake of atomics.
+    /// All but words, which go by message over sockets.
     NoWord,
     /// Less than [`STAGED_MIN`].
     Short,

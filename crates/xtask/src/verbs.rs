@@ -45,6 +45,11 @@ const fn layer(program: &'static str, args: &'static str, limit_s: u32) -> Step 
     Step { program, args, env: "STANDPIPE_TRANSPORT='ofi:verbs;ofi_rxm'", limit_s }
 }
 
+/// What the command measures while nothing at its target makes progress.
+const fn alone(args: &'static str) -> Step {
+    Step { program: "bin/standpipe", args, env: "STANDPIPE_PROGRESS=off", limit_s: 160 }
+}
+
 const SOME_CASES: &str = "STANDPIPE_TEST_CASES=scatter_lists_of_mixed_pieces,many_transfers_at_once,one_swap_wins,\
                           requests_are_replied_to,a_remote_fault_is_named_and_survived,everything_is_counted";
 
@@ -57,9 +62,12 @@ const CHANGES: &str = "--nocapture transport::ofi::tests::changes";
 /// What is pinned, and what limits of that do: the others of these tests need no verbs.
 const LIMITS: &str = "--nocapture providers_that_pin no_more_is_pinned";
 
+/// All words, in all three cases of their target, and what else is measured over a network.
+const WORDS: &str = "perf --transport 'ofi:verbs;ofi_rxm'";
+
 /// One thing of each kind, in two minutes; the limits are more than twice what that takes beside a busy
 /// process.
-const SHORT: [Step; 11] = [
+const SHORT: [Step; 12] = [
     step("fabric/two_processes", "", 30),
     step("fabric/loopback", "pieces_are messages_arrive", 40),
     Step {
@@ -72,7 +80,8 @@ const SHORT: [Step; 11] = [
     step("standpipe", HEAPS, 50),
     Step { program: "standpipe", args: CHANGES, env: "STANDPIPE_CHANGE_ROUNDS=5", limit_s: 160 },
     Step { program: "limits", args: LIMITS, env: "STANDPIPE_TEST_ONLY_MEMLOCK=65536", limit_s: 100 },
-    step("bin/standpipe", "perf put --transport 'ofi:verbs;ofi_rxm' --json", 80),
+    alone("perf put --size 8 --target busy --transport 'ofi:verbs;ofi_rxm' --json"),
+    alone("perf get --size 8 --target busy --transport 'ofi:verbs;ofi_rxm' --json"),
     layer("layers-c/gam", "requests_go_over_a_network", 60),
     layer("layers-c/bip", "losses_over_a_network", 60),
     layer("layers-c/fm", "handlers_interleave_over_a_network", 60),
@@ -93,7 +102,7 @@ const BY_PM: &str =
     "study pindown --layer pm --transport 'ofi:verbs;ofi_rxm' --small --puts 100 --json --out /tmp/study-pm";
 
 /// Everything, which takes over an hour: the machine is emulated.
-const LONG: [Step; 22] = [
+const LONG: [Step; 21] = [
     step("fabric/two_processes", "", 100),
     step("fabric/loopback", "", 300),
     step("fabric/aux_endpoints", "", 300),
@@ -106,8 +115,7 @@ const LONG: [Step; 22] = [
     step("standpipe", HEAPS, 100),
     Step { program: "standpipe", args: CHANGES, env: "STANDPIPE_CHANGE_ROUNDS=1000", limit_s: 6000 },
     step("limits", "--nocapture", 600),
-    step("bin/standpipe", "perf put --transport 'ofi:verbs;ofi_rxm' --json", 100),
-    step("bin/standpipe", "perf get --transport 'ofi:verbs;ofi_rxm' --json", 100),
+    step("bin/standpipe", WORDS, 1200),
     step("bin/standpipe", FIREHOSE, 900),
     step("bin/standpipe", KV, 600),
     step("bin/standpipe", PINDOWN, 600),

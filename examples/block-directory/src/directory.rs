@@ -26,12 +26,13 @@ pub trait Words {
     fn rank(&self) -> usize;
     /// Number of workers.
     fn size(&self) -> usize;
-    /// Reads words from `at` on; each word is whole, the run of them need not be.
+    /// Reads words from `at` on: one alone in one order with its changes, and whole. Of several any may be
+    /// found half changed.
     ///
     /// # Errors
     /// [`Error::PeerLost`] if that worker is dead.
     fn read(&self, at: Place, words: &mut [u64]) -> Result<(), Error>;
-    /// Writes words from `at` on; each word arrives whole.
+    /// Writes words from `at` on: one alone arrives whole.
     ///
     /// # Errors
     /// [`Error::PeerLost`] if that worker is dead.
@@ -257,6 +258,10 @@ impl<W: Words> Directory<W> {
     /// # Errors
     /// [`Error::PeerLost`] if the owner is dead.
     pub fn pin(&self, location: Location) -> Result<Option<Vec<u64>>, Error> {
+        // An entry is read in one run, and a word of it may have been found half changed.
+        if location.slot >= self.layout.slots {
+            return Ok(None);
+        }
         let state = self.layout.state_at(location.owner, location.slot);
         let mut now = self.state(state)?;
         loop {

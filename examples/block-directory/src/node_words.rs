@@ -11,7 +11,7 @@ use crate::directory::{Place, Words};
 pub struct NodeWords {
     node: Node,
     /// Never freed: peers may read them for as long as this process lives.
-    own: ManuallyDrop<HeapArray<u64>>,
+    _own: ManuallyDrop<HeapArray<u64>>,
     arrays: Vec<GlobalPtr<u64>>,
 }
 
@@ -24,7 +24,7 @@ impl NodeWords {
     #[must_use]
     pub fn new(node: &Node, own: HeapArray<u64>, arrays: Vec<GlobalPtr<u64>>) -> Self {
         assert_eq!(arrays.len(), node.size() as usize, "an array a rank");
-        Self { node: node.clone(), own: ManuallyDrop::new(own), arrays }
+        Self { node: node.clone(), _own: ManuallyDrop::new(own), arrays }
     }
 
     fn ptr(&self, at: Place) -> GlobalPtr<u64> {
@@ -42,18 +42,10 @@ impl Words for NodeWords {
     }
 
     fn read(&self, at: Place, words: &mut [u64]) -> Result<(), Error> {
-        if at.rank == self.rank() {
-            self.own.read_slice(at.word, words);
-            return Ok(());
-        }
         read(&self.node, self.ptr(at), words)
     }
 
     fn write(&self, at: Place, words: &[u64]) -> Result<(), Error> {
-        if at.rank == self.rank() {
-            self.own.write_slice(at.word, words);
-            return Ok(());
-        }
         write(&self.node, self.ptr(at), words)
     }
 
@@ -62,25 +54,25 @@ impl Words for NodeWords {
     }
 }
 
-/// Reads words of a peer's heap, each whole.
+/// Reads words of somebody's heap: one by an atomic, as others may be changing it by atomics.
 ///
 /// # Errors
-/// What the get ends with.
+/// What the atomic or the get ends with.
 pub fn read(node: &Node, at: GlobalPtr<u64>, words: &mut [u64]) -> Result<(), Error> {
     match words {
-        [word] => *word = node.get(at)?,
+        [word] => *word = node.atomic_load(at)?,
         words => node.get_slice(at, words)?,
     }
     Ok(())
 }
 
-/// Writes words of a peer's heap, each whole.
+/// Writes words of somebody's heap: one by an atomic.
 ///
 /// # Errors
-/// What the put ends with.
+/// What the atomic or the put ends with.
 pub fn write(node: &Node, at: GlobalPtr<u64>, words: &[u64]) -> Result<(), Error> {
     match words {
-        [word] => node.put(at, *word),
+        [word] => node.atomic_store(at, *word),
         words => node.put_slice(at, words),
     }
 }

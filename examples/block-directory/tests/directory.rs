@@ -97,6 +97,21 @@ fn a_block_is_found_pinned_and_gone_after_recycling() {
     assert_eq!(reader.pin(location), Ok(None), "the slot holds another block now");
 }
 
+/// A get of an entry may find a word half changed.
+#[test]
+fn a_location_of_no_slot_is_no_block() {
+    let layout = Layout::new(2, 100, 4, 3);
+    let job = Job::new(layout);
+    let (owner, reader) = (job.directory(0, layout), job.directory(1, layout));
+    assert_eq!(owner.publish(7, 2, &[10, 20, 30]), Ok(true));
+    // Slot 2 of the first generation.
+    let its = |word: &&AtomicU64| word.load(SeqCst) == 3;
+    let word = job.heaps.iter().flatten().find(its).expect("in the index");
+    word.fetch_or(0xffff_0000, SeqCst);
+    let location = reader.look_up(7).expect("nobody died")[0];
+    assert_eq!(reader.pin(location), Ok(None));
+}
+
 #[test]
 fn the_dead_lose_their_pins_and_their_blocks() {
     let layout = Layout::new(3, 100, 4, 1);

@@ -37,6 +37,7 @@ mod sealed {
         type Atomic;
         fn at(heap: &SharedMemory, offset: u64) -> Option<&Self::Atomic>;
         fn load(word: &Self::Atomic) -> Self;
+        fn store(word: &Self::Atomic, value: Self);
         fn bits(self) -> u64;
         fn of(bits: u64) -> Self;
         fn fetch(heap: &SharedMemory, offset: u64, op: AtomicOp, value: Self) -> Option<Self>;
@@ -58,7 +59,13 @@ macro_rules! words {
 
             #[inline(always)]
             fn load(word: &$atomic) -> $word {
-                $of(word.load(Ordering::Acquire))
+                $of(word.load(Ordering::SeqCst))
+            }
+
+            #[inline(always)]
+            fn store(word: &$atomic, value: $word) {
+                // Once it has returned, the word has changed for all.
+                word.store($bits(value), Ordering::SeqCst);
             }
 
             #[inline(always)]
@@ -123,6 +130,32 @@ impl Node {
         self.fetch(word, AtomicOp::Add, value)
     }
 
+    /// Reads the word: whole, and in one order with all its changes by atomics. Where [`Node::get`] asks
+    /// nobody, this asks the owner of a far word by a message; see `docs/ATOMICS.md`.
+    ///
+    /// # Errors
+    /// As for [`Node::fetch`].
+    #[inline]
+    pub fn atomic_load<T: AtomicWord>(&self, word: GlobalPtr<T>) -> Result<T, Error> {
+        match self.on_mapped(word, |heap| T::at(heap, word.offset()).map(T::load)) {
+            Some(value) => Ok(value),
+            None => self.atomic(word, Atomic::load(T::TYPE).change).map(T::of),
+        }
+    }
+
+    /// Replaces the word: whole, and in one order with all its changes by atomics. It is done when this
+    /// returns. Where [`Node::put`] asks nobody, this asks the owner of a far word by a message.
+    ///
+    /// # Errors
+    /// As for [`Node::fetch`].
+    #[inline]
+    pub fn atomic_store<T: AtomicWord>(&self, word: GlobalPtr<T>, value: T) -> Result<(), Error> {
+        match self.store_mapped(word, value) {
+            Some(()) => Ok(()),
+            None => self.atomic(word, Atomic::store(T::TYPE, value.bits()).change).map(|_| ()),
+        }
+    }
+
     /// Stores `new` if the word holds `expected`, and returns the word from before: the swap was made exactly
     /// if that is `expected`, bit by bit. Of floating-point numbers 0.0 is not -0.0 then, and a NaN is
     /// itself: compare their `to_bits`.
@@ -156,6 +189,19 @@ impl Node {
         }
     }
 
+    /// Replaces the word as [`Node::atomic_store`] does, and forgets: [`Node::quiet`] says when that is done,
+    /// and whether it failed. For the rest as [`Node::update_nbi`].
+    ///
+    /// # Errors
+    /// Those that show at once, as for [`Node::fetch`].
+    #[inline]
+    pub fn atomic_store_nbi<T: AtomicWord>(&self, word: GlobalPtr<T>, value: T) -> Result<(), Error> {
+        match self.store_mapped(word, value) {
+            Some(()) => Ok(()),
+            None => self.forget_update(word, AtomicOp::Swap, value),
+        }
+    }
+
     /// [`Node::update_nbi`] of a word that is not mapped here, or may not be changed.
     #[cold]
     #[inline(never)]
@@ -171,6 +217,21 @@ impl Node {
     pub fn update_nb<T: AtomicWord>(&self, word: GlobalPtr<T>, op: AtomicOp, value: T) -> Event {
         let started = self.start_atomic(word, Change::Apply(op, value.bits()));
         Event::new(self, word.peer(), started.map(Begun::op), ())
+    }
+
+    /// Replaces the word as [`Node::atomic_store`] does: the event tells when that is done, and whether it
+    /// failed. For the rest as [`Node::update_nbi`].
+    pub fn atomic_store_nb<T: AtomicWord>(&self, word: GlobalPtr<T>, value: T) -> Event {
+        self.update_nb(word, AtomicOp::Swap, value)
+    }
+
+    /// Reads the word as [`Node::atomic_load`] does; the event gives it in place of a buffer, `None` where
+    /// that failed. For the rest as [`Node::fetch_nb`].
+    ///
+    /// # Errors
+    /// The event's are those of [`Node::fetch`].
+    pub fn atomic_load_nb<T: AtomicWord>(&self, word: GlobalPtr<T>) -> Event<Option<T>> {
+        self.follow_fetch(word, Atomic::load(T::TYPE).change)
     }
 
     /// Changes the word by an operation with `value`; the event gives the word from before in place of a
@@ -218,17 +279,23 @@ impl Node {
         Ok(Begun::UnderWay(op))
     }
 
+    /// Replaces the word, if it is mapped here.
+    #[inline(always)]
+    fn store_mapped<T: AtomicWord>(&self, word: GlobalPtr<T>, value: T) -> Option<()> {
+        self.on_mapped(word, |heap| T::at(heap, word.offset()).map(|word| T::store(word, value)))
+    }
+
     /// Does it if the peer has been talked to, and the word is one of its mapped heap.
     #[inline(always)]
-    fn on_mapped<T: AtomicWord>(
+    fn on_mapped<T: AtomicWord, U>(
         &self,
         word: GlobalPtr<T>,
-        apply: impl FnOnce(&SharedMemory) -> Option<T>,
-    ) -> Option<T> {
+        apply: impl FnOnce(&SharedMemory) -> Option<U>,
+    ) -> Option<U> {
         let (size, peer) = (T::TYPE.size(), self.core.near.get(word.peer())?);
-        let old = apply(peer.heap_up_to(word.offset().checked_add(size)?)?)?;
+        let done = apply(peer.heap_up_to(word.offset().checked_add(size)?)?)?;
         self.core.thread_counters.add(fast_op(size), size);
-        Some(old)
+        Some(done)
     }
 
     #[cold]

@@ -12,8 +12,8 @@
 //! also says how much of the heap is live. Of what lies beyond, the owner judges: it goes by message, and
 //! what is live now is asked for.
 //!
-//! Words of 4 and 8 bytes always go by message, too: their owner, or somebody on its host, may be changing
-//! them by an atomic, and no provider promises to copy them whole.
+//! No provider promises to copy words whole, beside an atomic on one of them: who needs that asks the owner,
+//! by an [atomic](super::atomics).
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -24,11 +24,6 @@ use engine::{
 
 use super::pending_requests::{Answer, Known, Reach, Wanted};
 use super::transport::{DeferredClose, OfiTransport};
-
-/// Whether so many bytes may be a word that is changed by atomics.
-fn is_word(len: u64) -> bool {
-    len == 4 || len == 8
-}
 
 impl OfiTransport {
     /// Starts a copy to or from a peer's heap, if its key is known; and counts it, if nobody else does.
@@ -66,8 +61,8 @@ impl OfiTransport {
         is_live: bool,
         keyed: &mut Vec<KeyedPiece>,
     ) -> Option<()> {
-        let may = |piece: &Piece| piece.remote.mem == MemId::Heap && !is_word(piece.len);
-        if !self.shares_heaps || rank == self.members.own.rank || !pieces.iter().all(may) {
+        let are_of_heap = pieces.iter().all(|piece| piece.remote.mem == MemId::Heap);
+        if !self.shares_heaps || rank == self.members.own.rank || !are_of_heap {
             return None;
         }
         let end = pieces.iter().map(|piece| piece.remote.offset.saturating_add(piece.len)).max()?;
@@ -127,18 +122,16 @@ impl OfiTransport {
         let Place { mem, offset } = piece.remote;
         let far = match mem {
             MemId::Space => offset,
-            MemId::Heap if self.heap.is_some() && !is_word(piece.len) => {
-                match self.link(rank).ok()?.heaps.known {
-                    Known::Here(reach) if offset.checked_add(piece.len)? <= reach.live => {
-                        reach.base.checked_add(offset)?
-                    }
-                    Known::Here(_) | Known::Nothing => {
-                        self.ask_for_heap(rank);
-                        return None;
-                    }
-                    Known::Refused => return None,
+            MemId::Heap if self.heap.is_some() => match self.link(rank).ok()?.heaps.known {
+                Known::Here(reach) if offset.checked_add(piece.len)? <= reach.live => {
+                    reach.base.checked_add(offset)?
                 }
-            }
+                Known::Here(_) | Known::Nothing => {
+                    self.ask_for_heap(rank);
+                    return None;
+                }
+                Known::Refused => return None,
+            },
             MemId::Heap | MemId::Control => return None,
         };
         self.with_addresses(&piece, far)

@@ -40,6 +40,11 @@ const PINNING: [&str; 2] = ["verbs", "cxi"];
 /// Providers, by how their names begin, whose endpoints are sockets: any of the host's addresses is theirs.
 const OVER_SOCKETS: [&str; 4] = ["tcp", "net", "sockets", "udp"];
 
+/// Bytes of one piece from which copies to and from a far heap are one-sided over sockets; over others all
+/// are. Over sockets the owner's processor takes part in any case. While it waits, it polls for messages
+/// only: by them a word is there and back in a third of the time.
+pub const ONE_SIDED_MIN: u64 = size_of::<u64>() as u64 + 1;
+
 /// Those of them that may listen at all of the host's addresses: they tell a peer by the address that its
 /// connection comes from, where others believe the one that it says it has.
 const LISTEN_EVERYWHERE: [&str; 2] = ["tcp", "net"];
@@ -454,6 +459,12 @@ fn written(at: SocketAddr) -> String {
 fn leads_away(provider: &Provider) -> bool {
     let of_a_link = |at: SocketAddr| matches!(at, SocketAddr::V6(v6) if v6.ip().is_unicast_link_local());
     provider.description().domain != LOOPBACK_DOMAIN && !provider.source().is_some_and(of_a_link)
+}
+
+/// Bytes of one piece from which copies to and from a heap are one-sided.
+pub(crate) fn one_sided_min(provider: &str) -> u64 {
+    let over_sockets = OVER_SOCKETS.iter().any(|begins| provider.starts_with(begins));
+    if over_sockets { ONE_SIDED_MIN } else { 0 }
 }
 
 /// How memory is registered where nobody says.

@@ -11,6 +11,7 @@ use slab::Slab;
 use super::buffers::{Buffer, Buffers, Size};
 use super::endpoint::Lent;
 use super::link::DIRECT;
+use super::provider::one_sided_min;
 use crate::base::limits::DIRECT_BYTES;
 
 /// A place in the run of a copy's bytes.
@@ -115,6 +116,8 @@ pub(super) struct RmaOps {
     pub(super) delivers: bool,
     /// Bytes that go in a slot, by direction: no puts, where arrival must be found out.
     pub(super) small_max: [u64; 2],
+    /// Bytes of one piece from which copies to and from heaps had better not go by message.
+    pub(super) heap_min: u64,
 }
 
 impl RmaOps {
@@ -135,6 +138,7 @@ impl RmaOps {
             based: if description.mr_mode.virt_addr { 0 } else { u64::MAX },
             delivers: description.delivery,
             small_max,
+            heap_min: one_sided_min(&description.provider),
         }
     }
 

@@ -119,6 +119,10 @@ impl Transport for OfiTransport {
         found.ok_or(PathReason::Network)
     }
 
+    fn direct_min(&self, _: Rank) -> u64 {
+        self.copies.heap_min
+    }
+
     fn copy(&mut self, op: OpId, peer: Rank, direction: Direction, pieces: &[Piece]) -> Submit {
         self.start_heap_copy(op, peer, direction, pieces, true)
     }

@@ -61,6 +61,10 @@ macro_rules! apply {
         /// Stores `new` in a word that holds `expected`, and returns the word from before.
         #[inline(always)]
         pub(crate) fn $swap(word: &$atomic, expected: $word, new: $word) -> $word {
+            if expected == new {
+                // It stays as it is, whatever it is: a load needs no line of its own.
+                return word.load(Ordering::SeqCst);
+            }
             word.compare_exchange(expected, new, Ordering::SeqCst, Ordering::Acquire)
                 .unwrap_or_else(|old| old)
         }

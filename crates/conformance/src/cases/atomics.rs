@@ -56,6 +56,42 @@ pub(crate) fn one_swap_wins<C: Cluster>(make: Make<'_, C>) {
     }
 }
 
+/// Two ranks add to a word, two others look at it, and one more word changes by stores alone.
+pub(crate) fn loads_and_stores_are_whole_and_in_one_order<C: Cluster>(make: Make<'_, C>) {
+    const EACH: u64 = 30;
+    // Both halves of a word change together.
+    const BOTH: u64 = 1 << 32 | 1;
+    let mut bench = Bench::new(make, 4);
+    let (sum, stored) = (bench.memory(1, MemId::Heap, 8), bench.memory(1, MemId::Heap, 8));
+    if skipped("atomics", atomic(&mut bench, 0, 1, sum, Atomic::fetch_add(0))) {
+        return;
+    }
+    let load = Atomic::load(WordType::U64);
+    let mut floor = 0;
+    for turn in 1..=EACH {
+        let start = |rank: Rank| {
+            let node = bench.node(rank);
+            let change = if rank < 2 { Atomic::fetch_add(BOTH) } else { load };
+            let of_sum = node.atomic(1, sum, change, None);
+            let mark = BOTH * (4 * turn + u64::from(rank));
+            let change = if rank < 2 { Atomic::store(WordType::U64, mark) } else { load };
+            (rank, of_sum, node.atomic(1, stored, change, None))
+        };
+        let all: Vec<(Rank, OpId, OpId)> = (0..4).map(start).collect();
+        for (rank, of_sum, of_stored) in all {
+            let [sum, stored] = [of_sum, of_stored].map(|id| bench.outcome(rank, id).expect("an atomic"));
+            assert!([sum, stored].iter().all(|word| word % BOTH == 0), "{sum:#x} or {stored:#x} is torn");
+            assert!(sum >= floor, "{sum:#x} is from before {floor:#x}");
+        }
+        floor = 2 * turn * BOTH;
+    }
+    assert_eq!(atomic(&mut bench, 3, 1, sum, load), Ok(2 * EACH * BOTH), "no load has changed it");
+    let last = atomic(&mut bench, 2, 1, stored, load).map(|word| word / BOTH);
+    assert!(last == Ok(4 * EACH) || last == Ok(4 * EACH + 1), "{last:?}");
+    assert_eq!(atomic(&mut bench, 0, 1, stored, Atomic::store(WordType::U64, 7)).map(|old| old / BOTH), last);
+    assert_eq!(word(&mut bench, 1, stored), 7);
+}
+
 pub(crate) fn atomics_answer_the_old_word<C: Cluster>(make: Make<'_, C>) {
     let mut bench = Bench::new(make, 2);
     for peer in [0, 1] {
@@ -96,7 +132,8 @@ const VALUES: [u64; 8] = [
 fn every_change(word: WordType, value: u64, other: u64) -> impl Iterator<Item = Atomic> {
     let swap = Change::CompareSwap { expected: other, new: value };
     let changes = ops_of(word).map(move |op| Change::Apply(op, value)).chain([swap]);
-    changes.map(move |change| Atomic::new(word, change))
+    let changes = changes.map(move |change| Atomic::new(word, change));
+    changes.chain([Atomic::load(word), Atomic::store(word, value)])
 }
 
 fn ops_of(word: WordType) -> impl Iterator<Item = AtomicOp> {

@@ -1,6 +1,6 @@
 //! What ranks do.
 
-use engine::{AmBody, AmSend, Atomic, Direction, Lane, MemId, Nanos, OpId, Piece, Place, Rank};
+use engine::{AmBody, AmSend, Atomic, Direction, Lane, MemId, Nanos, OpId, Piece, Place, Rank, WordType};
 
 use super::active_messages::InFlightMessage;
 use super::locality::{HEAP, behind};
@@ -154,6 +154,12 @@ impl Run {
     fn count(&mut self, rank: Rank, peer: Rank) {
         let deadline = self.deadline(rank);
         let word = self.counter;
+        if self.dice.once_in(4) {
+            let floor = self.counts[peer as usize].len() as u64;
+            let load = Atomic::load(WordType::U64);
+            let id = self.cluster.node(rank).atomic(peer, word, load, deadline);
+            return self.launch(rank, peer, None, id, deadline, Work::Look { floor });
+        }
         let id = self.cluster.node(rank).atomic(peer, word, Atomic::fetch_add(1), deadline);
         // At another process it counts nothing.
         self.counts_begun[peer as usize] += u64::from(!self.is_apart(rank, peer));

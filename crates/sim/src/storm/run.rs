@@ -95,6 +95,8 @@ pub(super) enum Work {
     Get { words: Vec<Words>, floors: Vec<u32> },
     /// Counts at the peer.
     Count,
+    /// Looks at the peer's counter, which was at least this.
+    Look { floor: u64 },
 }
 
 /// Lists of operations that are over, for those to come.
@@ -117,7 +119,7 @@ impl Spare {
         let (mut words, floors) = match work {
             Work::Put { words, .. } => (words, None),
             Work::Get { words, floors } => (words, Some(floors)),
-            Work::Count => return,
+            Work::Count | Work::Look { .. } => return,
         };
         words.clear();
         self.words.push(words);

@@ -39,7 +39,7 @@ impl Run {
     fn on_success(&mut self, rank: Rank, flying: &Flying, value: u64) -> Result<(), String> {
         let is_there = flying.met == self.cluster.incarnation(flying.peer);
         match &flying.work {
-            Work::Put { .. } | Work::Count if !is_there => Ok(()),
+            Work::Put { .. } | Work::Count | Work::Look { .. } if !is_there => Ok(()),
             Work::Put { below, words, .. } => {
                 words.iter().for_each(|words| self.shadow.end_put(flying.peer, words, *below, flying.known));
                 Ok(())
@@ -47,6 +47,11 @@ impl Run {
             Work::Get { .. } => self.judge_get(rank, flying),
             Work::Count if self.counts[flying.peer as usize].insert(value) => Ok(()),
             Work::Count => Err(format!("rank {rank} counts {value} at rank {}, as before", flying.peer)),
+            Work::Look { floor } => {
+                let range = *floor..=self.counts_begun[flying.peer as usize];
+                let wrong = || format!("rank {rank} sees {value} at rank {}, none of {range:?}", flying.peer);
+                range.contains(&value).then_some(()).ok_or_else(wrong)
+            }
         }
     }
 

@@ -2,6 +2,8 @@
 
 use crate::drive::{piece, transfer, wait};
 use engine::node::AmBody;
+use engine::registration::{Keep, Order, Quota, Settings};
+use engine::span::BucketSize;
 use engine::{AmSend, Atomic, Direction, Lane, MemId, Nanos, Place};
 use sim::{Access, Cluster, Costs, Plan, Reach, Step};
 
@@ -24,6 +26,22 @@ fn put_ns(costs: &Costs, reach: Reach, len: u64) -> Nanos {
 /// Parts in a hundred that `is` differs from `wanted`.
 fn deviation(is: Nanos, wanted: Nanos) -> u64 {
     is.abs_diff(wanted) * 100 / wanted
+}
+
+/// Each page is registered that is asked for.
+fn pages(order: Order) -> Settings {
+    Settings {
+        bucket: BucketSize::new(12).expect("a page"),
+        run_max: 1,
+        peers_bytes: MEGABYTE,
+        victims_bytes: MEGABYTE,
+        victims_borrow: false,
+        quota: Quota::Leases { guaranteed: MEGABYTE },
+        order,
+        keep: Keep::Firehoses,
+        put_in_move_max: 0,
+        recall_within: 1_000_000_000,
+    }
 }
 
 #[test]
@@ -51,6 +69,39 @@ fn a_get_takes_one_round_trip_and_no_processor_at_the_target() {
     let cards = gm.card_ns(0) + gm.card_ns(100);
     assert_eq!(time, gm.send_overhead_ns + cards + 2 * gm.latency_ns + gm.completion_overhead_ns);
     assert_eq!(cluster.time_of(1), 1_000_000_000, "the target's processor had other work only");
+}
+
+/// By the key of a whole heap as by those of pages: words as all else.
+#[test]
+fn words_need_no_processor_at_the_target_either() {
+    const TEN_SECONDS: Nanos = 10_000_000_000;
+    let costs = Costs::infiniband_modern();
+    for registration in [None, Some(Order::Fifo)].map(|order| order.map(pages)) {
+        let plan = Plan { reach: Reach::Heap, registration, ..Plan::new(2, costs.clone()) };
+        let mut cluster = Cluster::new(plan);
+        let here = cluster.map(0, 64, Access::Full);
+        let memories = [Some(cluster.heap(1, 64)), registration.map(|_| cluster.map(1, 64, Access::Full))];
+        let both = [Direction::Put, Direction::Get];
+        // What has to be asked for, is.
+        for there in memories.into_iter().flatten() {
+            for direction in both {
+                let (outcome, _) = transfer(&mut cluster, 0, 1, direction, &[piece(there, here, 64)]);
+                assert_eq!(outcome, Ok(0));
+            }
+        }
+        let now = cluster.time_of(1);
+        cluster.compute(1, TEN_SECONDS);
+        for (there, len) in
+            memories.into_iter().flatten().flat_map(|there| [4, 8, 16].map(|len| (there, len)))
+        {
+            for direction in both {
+                let pieces = [piece(there, here, len)];
+                let (outcome, time) = transfer(&mut cluster, 0, 1, direction, &pieces);
+                assert!(outcome == Ok(0) && time < 10_000, "{direction:?} of {len} bytes took {time} ns");
+            }
+        }
+        assert_eq!(cluster.time_of(1), now + TEN_SECONDS, "the target's processor had other work only");
+    }
 }
 
 /// An echo of an empty message: how long it takes, with `computing` ns of work that rank 1 has before.

@@ -131,6 +131,8 @@ pub(crate) enum Target {
     Asleep,
     /// It computes, and calls nothing
     Busy,
+    /// It makes progress all the time
+    Serving,
 }
 
 /// Where the processes run.
@@ -245,6 +247,33 @@ pub(crate) const PROMISED: &[Case] = &[
     case(Op::Idle, 0, 2, Memory::Heap, 1.0),
     case(Op::Open, 0, 8, Memory::Heap, 1.0),
 ];
+
+/// The greatest of the short sizes that [`far_bound`] is for.
+const WORDS_MAX: usize = 16;
+
+/// What is promised besides, over a provider that writes and reads by itself: words take no longer than bare
+/// ones, whatever the target does.
+pub(crate) fn far_words() -> impl Iterator<Item = Case> {
+    let kinds = [Op::Put, Op::Get].map(|op| [Memory::Heap, Memory::Private].map(|memory| (op, memory)));
+    let sizes = |(op, memory)| [4, 8, WORDS_MAX].map(|size| case(op, size, 1, memory, FAR_WORDS));
+    let targets =
+        |case| [Target::Asleep, Target::Busy, Target::Serving].map(|target| Case { target, ..case });
+    kinds.into_iter().flatten().flat_map(sizes).flat_map(targets)
+}
+
+/// The bound of [`far_words`].
+const FAR_WORDS: f64 = 1.1;
+
+/// The bound for a case over the provider of this name.
+pub(crate) fn far_bound(case: &Case, provider: Option<&str>) -> Option<f64> {
+    let is_word = matches!(case.op, Op::Put | Op::Get) && case.size <= WORDS_MAX;
+    (is_word && provider.is_some_and(writes_by_itself)).then_some(FAR_WORDS)
+}
+
+/// Whether a provider is known to leave the target's processor alone.
+pub(crate) fn writes_by_itself(provider: &str) -> bool {
+    provider.starts_with("verbs")
+}
 
 /// The bound for a case that the user composed: that of the promised case it falls under.
 #[must_use]

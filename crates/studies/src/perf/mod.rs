@@ -22,7 +22,10 @@ use serde_json::{Value, json};
 use standpipe::launch::{Launch, Stream};
 use standpipe::{Transport, host};
 
-use self::case::{Case, Cores, Memory, Op, PROMISED, Row, Samples, Target, bound_for};
+use self::case::{
+    Case, Cores, Memory, Op, PROMISED, Row, Samples, Target, bound_for, far_bound, far_words,
+    writes_by_itself,
+};
 use crate::usage_error::UsageError;
 use crate::{
     json_lines, machine, progress, signals,
@@ -83,7 +86,7 @@ pub fn run(args: &PerfArgs) -> Result<ExitCode> {
     let mut cases = cases(args).map_err(UsageError::new)?;
     let transport = transport::chosen(args.transport.as_ref()).map_err(UsageError::new)?;
     if transport != Transport::Shm {
-        cases = far_cases(&cases, args.op.is_some()).map_err(UsageError::new)?;
+        cases = far_cases(&cases, args.op.is_some(), &transport).map_err(UsageError::new)?;
     } else if matches!(args.op, Some(Op::Miss | Op::Pin)) {
         return Err(UsageError::new(
             "nothing is registered within a host, pinned or missed: --transport ofi",
@@ -199,13 +202,22 @@ fn cases(args: &PerfArgs) -> Result<Vec<Case>> {
     Ok(vec![case])
 }
 
-/// What can be measured over a network, without bounds: those are shared memory's.
-fn far_cases(cases: &[Case], named: bool) -> Result<Vec<Case>> {
+/// What can be measured over a network. Most bounds are shared memory's.
+fn far_cases(cases: &[Case], named: bool, network: &Transport) -> Result<Vec<Case>> {
+    let provider = match network {
+        Transport::Ofi { provider } => provider.as_deref(),
+        _ => None,
+    };
     let moves = |case: &&Case| {
         matches!(case.op, Op::Put | Op::Get | Op::Miss | Op::Pin | Op::PutSignal)
             && case.cores == Cores::Apart
     };
-    let far: Vec<Case> = cases.iter().filter(moves).map(|case| Case { bound: None, ..*case }).collect();
+    let bounded = |case: &Case| Case { bound: far_bound(case, provider), ..*case };
+    let mut far: Vec<Case> = cases.iter().filter(moves).map(bounded).collect();
+    if !named && provider.is_some_and(writes_by_itself) {
+        far.retain(|case| case.bound.is_none());
+        far.extend(far_words());
+    }
     if named && cases.iter().any(|case| case.cores == Cores::Shared) {
         bail!("over a network nothing is measured on the same core: leave out --same-core");
     }
@@ -334,8 +346,10 @@ pub(crate) fn describe(case: &Case) -> String {
         }
         Op::Barrier | Op::Idle | Op::Open => words.push(format!("of {}", case.n)),
     }
-    if case.target == Target::Busy {
-        words.push("(target busy)".to_owned());
+    match case.target {
+        Target::Asleep => {}
+        Target::Busy => words.push("(target busy)".to_owned()),
+        Target::Serving => words.push("(target serving)".to_owned()),
     }
     if case.cores == Cores::Shared {
         words.push("(same core)".to_owned());
@@ -437,13 +451,25 @@ mod tests {
     #[test]
     fn over_a_network_puts_and_gets_are_measured() {
         let line = Line::try_parse_from(["perf", "get", "--transport", "ofi:tcp"]).expect("a transport");
-        let far = far_cases(&cases(&line.perf).expect("one case"), true).expect("it can be measured");
+        let network = |name| Transport::parse(name).expect("a transport");
+        let tcp = network("ofi:tcp");
+        let far = far_cases(&cases(&line.perf).expect("one case"), true, &tcp).expect("it can be measured");
         assert_eq!((far.len(), far[0].bound), (1, None));
+        let verbs = network("ofi:verbs;ofi_rxm");
+        let far = far_cases(&cases(&line.perf).expect("one case"), true, &verbs).expect("it can be measured");
+        assert_eq!((far.len(), far[0].bound), (1, Some(1.1)), "8 bytes, by the card alone");
         let line = Line::try_parse_from(["perf", "am", "--transport", "ofi"]).expect("a transport");
-        let error = far_cases(&cases(&line.perf).expect("one case"), true).expect_err("no measure of it");
+        let error =
+            far_cases(&cases(&line.perf).expect("one case"), true, &tcp).expect_err("no measure of it");
         assert!(error.to_string().contains("unset STANDPIPE_TRANSPORT"), "{error}");
         assert!(Line::try_parse_from(["perf", "--transport", "pigeon"]).is_err());
-        assert!(far_cases(PROMISED, false).expect("some").len() > 4);
+        let tcp = far_cases(PROMISED, false, &tcp).expect("some");
+        assert!(tcp.len() > 4 && tcp.iter().all(|case| case.bound.is_none()));
+        let verbs = far_cases(PROMISED, false, &verbs).expect("some");
+        let words = verbs.iter().filter(|case| case.bound == Some(1.1)).count();
+        assert_eq!(words, 2 * 2 * 3 * 3, "put and get, two memories, three sizes, three targets");
+        let of_bulk = |case: &&Case| case.size > 16 || matches!(case.op, Op::PutSignal);
+        assert_eq!(verbs.iter().filter(of_bulk).count() + words, verbs.len(), "none is there twice");
     }
 
     #[test]

@@ -91,6 +91,9 @@ fn place(case: &Case, open: impl FnOnce() -> Result<Node>) -> Result<Node> {
 
 const STOP: usize = 0;
 
+/// Transfers over a network by which keys are held that were asked for.
+const WARM_UPS: usize = 16;
+
 fn one_sided(node: &Node, case: &Case) -> Result<Option<Samples>> {
     ensure!(node.size() == 2, "one-sided operations are measured between two processes");
     if let Some(provider) = node.provider() {
@@ -99,13 +102,7 @@ fn one_sided(node: &Node, case: &Case) -> Result<Option<Samples>> {
     let shared = Shared::new(node, case)?;
     if node.rank() == 1 {
         node.barrier()?;
-        if case.target == Target::Busy {
-            let mut sum = 0u64;
-            while shared.words.read(STOP) == 0 {
-                sum = (0..10_000u64).fold(sum, |sum, i| black_box(sum.wrapping_mul(31).wrapping_add(i)));
-            }
-            black_box(sum);
-        }
+        be_target(node, case.target, &shared);
         node.barrier()?;
         ensure!(
             shared.heap.len() >= case.size && shared.private.len() == case.n,
@@ -114,6 +111,7 @@ fn one_sided(node: &Node, case: &Case) -> Result<Option<Samples>> {
         return Ok(None);
     }
     let theirs = Theirs::find(node, 1)?;
+    node.barrier()?;
     let row = match (case.op, case.memory) {
         (Op::Scatter, _) => scatter(node, case, &theirs),
         (Op::Strided, _) => strided(node, case, &theirs),
@@ -121,10 +119,29 @@ fn one_sided(node: &Node, case: &Case) -> Result<Option<Samples>> {
         (_, Memory::Heap) => heap_bulk(node, case, &theirs),
         (_, Memory::Private) => private(node, case, &theirs),
     };
-    node.barrier()?;
     node.put(theirs.note(STOP), 1)?;
     node.barrier()?;
     row.map(Some)
+}
+
+/// What the target does until it is told to stop; it sleeps in the barrier that follows.
+fn be_target(node: &Node, target: Target, shared: &Shared) {
+    let is_over = || shared.words.read(STOP) != 0 || !node.lost_peers().is_empty();
+    match target {
+        Target::Asleep => {}
+        Target::Busy => {
+            let mut sum = 0u64;
+            while !is_over() {
+                sum = (0..10_000u64).fold(sum, |sum, i| black_box(sum.wrapping_mul(31).wrapping_add(i)));
+            }
+            black_box(sum);
+        }
+        Target::Serving => {
+            while !is_over() {
+                node.progress();
+            }
+        }
+    }
 }
 
 /// A put or get over the network, beside the same write or read by bare libfabric.
@@ -136,7 +153,10 @@ fn over_network(node: &Node, case: &Case, provider: &str) -> Result<Option<Sampl
         node.directory().publish("perf wire", &wire.card())?;
         return std::thread::scope(|scope| {
             let served = scope.spawn(|| wire.serve(|| done.load(Ordering::Relaxed)));
-            let met = node.barrier();
+            let met = node.barrier().and_then(|()| {
+                be_target(node, case.target, &shared);
+                node.barrier()
+            });
             done.store(true, Ordering::Relaxed);
             served.join().expect("it does not panic")?;
             ensure!(shared.private.len() == case.n, "the memory is still there");
@@ -150,6 +170,15 @@ fn over_network(node: &Node, case: &Case, provider: &str) -> Result<Option<Sampl
         Memory::Private => theirs.private(node, 1)?[0],
     };
     let mut buffer = vec![3u8; case.size];
+    // What keys it takes is asked for while the target still answers.
+    for _ in 0..WARM_UPS {
+        node.put(theirs.note(STOP), 0)?;
+        match case.op {
+            Op::Put => node.put_bytes(remote, &buffer)?,
+            _ => node.get_bytes(remote, &mut buffer)?,
+        }
+    }
+    node.barrier()?;
     let samples = match case.op {
         Op::Put => interleave(
             "a write by libfabric, delivered",
@@ -162,6 +191,7 @@ fn over_network(node: &Node, case: &Case, provider: &str) -> Result<Option<Sampl
             |times| Ok(wire.read(case.size, times)?),
         ),
     }?;
+    node.put(theirs.note(STOP), 1)?;
     node.barrier()?;
     Ok(Some(samples))
 }

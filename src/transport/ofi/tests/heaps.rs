@@ -9,6 +9,7 @@ use fabric::Provider;
 
 use super::cluster::{LIMIT, OfiCluster, Setting, providers};
 use super::suite::firehose;
+use crate::transport::ofi::provider::{ONE_SIDED_MIN, one_sided_min};
 
 const LEN: usize = 100_000;
 
@@ -25,6 +26,13 @@ fn two(provider: &Provider, pins: bool) -> (OfiCluster, Place) {
     let id = start(&mut cluster, Direction::Put, here, there, LEN);
     assert_eq!(outcome(&mut cluster, true, id), Ok(0));
     assert_eq!((by_key(&mut cluster), hits(&mut cluster)), (Tally::default(), 0));
+    (cluster, there)
+}
+
+/// As [`two`], as if the provider wrote and read by itself.
+fn two_one_sided(provider: &Provider) -> (OfiCluster, Place) {
+    let (mut cluster, there) = two(provider, false);
+    cluster.transport(0).copies.heap_min = 0;
     (cluster, there)
 }
 
@@ -71,8 +79,8 @@ fn bytes(cluster: &mut OfiCluster, rank: Rank, from: Place, len: usize) -> Vec<u
 #[test]
 fn copies_to_and_from_a_heap_ask_nobody() {
     for provider in providers() {
-        let (mut cluster, there) = two(&provider, false);
-        for (count, len) in [1, 7, 9, 4096, 4097, LEN].into_iter().enumerate() {
+        let (mut cluster, there) = two_one_sided(&provider);
+        for (count, len) in [1, 4, 7, 8, 9, 16, 4096, 4097, LEN].into_iter().enumerate() {
             let (source, target) = (filled(&mut cluster, 0, len, len as u8), cluster.private(0, len));
             let id = start(&mut cluster, Direction::Put, source, there, len);
             assert_eq!(outcome(&mut cluster, false, id), Ok(0), "{len} bytes");
@@ -102,13 +110,27 @@ fn both_ends_may_lie_in_heaps() {
 }
 
 #[test]
-fn words_and_what_was_not_live_go_by_message() {
+fn words_go_by_message_over_sockets_and_longer_pieces_one_sided() {
     for provider in providers() {
         let (mut cluster, there) = two(&provider, false);
-        let word = filled(&mut cluster, 0, 8, 3);
-        let id = start(&mut cluster, Direction::Put, word, there, 8);
-        assert_eq!(outcome(&mut cluster, true, id), Ok(0));
-        assert_eq!(by_key(&mut cluster), Tally::default(), "a word is copied whole");
+        let least = cluster.transport(0).copies.heap_min;
+        assert_eq!(least, one_sided_min(&provider.description().provider));
+        for len in [4, 8, 9, 16] {
+            let before = by_key(&mut cluster).count;
+            let (source, is_one_sided) = (filled(&mut cluster, 0, len, 3), len as u64 >= least);
+            let id = start(&mut cluster, Direction::Put, source, there, len);
+            assert_eq!(outcome(&mut cluster, !is_one_sided, id), Ok(0));
+            assert_eq!(by_key(&mut cluster).count - before, u64::from(is_one_sided), "{len} bytes");
+        }
+    }
+    assert_eq!(["tcp", "tcp;ofi_rxm"].map(one_sided_min), [ONE_SIDED_MIN; 2]);
+    assert_eq!(["verbs;ofi_rxm", "cxi", "efa"].map(one_sided_min), [0; 3]);
+}
+
+#[test]
+fn what_was_not_live_goes_by_message() {
+    for provider in providers() {
+        let (mut cluster, _) = two(&provider, false);
         // More than the heap had live pages for, when its owner was asked.
         let (more, len) = (cluster.heap(1, 1 << 20), 1 << 20);
         let source = filled(&mut cluster, 0, len, 4);
@@ -143,7 +165,7 @@ fn hits(cluster: &mut OfiCluster) -> u64 {
 fn pages_of_heaps_are_registered_and_then_reached_one_sided() {
     for provider in providers() {
         let (mut cluster, there) = two(&provider, true);
-        for len in [1, 9, 4096, 4097, LEN] {
+        for len in [1, 4, 8, 9, 16, 4096, 4097, LEN] {
             let source = filled(&mut cluster, 0, len, len as u8);
             // The first asks for what it does not have; the second needs nobody.
             for polled in [true, false] {
@@ -156,12 +178,7 @@ fn pages_of_heaps_are_registered_and_then_reached_one_sided() {
             assert_eq!(outcome(&mut cluster, false, id), Ok(0), "{len} bytes");
             assert_eq!(bytes(&mut cluster, 0, target, len), vec![len as u8; len]);
         }
-        assert!(hits(&mut cluster) >= 10);
-        let word = filled(&mut cluster, 0, 8, 3);
-        let before = hits(&mut cluster);
-        let id = start(&mut cluster, Direction::Put, word, there, 8);
-        assert_eq!(outcome(&mut cluster, true, id), Ok(0));
-        assert_eq!(hits(&mut cluster), before, "a word is copied whole");
+        assert!(hits(&mut cluster) >= 16);
     }
 }
 

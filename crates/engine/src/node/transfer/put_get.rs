@@ -175,6 +175,7 @@ impl<T: Transport> Node<T> {
         if wanted != (Wanted::PutSignal { one_message: true }) {
             (access, in_spaces) = self.access(peer, pieces);
         }
+        let direct_min = if access == Access::Direct { self.transport.direct_min(peer) } else { 0 };
         // A transfer by messages looks at its pieces one by one.
         let facts = Facts {
             wanted,
@@ -182,7 +183,7 @@ impl<T: Transport> Node<T> {
             alone: pieces.len() == 1,
             memory: MemId::Heap,
             access,
-            limits: Limits::default(),
+            limits: Limits { direct_min, ..Limits::default() },
         };
         (path::choose(&facts), in_spaces)
     }

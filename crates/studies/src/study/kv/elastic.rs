@@ -226,18 +226,10 @@ impl Words for Elastic {
     }
 
     fn read(&self, at: Place, words: &mut [u64]) -> Result<(), Error> {
-        if at.rank == self.rank {
-            self.own.read_slice(at.word, words);
-            return Ok(());
-        }
         read(&self.node, self.ptr(at)?, words)
     }
 
     fn write(&self, at: Place, words: &[u64]) -> Result<(), Error> {
-        if at.rank == self.rank {
-            self.own.write_slice(at.word, words);
-            return Ok(());
-        }
         write(&self.node, self.ptr(at)?, words)
     }
 
