@@ -28,6 +28,7 @@ fn child() {
         Some("frees") => frees(),
         Some("shows") => shows(),
         Some("limited") => limited(),
+        Some("dumped") => dumped(),
         _ => members::play(),
     }
 }
@@ -181,6 +182,38 @@ fn limited() {
     let is_full = matches!(full, standpipe::HeapError::Full { size, .. } if size == 8 << 20);
     assert!(is_full && node.heap().size() == 8 << 20, "{full}");
     say(format!("the second has it: {error}"));
+}
+
+#[test]
+fn core_dumps_have_what_is_allocated_and_nothing_else() {
+    let out = itself("dumped").output().expect("it ran");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+}
+
+/// Allocates and frees, and looks what a core dump would contain.
+fn dumped() {
+    const MIB: u64 = 1 << 20;
+    let dumped = || {
+        let maps = testbed::mapped("standpipe-global-heap");
+        maps.into_iter().filter(|map| map.is_dumped).collect::<Vec<_>>()
+    };
+    let bytes = |maps: &[testbed::Mapped]| maps.iter().map(testbed::Mapped::bytes).sum::<u64>();
+    let kept = vec![1_u8; MIB as usize];
+    let before = bytes(&dumped());
+    assert!(before <= 256 * MIB, "{:#?}", dumped());
+    let is_dumped = |block: &[u8]| {
+        let at = block.as_ptr().addr() as u64;
+        dumped().iter().any(|map| map.range.contains(&at))
+    };
+    let node = Node::open_in(config(), None).expect("a node");
+    assert!(is_dumped(&kept), "{:#?}", dumped());
+    let more = vec![1_u8; 300 * MIB as usize];
+    assert!(is_dumped(&more) && is_dumped(&more[more.len() - 1..]), "{:#?}", dumped());
+    // The node maps it once more, and that is not dumped.
+    let all = bytes(&testbed::mapped("standpipe-global-heap"));
+    let with_more = bytes(&dumped());
+    assert!(with_more <= before + 512 * MIB && with_more < all / 2, "{with_more} of {all}: {:#?}", dumped());
+    drop((more, node));
 }
 
 #[test]

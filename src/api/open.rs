@@ -15,7 +15,7 @@ use crate::api::directory;
 use crate::api::node::Node;
 use crate::base::code::{Code, into_io_error, of_system};
 use crate::base::debug_is_display::debug_is_display;
-use crate::base::error::{Error, HEAP_REMEDY};
+use crate::base::error::{Error, with_remedy};
 use crate::base::fd_limit::fill_standard;
 use crate::base::lock::lock;
 use crate::job::bootstrap::{Host, HostError, JobEnv, JobEnvError, JoinError, Membership, Notice, OnNotice};
@@ -68,7 +68,7 @@ pub enum OpenError {
     #[error("the job that this process was started in: {0}")]
     Meet(#[from] HostError),
     /// There is no room for a heap of this size.
-    #[error("cannot make a heap of {bytes} bytes: {source}; {HEAP_REMEDY}")]
+    #[error("cannot make a heap of {bytes} bytes: {}", with_remedy(source))]
     Heap {
         /// The heap's size.
         bytes: u64,
@@ -79,7 +79,7 @@ pub enum OpenError {
     #[error("cannot open the network: {0}")]
     Network(#[from] NetworkError),
     /// The system gave no memory segment.
-    #[error("cannot create a memory segment: {0}")]
+    #[error("cannot create a memory segment: {}", with_remedy(.0))]
     Segment(#[from] SegmentError),
     /// The system gave no thread or scratch memory.
     #[error("cannot start: {0}")]
@@ -252,8 +252,11 @@ fn assemble(
     let spin = config.spin.unwrap_or_else(|| default_spin(own.size, threaded && endpoint.is_none()));
     let attends = threaded || (endpoint.is_some() && config.progress == ProgressThread::Auto);
     let sleepers = Arc::new(AtomicU32::new(0));
-    let memory =
+    let mut memory =
         OwnMemory::new(Arc::clone(peers.itself()), checked()?).with_bounce_buffers(Arc::clone(&heap));
+    if endpoint.is_some() {
+        memory.set_bounce_buffers_aside();
+    }
     let mut shm = ShmTransport::new(Arc::clone(&peers), Arc::clone(&sleepers), !spin.is_zero(), memory);
     let has_copiers = shm.set_copiers(config.copiers as usize);
     let plan = plan(&config);
@@ -362,11 +365,8 @@ impl Seat {
         // The ranks of a job are all the peers that they have.
         let places = if env.is_some() { size } else { 1 + config.peers };
         let (heap, allocated) = create_heap(config, size)?;
-        let mut allocator = HeapAllocator::new(heap.len());
-        if allocated.len > 0 {
-            allocator.alloc(allocated.len, PAGE_BYTES).expect("the heap was made larger by that");
-        }
-        let (directory, nonce) = (directory::reserve(&mut allocator), Box::new(nonce()));
+        let (allocator, directory) = first_blocks(&heap, allocated)?;
+        let nonce = Box::new(nonce());
         let identity = Identity {
             rank,
             size,
@@ -422,6 +422,17 @@ impl Seat {
         let heap = Arc::new(HeapState::new(heap, control, allocator, allocated.len, reserves));
         Ok(Seat { peers, heap, nonce, outside, handlers })
     }
+}
+
+/// What a heap holds from the beginning, which may be accessed then, and where in it the directory lies.
+fn first_blocks(heap: &Segment, allocated: Mapping) -> Result<(HeapAllocator, u64), SegmentError> {
+    let mut allocator = HeapAllocator::new(heap.len());
+    if allocated.len > 0 {
+        allocator.alloc(allocated.len, PAGE_BYTES).expect("the heap was made larger by that");
+    }
+    let directory = directory::reserve(&mut allocator);
+    heap.open_to(allocator.high_water())?;
+    Ok((allocator, directory))
 }
 
 /// The handlers that a node has from the beginning, for whoever meets it to find.
@@ -528,7 +539,7 @@ fn create_heap(config: &Config, size: u32) -> Result<(Segment, Mapping), OpenErr
         segment.prefer_huge_pages();
         return Ok((segment, Mapping { base: adopted.base, len: adopted.len }));
     }
-    let segment = Segment::create("standpipe-heap", whole).map_err(failed)?;
+    let segment = Segment::create_closed("standpipe-heap", whole).map_err(failed)?;
     segment.prefer_huge_pages();
     Ok((segment, Mapping::default()))
 }

@@ -4,14 +4,26 @@ use std::fmt;
 
 use engine::collective::{ElementType, Reduction};
 use engine::{AtomicOp, Direction, MemId, OpError, Rank, Rights, WordType};
+use vm::SegmentError;
 
 use crate::base::code::{Code, into_io_error};
 use crate::base::debug_is_display::debug_is_display;
 use crate::base::until::{UnmetSignal, in_words};
 
-/// What to do where a heap cannot be made or mapped.
-pub(crate) const HEAP_REMEDY: &str =
-    "set STANDPIPE_HEAP to less, or allow this process more address space (ulimit -v)";
+/// What is wrong with a segment, and what to do about it where this process's limits do not allow it.
+pub(crate) fn with_remedy(error: &SegmentError) -> String {
+    match error {
+        SegmentError::Lockable { .. } => format!(
+            "{error}; allow more (ulimit -l), set STANDPIPE_HEAP or STANDPIPE_PEERS to less, or call mlockall later. \
+             MCL_ONFAULT keeps memory free, but all that is mapped counts all the same (docs/PROCESS.md)"
+        ),
+        error if error.is_for_size() => format!(
+            "{error}; set STANDPIPE_HEAP to less, or allow this process more address space (ulimit -v) or more \
+             mappings (sysctl vm.max_map_count)"
+        ),
+        error => error.to_string(),
+    }
+}
 
 debug_is_display!(Error);
 

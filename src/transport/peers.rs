@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use engine::{HandlerKey, PathReason, Rank};
 use vm::forks::OnceTable;
 use vm::robust::Held;
-use vm::{FenceMode, Segment, SegmentError, SharedMemory};
+use vm::{FenceMode, Segment, SharedMemory};
 
 use self::attendance::Attendance;
 pub(crate) use self::clients::{CLIENTS, Clients};
@@ -27,7 +27,7 @@ pub(crate) use self::handlers::{NotAdded, OwnHandlers, Standing};
 pub(crate) use self::near::{Near, NearPeers};
 use super::shm::control::{Control, Identity};
 use super::shm::reach::{Attach, Reach};
-use crate::base::error::{Error, HEAP_REMEDY};
+use crate::base::error::{Error, with_remedy};
 use crate::base::handler_scope::{CLOSED, may_call, may_wait};
 use crate::base::lock::lock;
 use crate::job::bootstrap::{Membership, PeerHandles, PeerHandlesError, PeerListener};
@@ -439,10 +439,7 @@ impl Peers {
     /// A peer whose segments these are, by which shared memory reaches it.
     fn introduce(&self, rank: Rank, handles: PeerHandles, terms: Terms) -> Result<Near, Error> {
         let (control, identity) = self.control_of(rank, handles.control, terms)?;
-        let heap = Segment::open(handles.heap).map_err(|error| match error {
-            error if error.is_for_size() => no_room(rank, &error),
-            error => Error::Protocol { peer: rank, what: error.to_string() },
-        })?;
+        let heap = open_segment(rank, handles.heap)?;
         let asymmetric = identity.fences_asymmetric && self.own.identity.fences_asymmetric;
         let reach = Reach::of(handles.pid, &identity, control.end(), self.own.attach);
         let handlers = KnownHandlers::shown_in(&control);
@@ -474,7 +471,7 @@ impl Peers {
     /// A peer's control segment, and what it says of itself, which is checked.
     fn control_of(&self, rank: Rank, segment: OwnedFd, terms: Terms) -> Result<(Control, Identity), Error> {
         let garbled = |what: String| Error::Protocol { peer: rank, what };
-        let segment = Segment::open(segment).map_err(|e| garbled(e.to_string()))?;
+        let segment = open_segment(rank, segment)?;
         let (control, identity) =
             Control::open(&segment, terms.places, terms.rank, terms.size).map_err(garbled)?;
         self.agree(rank, &shown(rank, &control)?)?;
@@ -578,12 +575,12 @@ pub(crate) fn check_place(peer: Rank, (place, places): (u32, u32)) -> Result<(),
     Ok(())
 }
 
-/// The error for a heap that this process cannot map.
-fn no_room(peer: Rank, error: &SegmentError) -> Error {
-    Error::Connect {
-        peer,
-        why: format!(
-            "cannot map its heap: {error}; {HEAP_REMEDY}, or more mappings (sysctl vm.max_map_count)"
-        ),
-    }
+/// A segment of a peer's. It is no fault of the peer's where this process cannot map so much.
+fn open_segment(peer: Rank, segment: OwnedFd) -> Result<Segment, Error> {
+    Segment::open(segment).map_err(|error| match error {
+        error if error.is_for_size() => {
+            Error::Connect { peer, why: format!("cannot map its memory: {}", with_remedy(&error)) }
+        }
+        error => Error::Protocol { peer, what: error.to_string() },
+    })
 }

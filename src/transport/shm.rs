@@ -21,6 +21,7 @@ pub(crate) mod stats_page;
 #[cfg(test)]
 mod tests;
 pub(crate) mod transport;
+mod undumped;
 mod unheard;
 
 pub(crate) use control::Control;

@@ -3,9 +3,11 @@
 //! Development only.
 #![forbid(unsafe_code)]
 
+mod mapped;
 mod skips;
 mod terminal;
 
+pub use mapped::{Mapped, mapped};
 pub use skips::{SKIPS, Skip, skip};
 pub use terminal::{LIMIT, Opened, Terminal};
 

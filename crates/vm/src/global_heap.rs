@@ -2,14 +2,16 @@
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::ffi::{CStr, c_int, c_void};
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use libmimalloc_sys as mimalloc;
 use rustix::fs::{FallocateFlags, MemfdFlags};
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::mm::Advice;
 
+use crate::mapping::Mapping;
 use crate::segment::{Segment, SegmentError};
 
 /// An allocator for the whole program, whose memory peers map: set it by `#[global_allocator]`.
@@ -73,15 +75,24 @@ unsafe impl GlobalAlloc for GlobalHeap {
 
 /// The memory that the allocator divides.
 struct Region {
-    fd: OwnedFd,
-    base: usize,
-    len: usize,
+    memory: &'static Memory,
     adopted: AtomicBool,
     /// Pages stay, whoever frees what is on them.
     kept: AtomicBool,
 }
 
 static REGION: OnceLock<Option<Region>> = OnceLock::new();
+
+/// A memory file and its mapping, of which the pages are open that the allocator has ever wanted.
+struct Memory {
+    fd: OwnedFd,
+    mapping: Mapping,
+    /// Whether core dumps have ever been told to leave pages out that are open.
+    has_undumped: AtomicBool,
+}
+
+/// The region's, there before the allocator has it.
+static MEMORY: OnceLock<Memory> = OnceLock::new();
 
 /// Regions are of whole pieces of this size, as mimalloc divides them.
 const REGION_STEP: usize = 32 << 20;
@@ -123,22 +134,21 @@ impl Region {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let fd = rustix::fs::memfd_create(c"standpipe-global-heap", flags).ok()?;
         rustix::fs::ftruncate(&fd, len as u64).ok()?;
-        let (protection, flags) =
-            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::NORESERVE);
-        // SAFETY: without MAP_FIXED the kernel chooses a range that nothing else uses, so no memory of ours
-        // changes.
-        let start = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, protection, flags, &fd, 0) }.ok()?;
+        let mapping = Mapping::new(fd.as_fd(), len, 0).ok()?;
+        let start = mapping.base().as_ptr().cast();
         // SAFETY: the range was mapped just now, and the advice leaves its contents as they are.
         let unshared = unsafe { rustix::mm::madvise(start, len, Advice::LinuxDontFork) };
         // SAFETY: as above. A kernel without huge pages does not know of them.
         let _ = unsafe { rustix::mm::madvise(start, len, Advice::LinuxHugepage) };
+        let memory = MEMORY.get_or_init(|| Memory { fd, mapping, has_undumped: AtomicBool::new(false) });
         // SAFETY: the handler is a function for the program's whole life, and calls only what a forked child
         // may.
         let told = unsafe { libc::pthread_atfork(None, None, Some(end_forked_child)) };
         if unshared.is_err() || told != 0 {
             return None;
         }
-        // SAFETY: the range is mapped, writable and all zero, nobody else uses it, and it is never unmapped.
+        // SAFETY: the range is mapped, all zero, and writable where `commit` was called for it; nobody else
+        // uses it, and it is never unmapped, as its owner is in a `static`.
         unsafe {
             mi_manage_memory(
                 start,
@@ -153,13 +163,7 @@ impl Region {
                 std::ptr::null_mut(),
             )
         }
-        .then(|| Region {
-            fd,
-            base: start.expose_provenance(),
-            len,
-            adopted: AtomicBool::new(false),
-            kept: AtomicBool::new(false),
-        })
+        .then(|| Region { memory, adopted: AtomicBool::new(false), kept: AtomicBool::new(false) })
     }
 }
 
@@ -187,12 +191,14 @@ pub fn adopt(more: u64) -> Result<Option<(Segment, Adopted)>, SegmentError> {
     if region.adopted.swap(true, Ordering::SeqCst) {
         return Ok(None);
     }
-    let adopted = Adopted { base: region.base as u64, len: region.len as u64 };
+    let mapping = &region.memory.mapping;
+    let adopted =
+        Adopted { base: mapping.base().as_ptr().expose_provenance() as u64, len: mapping.len() as u64 };
     let whole = adopted.len.checked_add(more).ok_or(SegmentError::BadLength { len: more })?;
-    let segment = Segment::grown(region.fd.as_fd(), whole);
+    let segment = Segment::grown(region.memory.fd.as_fd(), adopted.len, whole);
     if segment.is_err() {
         // It is not sealed yet, and another length may do. If the system keeps the bytes, they are sparse.
-        let _ = rustix::fs::ftruncate(&region.fd, region.len as u64);
+        let _ = rustix::fs::ftruncate(&region.memory.fd, adopted.len);
         region.adopted.store(false, Ordering::SeqCst);
     }
     Ok(Some((segment?, adopted)))
@@ -237,6 +243,12 @@ unsafe extern "C" fn commit(
     zero: *mut bool,
     _: *mut c_void,
 ) -> bool {
+    let Some(memory) = MEMORY.get() else { return false };
+    let at = (start.addr() - memory.mapping.base().addr().get()) as u64;
+    let part = at..at + len as u64;
+    if wanted && !memory.open(part.clone()) {
+        return false;
+    }
     // While it is being made nothing is given back.
     let Some(region) = REGION.get().and_then(Option::as_ref) else { return wanted };
     if !zero.is_null() {
@@ -246,9 +258,37 @@ unsafe extern "C" fn commit(
     if wanted || region.kept.load(Ordering::SeqCst) {
         return wanted;
     }
-    let at = (start.addr() - region.base) as u64;
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    rustix::io::retry_on_intr(|| rustix::fs::fallocate(&region.fd, flags, at, len as u64)).is_ok()
+    let punched =
+        rustix::io::retry_on_intr(|| rustix::fs::fallocate(&memory.fd, flags, at, len as u64)).is_ok();
+    if punched {
+        memory.leave_out(part);
+    }
+    punched
+}
+
+impl Memory {
+    /// Makes pages usable, and has core dumps contain them. Whether they are.
+    fn open(&self, part: Range<u64>) -> bool {
+        let is_open = self.mapping.open_to(part.end).is_ok();
+        if is_open && self.has_undumped.load(Ordering::SeqCst) {
+            let step = REGION_STEP as u64;
+            let end = part.end.next_multiple_of(step).min(self.mapping.open_bytes());
+            self.mapping.set_dumped(part.start / step * step..end, true);
+        }
+        is_open
+    }
+
+    /// Has core dumps leave out pages that were given back to the system: whole steps, so that the range
+    /// falls into few mappings.
+    fn leave_out(&self, part: Range<u64>) {
+        let step = REGION_STEP as u64;
+        let steps = part.start.next_multiple_of(step)..part.end / step * step;
+        if steps.start < steps.end {
+            self.has_undumped.store(true, Ordering::SeqCst);
+            self.mapping.set_dumped(steps, false);
+        }
+    }
 }
 
 /// Ends a process made by a plain `fork`, in which the heap is not mapped: whatever it touched next would

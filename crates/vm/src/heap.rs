@@ -12,6 +12,7 @@
 //! counted: a block has at most two of them, and every other page it touches is its own.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
 
 use crate::segment::PAGE_BYTES;
 
@@ -134,6 +135,12 @@ impl HeapAllocator {
         });
         let runs = runs.filter(|(first, end)| first < end);
         runs.map(|(first, end)| PageRun { offset: first, len: end - first }).collect()
+    }
+
+    /// The free ranges of at least so many bytes, the largest first.
+    pub fn largest_free(&self, least: u64) -> impl Iterator<Item = Range<u64>> + '_ {
+        let ranges = self.free_by_len.range((least, 0)..).rev();
+        ranges.map(|(len, offset)| *offset..offset + len)
     }
 
     /// Bytes in use, in whole granules.

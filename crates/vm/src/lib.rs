@@ -61,6 +61,7 @@ pub mod heap;
 pub mod host;
 #[cfg(not(any(loom, miri)))]
 pub mod loaded;
+mod mapping;
 pub mod membarrier;
 #[cfg(not(any(loom, miri)))]
 pub mod monitor;

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 
+use crate::host;
 use crate::pages::HUGE_PAGE_BYTES;
 pub use crate::pages::PAGE_BYTES;
 use crate::shared::SharedMemory;
@@ -36,6 +37,17 @@ pub enum SegmentError {
         /// What it said.
         errno: Errno,
     },
+    /// This process locks all that it maps, by `mlockall` with `MCL_FUTURE`, and may not lock so much.
+    #[error(
+        "{len} bytes more are not lockable, of {limit} in all (RLIMIT_MEMLOCK), and this process locks whatever it maps \
+         (mlockall with MCL_FUTURE)"
+    )]
+    Lockable {
+        /// The segment's size in bytes.
+        len: u64,
+        /// How many bytes the process may lock in all.
+        limit: u64,
+    },
     /// What a peer sent is no memfd of ordinary pages.
     #[error("not a memory file of ordinary pages")]
     NotMemfd,
@@ -64,6 +76,7 @@ impl SegmentError {
         match self {
             SegmentError::Os { errno, .. } => matches!(*errno, Errno::NOMEM | Errno::FBIG),
             SegmentError::BadLength { len } => *len > 0,
+            SegmentError::Lockable { .. } => true,
             SegmentError::NotMemfd | SegmentError::Unsealed | SegmentError::NotPages { .. } => false,
         }
     }
@@ -75,27 +88,40 @@ fn os(call: &'static str) -> impl Fn(Errno) -> SegmentError {
 
 impl Segment {
     /// Makes a segment of `len` bytes, all zero, none of them backed by memory yet. `name` is for people who
-    /// look into `/proc`.
+    /// look into `/proc`. All of it is open: it is in this process's core dumps, and `mlockall` takes memory
+    /// for all of it.
     ///
     /// # Errors
-    /// [`SegmentError::BadLength`] if `len` is zero or no file can be so long; [`SegmentError::Os`] if the
-    /// kernel refuses.
+    /// As for [`Segment::create_closed`].
     pub fn create(name: &str, len: u64) -> Result<Segment, SegmentError> {
+        let segment = Segment::create_closed(name, len)?;
+        segment.memory.open_part(0..len).map_err(os("mprotect"))?;
+        Ok(segment)
+    }
+
+    /// The same, where no byte may be accessed before it [is opened](SharedMemory::open_to): until then it is
+    /// in no core dump, and `mlockall` leaves it alone.
+    ///
+    /// # Errors
+    /// [`SegmentError::BadLength`] if `len` is zero or no file can be so long; [`SegmentError::Lockable`] if
+    /// this process locks all that it maps, and may not lock so much; [`SegmentError::Os`] if the kernel
+    /// refuses.
+    pub fn create_closed(name: &str, len: u64) -> Result<Segment, SegmentError> {
         if len == 0 || i64::try_from(len).is_err() {
             return Err(SegmentError::BadLength { len });
         }
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let fd = rustix::fs::memfd_create(name, flags).map_err(os("memfd_create"))?;
-        Segment::sealed(fd, len)
+        Segment::sealed(fd, len, 0)
     }
 
-    /// Makes a memory file of this process's that is not sealed yet a segment of `len` bytes, no fewer than
-    /// it has.
+    /// Makes a memory file of this process's that is not sealed yet a closed segment of `len` bytes, no fewer
+    /// than it has. Its core dumps have nothing of the first `has` bytes, which are mapped elsewhere.
     ///
     /// # Errors
-    /// As for [`Segment::create`].
+    /// As for [`Segment::create_closed`].
     #[cfg(all(feature = "allocator", not(any(loom, miri))))]
-    pub(crate) fn grown(fd: BorrowedFd<'_>, len: u64) -> Result<Segment, SegmentError> {
+    pub(crate) fn grown(fd: BorrowedFd<'_>, has: u64, len: u64) -> Result<Segment, SegmentError> {
         if i64::try_from(len).is_err() {
             return Err(SegmentError::BadLength { len });
         }
@@ -103,29 +129,31 @@ impl Segment {
             call: "fcntl(F_DUPFD_CLOEXEC)",
             errno: Errno::from_io_error(&error).unwrap_or(Errno::MFILE),
         })?;
-        Segment::sealed(fd, len)
+        Segment::sealed(fd, len, has)
     }
 
     /// Gives a memory file its length, for good once it is mapped.
-    fn sealed(fd: OwnedFd, len: u64) -> Result<Segment, SegmentError> {
+    fn sealed(fd: OwnedFd, len: u64, dumped_from: u64) -> Result<Segment, SegmentError> {
         // The kernel ends the process that makes a file longer than this: see setrlimit(2).
         let longest = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
         if longest.is_some_and(|longest| len > longest) {
             return Err(os("ftruncate")(Errno::FBIG));
         }
         rustix::io::retry_on_intr(|| rustix::fs::ftruncate(&fd, len)).map_err(os("ftruncate"))?;
-        let segment = Segment::map(fd, len)?;
+        let segment = Segment::map(fd, len, dumped_from)?;
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(&segment.fd, seals).map_err(os("fcntl(F_ADD_SEALS)"))?;
         Ok(segment)
     }
 
-    /// Maps the segment behind a descriptor that a peer sent. Whatever the descriptor is, the result is a
-    /// segment that can be touched without danger, or an error.
+    /// Maps the segment behind a descriptor that a peer sent, closed: it may be accessed once it
+    /// [is opened](SharedMemory::open_to), and is in no core dump of this process. Whatever the descriptor
+    /// is, the result is a segment that can be touched without danger then, or an error.
     ///
     /// # Errors
     /// [`SegmentError::NotMemfd`], [`SegmentError::Unsealed`], [`SegmentError::BadLength`] for a descriptor
-    /// that is not what [`Segment::create`] makes; [`SegmentError::Os`] if it cannot be mapped.
+    /// that is not what [`Segment::create`] makes; [`SegmentError::Lockable`] and [`SegmentError::Os`] if it
+    /// cannot be mapped.
     pub fn open(fd: OwnedFd) -> Result<Segment, SegmentError> {
         let seals = rustix::fs::fcntl_get_seals(&fd).map_err(|_| SegmentError::NotMemfd)?;
         let system = rustix::fs::fstatfs(&fd).map_err(os("fstatfs"))?;
@@ -138,7 +166,12 @@ impl Segment {
         // Sealed before measured: from here on the file can only be this long or longer.
         let status = rustix::fs::fstat(&fd).map_err(os("fstat"))?;
         match u64::try_from(status.st_size) {
-            Ok(len) if len > 0 => Segment::map(fd, len),
+            Ok(len) if len > 0 => {
+                let segment = Segment::map(fd, len, u64::MAX)?;
+                // Whether it may be written, the kernel says once something is opened.
+                segment.memory.open_part(0..1).map_err(os("mprotect"))?;
+                Ok(segment)
+            }
             _ => Err(SegmentError::BadLength { len: 0 }),
         }
     }
@@ -147,6 +180,14 @@ impl Segment {
     /// from when one byte of it is touched.
     pub fn prefer_huge_pages(&self) {
         self.memory.prefer_huge_pages();
+    }
+
+    /// Opens the first `end` bytes, and some more: see [`SharedMemory::open_to`].
+    ///
+    /// # Errors
+    /// [`SegmentError::Os`] if there are not so many bytes, or the kernel has no memory.
+    pub fn open_to(&self, end: u64) -> Result<(), SegmentError> {
+        self.memory.open_to(end).map_err(os("mprotect"))
     }
 
     /// The descriptor to send to a peer.
@@ -227,9 +268,12 @@ impl Segment {
         Ok(u64::try_from(status.st_blocks).unwrap_or(0) * 512)
     }
 
-    fn map(fd: OwnedFd, len: u64) -> Result<Segment, SegmentError> {
+    fn map(fd: OwnedFd, len: u64, dumped_from: u64) -> Result<Segment, SegmentError> {
         let bytes = usize::try_from(len).map_err(|_| SegmentError::BadLength { len })?;
-        let memory = SharedMemory::map(fd.as_fd(), bytes).map_err(os("mmap"))?;
+        let memory = SharedMemory::map(fd.as_fd(), bytes, dumped_from).map_err(|errno| match errno {
+            Errno::AGAIN => SegmentError::Lockable { len, limit: host::memlock().soft.unwrap_or(u64::MAX) },
+            errno => SegmentError::Os { call: "mmap", errno },
+        })?;
         Ok(Segment { fd, memory })
     }
 }
@@ -251,6 +295,7 @@ mod tests {
         let mine = Segment::create("shared", MIB).unwrap();
         let theirs = Segment::open(mine.fd().try_clone_to_owned().unwrap()).unwrap();
         assert_eq!(theirs.len(), MIB);
+        theirs.open_to(MIB).unwrap();
         assert_ne!(mine.memory().base_addr(), theirs.memory().base_addr());
         mine.memory().store(MIB - 8, 42_u64).unwrap();
         assert_eq!(theirs.memory().load::<u64>(MIB - 8), Ok(42));
@@ -271,6 +316,43 @@ mod tests {
         assert_eq!(segment.reserve(0, 0), Ok(()));
         assert_eq!(segment.memory().load::<u64>(PAGE_BYTES), Ok(0));
         assert_eq!(segment.memory().load::<u64>(3 * PAGE_BYTES), Ok(1));
+    }
+
+    #[test]
+    fn only_what_is_opened_is_accessible_and_of_that_only_ones_own_is_dumped() {
+        let segment = Segment::create_closed("closed-test", 64 * MIB).unwrap();
+        let theirs = Segment::open(segment.fd().try_clone_to_owned().unwrap()).unwrap();
+        theirs.open_to(4 * MIB).unwrap();
+        let maps = |of: &Segment| {
+            let base = of.memory().base_addr();
+            let of_it = |map: &testbed::Mapped| map.range.start >= base && map.range.end <= base + of.len();
+            let maps = testbed::mapped("closed-test").into_iter().filter(of_it);
+            let bytes = |map: testbed::Mapped| (map.bytes(), map.is_open(), map.is_dumped);
+            maps.map(bytes).collect::<Vec<_>>()
+        };
+        assert_eq!(maps(&segment), [(64 * MIB, false, false)]);
+        assert_eq!(segment.open_to(64 * MIB + 1).unwrap_err(), os("mprotect")(Errno::INVAL));
+        segment.open_to(1).unwrap();
+        assert_eq!(maps(&segment), [(2 * MIB, true, true), (62 * MIB, false, false)]);
+        assert_eq!(maps(&theirs), [(6 * MIB, true, false), (58 * MIB, false, false)]);
+        assert!(segment.memory().set_dumped(MIB..2 * MIB, false));
+        segment.open_to(64 * MIB).unwrap();
+        assert_eq!(maps(&segment), [(MIB, true, true), (MIB, true, false), (62 * MIB, true, true)]);
+        assert_eq!((segment.memory().open_bytes(), theirs.memory().open_bytes()), (64 * MIB, 6 * MIB));
+    }
+
+    #[test]
+    fn what_is_used_grows_by_few_calls() {
+        let segment = Segment::create_closed("grows", 1024 * MIB).unwrap();
+        let mut calls = 0;
+        for end in (0..=1024 * MIB).step_by(64 << 10) {
+            let before = segment.memory().open_bytes();
+            segment.open_to(end).unwrap();
+            let after = segment.memory().open_bytes();
+            assert!(after >= end && after <= end + end / 4 + 4 * MIB);
+            calls += usize::from(after > before);
+        }
+        assert!(calls <= 40, "{calls} times for 16,384 blocks");
     }
 
     #[test]
@@ -310,7 +392,11 @@ mod tests {
         assert_eq!(Segment::open(empty).unwrap_err(), SegmentError::BadLength { len: 0 });
         let read_only = raw_memfd(sealable, MIB);
         rustix::fs::fcntl_add_seals(&read_only, SealFlags::SHRINK | SealFlags::WRITE).unwrap();
-        assert!(matches!(Segment::open(read_only), Err(SegmentError::Os { call: "mmap", .. })));
+        let refused = SegmentError::Os { call: "mprotect", errno: Errno::ACCESS };
+        assert_eq!(Segment::open(read_only).unwrap_err(), refused);
+        let future = raw_memfd(sealable, MIB);
+        rustix::fs::fcntl_add_seals(&future, SealFlags::SHRINK | SealFlags::FUTURE_WRITE).unwrap();
+        assert_eq!(Segment::open(future).unwrap_err(), refused);
 
         let file: OwnedFd = std::fs::File::open(std::env::current_exe().unwrap()).unwrap().into();
         assert_eq!(Segment::open(file).unwrap_err(), SegmentError::NotMemfd);

@@ -1,7 +1,7 @@
 //! Memory that other processes write while we use it.
 
 use std::fmt;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use bytemuck::Pod;
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::mm::Advice;
 
-use crate::pages::{HUGE_PAGE_BYTES, PAGE_BYTES};
+use crate::mapping::Mapping;
 
 /// A share of a mapping of a whole file, which is unmapped once the last share is dropped.
 ///
@@ -25,13 +25,6 @@ pub struct SharedMemory {
     base: NonNull<u8>,
     len: usize,
     mapping: Arc<Mapping>,
-}
-
-/// What is unmapped when dropped.
-#[derive(Debug)]
-struct Mapping {
-    base: NonNull<u8>,
-    len: usize,
 }
 
 /// An access that does not lie within the mapping, or is not aligned where alignment is asked for.
@@ -80,27 +73,6 @@ impl Blocks {
 
 /// Linux 6.1's; the `libc` crate does not have it for all systems.
 const MADV_COLLAPSE: i32 = 25;
-
-/// Room, mapped for nothing, where a mapping of so many bytes can have huge pages; `None`: it is shorter than
-/// one, or there is no such room.
-fn room_for_huge_pages(len: usize) -> Option<*mut std::ffi::c_void> {
-    let huge = HUGE_PAGE_BYTES as usize;
-    let all = len.checked_add(huge).filter(|_| len >= huge)?;
-    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-    // SAFETY: without MAP_FIXED the kernel chooses an unused range, so no memory of ours changes.
-    let start =
-        unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), all, ProtFlags::empty(), flags) }.ok()?;
-    let before = start.addr().next_multiple_of(huge) - start.addr();
-    let len = len.next_multiple_of(PAGE_BYTES as usize);
-    let room = start.wrapping_byte_add(before);
-    for (part, len) in [(start, before), (room.wrapping_byte_add(len), all - before - len)] {
-        if len > 0 {
-            // SAFETY: it is an end of the range that was mapped just now, which nobody uses or knows.
-            let _ = unsafe { rustix::mm::munmap(part, len) };
-        }
-    }
-    Some(room)
-}
 
 /// Bytes that one call of memmove copies at most, where copies are cut. For longer ones C libraries go other
 /// ways, which are made for memory that nobody else is about to use. On a processor of 1 MiB of second cache
@@ -162,28 +134,45 @@ unsafe fn copy_each(from: (*const u8, usize), to: (*mut u8, usize), count: usize
 }
 
 impl SharedMemory {
-    /// Maps the first `len` bytes of `fd`, readable, writable and shared, without reserving memory for them.
+    /// Maps the first `len` bytes of `fd`, shared, without reserving memory for them, and closed: no byte may
+    /// be accessed before it is opened. Of what is opened, core dumps of this process have what lies at
+    /// `dumped_from` and beyond.
     ///
     /// The caller vouches that the file stays as long as `len`: otherwise a later access is a SIGBUS.
-    pub(crate) fn map(fd: BorrowedFd<'_>, len: usize) -> rustix::io::Result<SharedMemory> {
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        let flags = MapFlags::SHARED | MapFlags::NORESERVE;
-        // SAFETY: without MAP_FIXED the kernel chooses an unused range, so no memory of ours changes.
-        let anywhere = unsafe { rustix::mm::mmap(ptr::null_mut(), len, protection, flags, fd, 0) }?;
-        let base = room_for_huge_pages(len).map_or(anywhere, |room| {
-            // SAFETY: the range is room that was mapped just now for nothing else, and that nobody uses. It
-            // is left alone where this fails, as the kernel may have given it up by then.
-            let aligned = unsafe { rustix::mm::mmap(room, len, protection, flags | MapFlags::FIXED, fd, 0) };
-            let (kept, other) = aligned.map_or((anywhere, None), |aligned| (aligned, Some(anywhere)));
-            if let Some(other) = other {
-                // SAFETY: it is the first mapping, made just above, and nobody has had its address.
-                let _ = unsafe { rustix::mm::munmap(other, len) };
-            }
-            kept
-        });
-        let base =
-            NonNull::new(base.cast()).expect("the kernel maps nothing at address zero unless asked to");
-        Ok(SharedMemory { base, len, mapping: Arc::new(Mapping { base, len }) })
+    pub(crate) fn map(fd: BorrowedFd<'_>, len: usize, dumped_from: u64) -> rustix::io::Result<SharedMemory> {
+        let mapping = Mapping::new(fd, len, dumped_from)?;
+        Ok(SharedMemory { base: mapping.base(), len: mapping.len(), mapping: Arc::new(mapping) })
+    }
+
+    /// Opens the first `end` bytes, and some more: only what is open may be accessed, and any access of what
+    /// is not ends the process by SIGSEGV. One comparison where they are open; else a call of the kernel.
+    ///
+    /// # Errors
+    /// `INVAL` if the mapping has not so many bytes. The kernel's, if it has no memory.
+    pub fn open_to(&self, end: u64) -> rustix::io::Result<()> {
+        self.mapping.open_to(end)
+    }
+
+    /// Opens the pages of a range as well, wherever in the mapping it lies.
+    ///
+    /// # Errors
+    /// As for [`SharedMemory::open_to`].
+    pub fn open_part(&self, part: Range<u64>) -> rustix::io::Result<()> {
+        if part.end > self.len() {
+            return Err(Errno::INVAL);
+        }
+        self.mapping.open_part(part)
+    }
+
+    /// How many of the first bytes [are open](SharedMemory::open_to).
+    pub fn open_bytes(&self) -> u64 {
+        self.mapping.open_bytes()
+    }
+
+    /// Has core dumps of this process contain a range of whole pages that is open, or not. `false`: the
+    /// kernel has left it as it was.
+    pub fn set_dumped(&self, part: Range<u64>, is_dumped: bool) -> bool {
+        self.mapping.set_dumped(part, is_dumped)
     }
 
     /// Gives a range of whole huge pages memory now, in huge pages all of it.
@@ -514,25 +503,12 @@ impl SharedMemory {
     }
 }
 
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: `map` made exactly this mapping and nothing else unmaps it; whatever reaches into it has a
-        // share of this, or borrows one, so nothing does any more. Failure (impossible for such a range)
-        // would only leak.
-        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
-    }
-}
-
 impl fmt::Debug for SharedMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SharedMemory").field("base", &self.base).field("len", &self.len).finish()
     }
 }
 
-// SAFETY: a mapping belongs to the process, not to a thread, and `munmap` may run on any thread.
-unsafe impl Send for Mapping {}
-// SAFETY: a shared one gives nothing; only dropping the last share of it does anything.
-unsafe impl Sync for Mapping {}
 // SAFETY: a share of a mapping, which any thread may drop, and its address, which is the same on all.
 unsafe impl Send for SharedMemory {}
 // SAFETY: every method works through copies or atomics that allow concurrent use, from other processes

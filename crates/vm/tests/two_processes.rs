@@ -134,6 +134,7 @@ fn echo() {
     let fd: i32 = std::env::var("STANDPIPE_VM_TEST_FD").expect("given").parse().expect("a number");
     // SAFETY: the parent left this descriptor open for us, and nothing else in this process knows of it.
     let segment = Segment::open(unsafe { OwnedFd::from_raw_fd(fd) }).expect("a segment");
+    segment.open_to(segment.len()).expect("it is opened");
     let [there, back] = ways(&segment);
     let mut consumer = Consumer::new(there.ring, LAYOUT).expect("a good layout");
     let mut producer = Producer::new(back.ring, LAYOUT, fence()).expect("a good layout");

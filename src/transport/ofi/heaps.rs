@@ -1,16 +1,16 @@
 //! Copies to and from peers' heaps by key, where to register memory pins nothing.
 //!
-//! A heap is mapped for as long as its process lives, and no part of it is ever unmapped. So a provider that
-//! copies by the owner's processor comes to no harm there, and all of it is registered at once: for each peer
-//! by itself, when that asks, so that the key of one that is given up can be taken back. A provider that pins
-//! would pin all of it; there the engine registers pages of a heap as it does those of private memory, once a
-//! peer knows where the heap lies. Pages of freed blocks are not taken away while they are registered
-//! ([`HeapState::hold`](crate::transport::shm::heap_pages::HeapState::hold)), so that no key ever leads to
-//! pages that are not the heap's any more.
+//! A heap is mapped for as long as its process lives, and no part of it is ever unmapped or closed again. So
+//! a provider that copies by the owner's processor comes to no harm in what is open of it, and all of that is
+//! registered at once: for each peer by itself, when that asks, so that the keys of one that is given up can
+//! be taken back. A provider that pins would pin all of it; there the engine registers pages of a heap as it
+//! does those of private memory, once a peer knows where the heap lies. Pages of freed blocks are not taken
+//! away while they are registered ([`HeapState::hold`](crate::transport::shm::heap_pages::HeapState::hold)),
+//! so that no key ever leads to pages that are not the heap's any more.
 //!
 //! Whoever wants to copy asks for the key first, and goes by message until the answer has come. The answer
 //! also says how much of the heap is live. Of what lies beyond, the owner judges: it goes by message, and
-//! what is live now is asked for.
+//! what is live now is asked for; if more is open than any of the peer's keys leads to, it gets another key.
 //!
 //! No provider promises to copy words whole, beside an atomic on one of them: who needs that asks the owner,
 //! by an [atomic](super::atomics).
@@ -21,8 +21,9 @@ use std::sync::atomic::Ordering;
 use engine::{
     Direction, Key, KeyedPiece, Mechanism, MemId, OpId, Operation, PathReason, Piece, Place, Rank, Submit,
 };
+use fabric::Region;
 
-use super::pending_requests::{Answer, Known, Reach, Wanted};
+use super::pending_requests::{Answer, Given, Known, Reach, Wanted};
 use super::transport::{DeferredClose, OfiTransport};
 
 impl OfiTransport {
@@ -36,9 +37,7 @@ impl OfiTransport {
         counts: bool,
     ) -> Submit {
         let mut keyed = std::mem::take(&mut self.keyed);
-        // What is not counted is a bounce buffer: its owner has just said that it is there, and the key leads
-        // to all of the heap.
-        let submit = match self.by_heap_key(rank, pieces, !counts, &mut keyed) {
+        let submit = match self.by_heap_key(rank, pieces, &mut keyed) {
             Some(()) => {
                 if counts {
                     let operation = if direction == Direction::Put { Operation::Put } else { Operation::Get };
@@ -58,7 +57,6 @@ impl OfiTransport {
         &mut self,
         rank: Rank,
         pieces: &[Piece],
-        is_live: bool,
         keyed: &mut Vec<KeyedPiece>,
     ) -> Option<()> {
         let are_of_heap = pieces.iter().all(|piece| piece.remote.mem == MemId::Heap);
@@ -67,7 +65,7 @@ impl OfiTransport {
         }
         let end = pieces.iter().map(|piece| piece.remote.offset.saturating_add(piece.len)).max()?;
         match self.link(rank).ok()?.heaps.known {
-            Known::Here(reach) if is_live || end <= reach.live => {
+            Known::Here(reach) if end <= reach.live => {
                 keyed.clear();
                 for piece in pieces {
                     keyed.push(self.in_heap(piece, reach)?);
@@ -141,7 +139,7 @@ impl OfiTransport {
     pub(super) fn hold(&self, addr: u64, len: u64) -> Option<Range<u64>> {
         let (state, heap) = (self.heap.as_ref()?, self.own.itself().heap());
         let start = addr.checked_sub(heap.base_addr())?;
-        let part = start..start.checked_add(len).filter(|end| *end <= heap.len())?;
+        let part = start..start.checked_add(len).filter(|end| *end <= heap.open_bytes())?;
         state.hold(part.clone());
         Some(part)
     }
@@ -165,26 +163,31 @@ impl OfiTransport {
     #[cold]
     pub(super) fn give_heap(&mut self, rank: Rank) -> Option<Reach> {
         let heap = self.own.itself().heap();
+        let live = self.own.itself().control.live().load(Ordering::Acquire).min(heap.open_bytes());
         let link = self.links.get_mut(rank)?;
         let key = match (self.shares_heaps, &self.heap) {
             (true, _) => {
-                if link.heaps.given.is_none() {
-                    let registered = self.endpoint.register_mapped(heap, 0..heap.len());
-                    link.heaps.given = registered.map(|region| (region.id, region.key)).ok();
+                let is_enough = |given: &Given| given.len >= live;
+                if !link.heaps.given.last().is_some_and(is_enough) {
+                    // What is not open yet would end this process by a touch, and the provider touches for
+                    // the peer. Earlier keys stay, as something may be under way by them.
+                    let len = heap.open_bytes();
+                    let Region { id, key, .. } = self.endpoint.register_mapped(heap, 0..len).ok()?;
+                    link.heaps.given.push(Given { id, key, len });
                 }
-                link.heaps.given?.1
+                link.heaps.given.last()?.key
             }
             // Each page has its own, which the engine gives.
             (false, Some(_)) => 0,
             (false, None) => return None,
         };
-        let live = self.own.itself().control.live().load(Ordering::Acquire).min(heap.len());
         Some(Reach { key: Key(key), base: heap.base_addr(), live })
     }
 
     /// A peer is gone: it reaches this process's heap no more.
     pub(super) fn take_heap_back(&mut self, rank: Rank) {
-        if let Some((id, _)) = self.links.get_mut(rank).and_then(|link| link.heaps.given.take()) {
+        let given = self.links.get_mut(rank).map(|link| std::mem::take(&mut link.heaps.given));
+        for Given { id, .. } in given.into_iter().flatten() {
             self.close_region(DeferredClose { id, reg: None, held: None });
         }
     }

@@ -61,6 +61,14 @@ pub(super) struct Heaps {
     pub(super) known: Known,
     /// The peer has been asked, and has not answered.
     pub(super) asked: bool,
-    /// The registration that the peer has the key of, and the key.
-    pub(super) given: Option<(RegionId, u64)>,
+    /// The registrations of this process's heap whose keys the peer has, each longer than the one before.
+    pub(super) given: Vec<Given>,
+}
+
+/// A registration of the first bytes of this process's heap.
+#[derive(Debug)]
+pub(super) struct Given {
+    pub(super) id: RegionId,
+    pub(super) key: u64,
+    pub(super) len: u64,
 }

@@ -114,7 +114,7 @@ impl Transport for OfiTransport {
 
     fn reaches(&mut self, peer: Rank, pieces: &[Piece]) -> Result<(), PathReason> {
         let mut keyed = std::mem::take(&mut self.keyed);
-        let found = self.by_heap_key(peer, pieces, false, &mut keyed);
+        let found = self.by_heap_key(peer, pieces, &mut keyed);
         self.keyed = keyed;
         found.ok_or(PathReason::Network)
     }

@@ -96,6 +96,10 @@ impl Near {
         if self.is_lost() || end > live {
             return None;
         }
+        if let Err(error) = self.heap.open_to(live) {
+            tracing::warn!(peer = self.rank, %error, "what it uses of its heap cannot be made accessible here");
+            return None;
+        }
         self.limit.fetch_max(live, Ordering::SeqCst);
         // The loss may have come between: it stores 0 after `lost`, so whoever is second leaves 0.
         if self.is_lost() {

@@ -28,6 +28,7 @@ use engine::{HandlerKey, Lane, Rank};
 use vm::robust::{self, EndWord, Held};
 use vm::{BATON_WORDS, Bell, RingLayout, Segment, SegmentError, SharedMemory, Words, bell_words};
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use crate::base::limits::RING_SLOTS;
@@ -157,8 +158,9 @@ impl Control {
 
     /// Creates this process's own control segment, with room for so many senders.
     pub(crate) fn create(places: u32, identity: &Identity) -> Result<(Control, Segment), SegmentError> {
-        let segment = Segment::create(SEGMENT, Control::bytes(places))?;
+        let segment = Segment::create_closed(SEGMENT, Control::bytes(places))?;
         let control = Control { memory: segment.memory().clone(), places };
+        control.open_part(0..senders_at(places))?;
         control.word(RANK_AT).store(in_job(identity.rank, identity.size), Ordering::Relaxed);
         control.word(NONCE_AT).store(identity.nonce, Ordering::Relaxed);
         control.word(NONCE_ADDR_AT).store(identity.nonce_addr, Ordering::Relaxed);
@@ -190,6 +192,7 @@ impl Control {
             return Err(format!("a control segment of {} bytes instead of {expected}", segment.len()));
         }
         let control = Control { memory: segment.memory().clone(), places };
+        control.open_part(0..senders_at(places)).map_err(|error| error.to_string())?;
         let magic = control.word(MAGIC_AT).load(Ordering::Acquire);
         if magic != MAGIC {
             return Err(format!("a control segment marked {magic:#x} instead of {MAGIC:#x}"));
@@ -333,6 +336,16 @@ impl Control {
         Bell::new(words, peers).expect("there are as many words as the bell wants")
     }
 
+    /// Makes what the `sender` at that place shares with this control segment's process accessible: the rings
+    /// and the baton, which must not be touched before.
+    ///
+    /// # Errors
+    /// The kernel's, if it has no memory.
+    pub(crate) fn open_sender(&self, sender: Rank) -> Result<(), SegmentError> {
+        let start = self.sender_at(sender);
+        self.open_part(start..start + SENDER_BYTES)
+    }
+
     /// The words of the ring that brings `lane` from the `sender` at that place to this control segment's
     /// process.
     pub(crate) fn ring(&self, sender: Rank, lane: Lane) -> Words {
@@ -348,7 +361,12 @@ impl Control {
     /// All of the segment, for tests that put into it what no process would.
     #[cfg(test)]
     pub(crate) fn memory(&self) -> &SharedMemory {
+        self.memory.open_to(self.memory.len()).expect("it is opened");
         &self.memory
+    }
+
+    fn open_part(&self, part: Range<u64>) -> Result<(), SegmentError> {
+        self.memory.open_part(part).map_err(|errno| SegmentError::Os { call: "mprotect", errno })
     }
 
     fn sender_at(&self, sender: Rank) -> u64 {

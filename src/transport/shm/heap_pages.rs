@@ -11,6 +11,7 @@ use vm::{Segment, SharedMemory};
 
 use crate::base::lock::lock;
 use crate::transport::shm::Control;
+use crate::transport::shm::undumped::Undumped;
 
 /// Blocks start at multiples of this, one cache line.
 pub(crate) const ALIGN: u64 = 64;
@@ -80,6 +81,7 @@ struct Pages {
     held: BTreeMap<u64, u32>,
     /// The blocks that are freed by their places.
     by_place: HashSet<u64>,
+    undumped: Undumped,
 }
 
 impl HeapState {
@@ -102,7 +104,12 @@ impl HeapState {
             allocated,
             generation: vm::forks::generation(),
             reserves,
-            pages: Mutex::new(Pages { allocator, held: BTreeMap::new(), by_place: HashSet::new() }),
+            pages: Mutex::new(Pages {
+                allocator,
+                held: BTreeMap::new(),
+                by_place: HashSet::new(),
+                undumped: Undumped::default(),
+            }),
         }
     }
 
@@ -123,6 +130,13 @@ impl HeapState {
         let len = len.max(1);
         let offset =
             pages.allocator.alloc(len, align).map_err(|full| NoRoom { free: full.free, refused: false })?;
+        let memory = self.segment.memory();
+        if let Err(error) = memory.open_to(pages.allocator.high_water()) {
+            tracing::warn!(%error, len, "a block of the heap cannot be made accessible");
+            pages.allocator.free(offset).expect("it was taken just now");
+            return Err(NoRoom { free: pages.allocator.free_bytes(), refused: true });
+        }
+        pages.undumped.on_taken(memory, offset..offset + len);
         self.control.live().store(pages.allocator.high_water(), Ordering::Release);
         drop(pages);
         let block = Block { heap: Arc::clone(self), offset, is_by_place: false };
@@ -157,6 +171,8 @@ impl HeapState {
         for run in empty.map(|run| pages.not_held(run)).unwrap_or_default() {
             self.punch(&pages, run);
         }
+        let Pages { allocator, undumped, .. } = &mut *pages;
+        undumped.on_freed(self.segment.memory(), allocator, empty.map_or(0, |run| run.len));
     }
 
     /// Keeps the pages of a registration that lies between these offsets, until they are [let
@@ -227,8 +243,11 @@ mod tests {
     use crate::transport::shm::control::{Identity, Mapping};
 
     fn heap(reserves: bool) -> Arc<HeapState> {
-        const BYTES: u64 = 64 << 20;
-        let segment = Segment::create("standpipe-heap", BYTES).expect("address space");
+        heap_of(64 << 20, reserves)
+    }
+
+    fn heap_of(bytes: u64, reserves: bool) -> Arc<HeapState> {
+        let segment = Segment::create_closed("standpipe-heap", bytes).expect("address space");
         let identity = Identity {
             rank: 0,
             size: 1,
@@ -242,7 +261,7 @@ mod tests {
             heap: Mapping::of(segment.memory()),
         };
         let (control, _) = Control::create(1, &identity).expect("memory");
-        Arc::new(HeapState::new(segment, control, HeapAllocator::new(BYTES), 0, reserves))
+        Arc::new(HeapState::new(segment, control, HeapAllocator::new(bytes), 0, reserves))
     }
 
     #[test]
@@ -256,5 +275,57 @@ mod tests {
             drop(block);
             assert_eq!(resident(), before, "it is given back");
         }
+    }
+
+    /// What core dumps have of a heap.
+    fn dumped(heap: &HeapState) -> Vec<Range<u64>> {
+        let (base, len) = (heap.segment().memory().base_addr(), heap.segment().len());
+        let maps = testbed::mapped("standpipe-heap").into_iter().filter(|map| map.is_dumped);
+        let inside = maps.filter(|map| map.range.start >= base && map.range.end <= base + len);
+        inside.map(|map| map.range.start - base..map.range.end - base).collect()
+    }
+
+    #[test]
+    fn whatever_is_taken_and_freed_dumps_have_all_blocks_and_little_else() {
+        const MIB: u64 = 1 << 20;
+        let heap = heap_of(1024 * MIB, false);
+        let mut blocks: Vec<(Block, u64)> = Vec::new();
+        let mut state = 41_u64;
+        let mut below = |end: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % end
+        };
+        for turn in 0..400 {
+            if turn % 100 < 50 || blocks.is_empty() {
+                let len = 1 + (below(12 * MIB) >> below(12));
+                blocks.push((heap.alloc(len, ALIGN).expect("room"), len));
+            } else {
+                blocks.swap_remove(below(blocks.len() as u64) as usize);
+            }
+            let dumped = dumped(&heap);
+            let has = |at: u64| dumped.iter().any(|part| part.contains(&at));
+            for (block, len) in &blocks {
+                assert!(has(block.offset) && has(block.offset + len - 1), "{turn}: {dumped:?}");
+            }
+        }
+        blocks.clear();
+        let left: u64 = dumped(&heap).iter().map(|part| part.end - part.start).sum();
+        assert!(left <= 64 * MIB, "{left} bytes of a heap that nobody uses");
+    }
+
+    #[test]
+    fn what_comes_and_goes_changes_dumps_once_in_32_mib() {
+        let heap = heap_of(1 << 30, false);
+        drop(heap.alloc(8 << 20, ALIGN).expect("room"));
+        let (mut before, mut changes) = (dumped(&heap), 0);
+        for _ in 0..320 {
+            let block = heap.alloc(1 << 20, ALIGN).expect("room");
+            let while_taken = dumped(&heap);
+            drop(block);
+            let after = dumped(&heap);
+            changes += usize::from(while_taken != before) + usize::from(after != while_taken);
+            before = after;
+        }
+        assert!(changes <= 20, "{changes} changes for 320 blocks");
     }
 }

@@ -21,14 +21,15 @@ const BOUNCE_BUFFERS_SHARE: u64 = 16;
 pub(crate) struct OwnMemory {
     itself: Arc<Near>,
     checked: CheckedCopy,
-    /// Where bounce buffers are taken from, and those that were.
+    /// Where bounce buffers are taken from, those that were, and those that are set aside for later.
     heap: Option<Arc<HeapState>>,
     bounce_buffers: Vec<Block>,
+    set_aside: Vec<Block>,
 }
 
 impl OwnMemory {
     pub(crate) fn new(itself: Arc<Near>, checked: CheckedCopy) -> OwnMemory {
-        OwnMemory { itself, checked, heap: None, bounce_buffers: Vec::new() }
+        OwnMemory { itself, checked, heap: None, bounce_buffers: Vec::new(), set_aside: Vec::new() }
     }
 
     /// The same, with bounce buffers in this process's heap.
@@ -37,14 +38,21 @@ impl OwnMemory {
         self
     }
 
+    /// Sets aside room for all bounce buffers that there may be: peers beyond this host reach only what was
+    /// live when they asked for the heap, and they ask later than this.
+    pub(crate) fn set_bounce_buffers_aside(&mut self) {
+        let Some(heap) = &self.heap else { return };
+        let blocks = (0..bounce_buffers_max(heap)).map_while(|_| heap.alloc(BOUNCE_BYTES, ALIGN).ok());
+        self.set_aside = blocks.collect();
+    }
+
     /// Takes one more bounce buffer of the heap, for good: where in it that begins.
     pub(crate) fn make_bounce_buffer(&mut self) -> Option<u64> {
         let heap = self.heap.as_ref()?;
-        let most = (heap.len() / BOUNCE_BUFFERS_SHARE / BOUNCE_BYTES).min(BOUNCE_BUFFERS as u64);
-        if self.bounce_buffers.len() as u64 >= most {
+        if self.bounce_buffers.len() as u64 >= bounce_buffers_max(heap) {
             return None;
         }
-        let block = heap.alloc(BOUNCE_BYTES, ALIGN).ok()?;
+        let block = self.set_aside.pop().or_else(|| heap.alloc(BOUNCE_BYTES, ALIGN).ok())?;
         let offset = block.offset;
         self.bounce_buffers.push(block);
         Some(offset)
@@ -107,6 +115,11 @@ impl OwnMemory {
         let end = place.offset.checked_add(len).ok_or(fault)?;
         self.itself.heap_up_to(end).ok_or(fault)
     }
+}
+
+/// How many bounce buffers a heap may have.
+fn bounce_buffers_max(heap: &HeapState) -> u64 {
+    (heap.len() / BOUNCE_BUFFERS_SHARE / BOUNCE_BYTES).min(BOUNCE_BUFFERS as u64)
 }
 
 /// The first values of a block of this process's heap that is the caller's.

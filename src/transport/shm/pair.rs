@@ -91,6 +91,10 @@ impl Pair {
         let theirs = peer.as_ref().map_or(&own.control, |peer| &peer.control);
         let fence = peer.as_ref().map_or(FenceMode::Symmetric, |peer| peer.fence);
         let at = peer.as_ref().map_or(own.rank, |peer| peer.place);
+        if let Err(error) = theirs.open_sender(at).and_then(|()| own.control.open_sender(rank)) {
+            tracing::warn!(peer = rank, %error, "cannot exchange messages with the peer");
+            return Err(OpError::Protocol { peer: rank, what: "no room for messages" });
+        }
         let outward = |lane| Producer::new(theirs.ring(at, lane), RING, fence).expect(LAID_OUT);
         let inward = |lane| Consumer::new(own.control.ring(rank, lane), RING).expect(LAID_OUT);
         let asking = Duplex::new(Side::First, theirs.baton(at), outward(Lane::Request), inward(Lane::Reply));

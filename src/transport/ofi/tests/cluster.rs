@@ -188,8 +188,9 @@ impl Member {
         let size = all.len() as u32;
         let members = members(rank, all.into_iter().map(|(address, _)| address).collect());
         let checked = CheckedCopy::new().expect("a scratch file");
-        let own = OwnMemory::new(Arc::clone(seat.peers.itself()), checked)
+        let mut own = OwnMemory::new(Arc::clone(seat.peers.itself()), checked)
             .with_bounce_buffers(Arc::clone(&seat.heap));
+        own.set_bounce_buffers_aside();
         let mut transport = OfiTransport::new(endpoint, members, own, setting.send_timeout);
         transport.copies.delivers &= !setting.confirms;
         if setting.pins {

@@ -4,9 +4,12 @@ use std::time::Instant;
 
 use conformance::Cluster;
 use engine::registration::Strategy;
-use engine::{Direction, Inbox, Mechanism, OpError, OpId, Operation, Outcome, Piece, Place, Rank, Tally};
+use engine::{
+    Direction, Inbox, Mechanism, MemId, OpError, OpId, Operation, Outcome, Piece, Place, Rank, Tally,
+};
 use fabric::Provider;
 
+use super::super::pending_requests::Known;
 use super::cluster::{LIMIT, OfiCluster, Setting, providers};
 use super::suite::firehose;
 use crate::transport::ofi::provider::{ONE_SIDED_MIN, one_sided_min};
@@ -153,6 +156,43 @@ fn who_is_given_up_reaches_the_heap_no_more() {
         let outcome = outcome(&mut cluster, false, id);
         assert!(matches!(outcome, Err(OpError::PeerLost { peer: 1 })), "{outcome:?}");
         assert_eq!(bytes(&mut cluster, 1, there, LEN), vec![0; LEN]);
+    }
+}
+
+/// A key leads to what was open when the peer asked for it, and a later one to what was opened since.
+#[test]
+fn what_is_opened_later_has_a_key_of_its_own() {
+    for provider in providers() {
+        let (mut cluster, there) = two(&provider, false);
+        let (more, len) = (cluster.heap(1, 8 << 20), 8 << 20);
+        let source = filled(&mut cluster, 0, len, 4);
+        for (polled, count) in [(true, 0), (false, 1)] {
+            let id = start(&mut cluster, Direction::Put, source, more, len);
+            assert_eq!(outcome(&mut cluster, polled, id), Ok(0));
+            assert_eq!(by_key(&mut cluster).count, count);
+        }
+        let id = start(&mut cluster, Direction::Put, source, there, LEN);
+        assert_eq!(outcome(&mut cluster, false, id), Ok(0));
+        assert_eq!(bytes(&mut cluster, 1, more, len), vec![4; len]);
+        assert_eq!(bytes(&mut cluster, 1, there, LEN), vec![4; LEN]);
+    }
+}
+
+/// The provider copies in the owner's name: there, what is not open must not be touched.
+#[test]
+fn no_key_leads_to_what_is_not_open_in_a_heap() {
+    for provider in providers() {
+        let (mut cluster, _) = two(&provider, false);
+        let heap = cluster.transport(1).own.itself().heap().clone();
+        assert!(heap.open_bytes() < heap.len());
+        let known = &mut cluster.transport(0).links.get_mut(1).expect("they have met").heaps.known;
+        let Known::Here(reach) = known else { panic!("it was asked for: {known:?}") };
+        reach.live = heap.len();
+        let source = filled(&mut cluster, 0, LEN, 9);
+        let beyond = Place::new(MemId::Heap, heap.len() - LEN as u64);
+        let id = start(&mut cluster, Direction::Put, source, beyond, LEN);
+        let outcome = outcome(&mut cluster, false, id);
+        assert!(matches!(outcome, Err(OpError::PeerLost { peer: 1 })), "{outcome:?}");
     }
 }
 

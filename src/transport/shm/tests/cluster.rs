@@ -195,8 +195,11 @@ impl ShmCluster {
         &self.members[rank as usize].seat.peers
     }
 
+    /// A control segment, all of it open.
     pub(super) fn control(&self, rank: Rank) -> Control {
-        self.members[rank as usize].seat.peers.own().control.clone()
+        let control = self.members[rank as usize].seat.peers.own().control.clone();
+        control.memory();
+        control
     }
 
     pub(super) fn heap_memory(&self, rank: Rank) -> &SharedMemory {

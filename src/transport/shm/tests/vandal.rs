@@ -61,6 +61,7 @@ fn config() -> Config {
 /// Scribbles over everything that `peer` shares.
 fn scribble(peer: &Near, dice: &mut Dice, ranks: u32) {
     let (control, heap) = (peer.control.memory(), peer.heap());
+    heap.open_to(heap.len()).expect("it is opened");
     let from = dice.below(u64::from(ranks)) as Rank;
     let lane = if dice.below(2) == 0 { Lane::Request } else { Lane::Reply };
     let value = dice.word();
