@@ -28,7 +28,7 @@ enum Right {
 
 impl World {
     /// Copies all pieces, each checked at both ends. `Err` names the end that was at fault; what was copied
-    /// before stays.
+    /// before stays. Of what was given up only a put's bytes are still copied, which it `carried` away.
     pub(crate) fn copy_all(
         &mut self,
         origin: &Origin,
@@ -36,6 +36,7 @@ impl World {
         direction: Direction,
         pieces: &[KeyedPiece],
         keyed: bool,
+        mut carried: &[u8],
     ) -> Result<(), OpError> {
         if keyed {
             self.check_unregistered(origin, pieces)?;
@@ -65,9 +66,30 @@ impl World {
             self.check(origin, target, len).map_err(|addr| fault(target, addr))?;
             if !origin.abandoned {
                 self.copy_piece(source, target, len).map_err(|(end, addr)| fault(end, addr))?;
+            } else if let Some((these, rest)) = carried.split_at_checked(len as usize) {
+                let target_memory = reach(&self.processes, target, len).expect("the end was checked");
+                target_memory.write(these).map_err(|addr| fault(target, addr))?;
+                carried = rest;
             }
         }
         Ok(())
+    }
+
+    /// The bytes of a put's local ends, as they are now; none where some cannot be read.
+    pub(crate) fn carry(&self, rank: Rank, pieces: &[KeyedPiece]) -> Vec<u8> {
+        let mut carried = Vec::new();
+        for KeyedPiece { piece, local, .. } in pieces {
+            let right = local.map_or(Right::All, Right::Reg);
+            let source = End { rank, place: piece.local, right };
+            let from = carried.len();
+            carried.resize(from + piece.len as usize, 0);
+            let read =
+                reach(&self.processes, source, piece.len).map(|memory| memory.read(&mut carried[from..]));
+            if !matches!(read, Ok(Ok(()))) {
+                return Vec::new();
+            }
+        }
+        carried
     }
 
     /// What lies at the local end and is not registered must be little.

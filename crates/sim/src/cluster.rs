@@ -392,6 +392,12 @@ impl Cluster {
         polled
     }
 
+    /// A peer that something of this rank's is on its way to that can still write there, for each that is.
+    pub(crate) fn written(&self, rank: Rank) -> Vec<Rank> {
+        let world = self.world.borrow();
+        world.written_by_flights(rank).chain(world.written_by_messages(rank)).collect()
+    }
+
     /// How many things have happened so far: what the network did, and what nodes found there.
     pub(crate) fn happened(&self) -> u64 {
         self.polls + self.world.borrow().events

@@ -33,12 +33,15 @@ pub struct Faults {
     /// How often a rank ends without a word and is another process's soon after; one that has ended already,
     /// likewise.
     pub restart: f64,
+    /// Chance that a one-sided put or atomic that is given up on its way takes up to three hundred times as
+    /// long as anything on the wire, and writes only then.
+    pub late: f64,
 }
 
 /// A fault's name, where its number stands, and the number that it has without one.
 type Kind = (&'static str, fn(&mut Faults) -> &mut f64, f64);
 
-const KINDS: [Kind; 9] = [
+const KINDS: [Kind; 10] = [
     ("delay", |faults| &mut faults.delay, 0.02),
     ("reorder", |faults| &mut faults.reorder, 0.5),
     ("register-fail", |faults| &mut faults.register_fail, 0.1),
@@ -48,6 +51,7 @@ const KINDS: [Kind; 9] = [
     ("stop", |faults| &mut faults.stop, 0.02),
     ("mute", |faults| &mut faults.mute, 0.1),
     ("restart", |faults| &mut faults.restart, 0.1),
+    ("late", |faults| &mut faults.late, 0.5),
 ];
 
 /// Why a text names no faults.
@@ -75,8 +79,8 @@ impl Faults {
         faults
     }
 
-    fn chances(&self) -> [f64; 4] {
-        [self.delay, self.reorder, self.register_fail, self.register_slow]
+    fn chances(&self) -> [f64; 5] {
+        [self.delay, self.reorder, self.register_fail, self.register_slow, self.late]
     }
 }
 
@@ -140,6 +144,9 @@ pub(crate) struct Weather {
     next: Nanos,
 }
 
+/// Latencies by which what was given up is late, at most.
+const LATE_LATENCIES: u64 = 300;
+
 /// Nanoseconds of the unit that frequencies count in.
 const MILLISECOND: f64 = 1e6;
 
@@ -181,6 +188,11 @@ impl Weather {
             delay += 100 * latency;
         }
         delay
+    }
+
+    /// What an operation that is given up takes longer still, on a wire of this latency.
+    pub(crate) fn lateness(&mut self, latency: Nanos) -> Nanos {
+        if self.happens(self.faults.late) { 1 + self.below(LATE_LATENCIES * latency) } else { 0 }
     }
 
     /// Whether a registration fails.
@@ -240,7 +252,7 @@ mod tests {
             assert_eq!(faults.to_string(), text);
         }
         let all = Faults::all().to_string();
-        assert_eq!(all, "delay,reorder,register-fail,register-slow,shrink,unmap,stop,mute,restart");
+        assert_eq!(all, "delay,reorder,register-fail,register-slow,shrink,unmap,stop,mute,restart,late");
         assert_eq!(all.parse(), Ok(Faults::all()));
         assert_eq!(
             " delay , unmap ".parse::<Faults>().map(|faults| faults.to_string()),
@@ -251,7 +263,7 @@ mod tests {
     #[test]
     fn what_is_no_fault_is_refused() {
         assert_eq!("delai".parse::<Faults>(), Err(FaultsError::Unknown("delai".into())));
-        for word in ["delay=2", "unmap=-1", "stop=x", "mute=NaN", "shrink=inf"] {
+        for word in ["delay=2", "late=1.5", "unmap=-1", "stop=x", "mute=NaN", "shrink=inf"] {
             assert_eq!(word.parse::<Faults>(), Err(FaultsError::Frequency(word.into())));
         }
     }
@@ -274,7 +286,7 @@ mod tests {
     #[test]
     fn in_good_weather_nothing_happens() {
         let mut weather = Weather::new(Faults::default(), 5);
-        assert_eq!(weather.delay(1000), 0);
+        assert_eq!((weather.delay(1000), weather.lateness(1000)), (0, 0));
         assert!(!weather.registering_fails());
         assert_eq!(weather.registering_lasts(1000), None);
         assert_eq!(weather.incident(Nanos::MAX - 1), None);

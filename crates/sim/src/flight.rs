@@ -19,7 +19,7 @@ pub(crate) struct Origin {
     /// The last change of the peer's memory that its initiator could know of then.
     pub(crate) heard: Change,
     /// The initiator has given the operation up, and waits only for it to be over: its memory is touched no
-    /// more.
+    /// more. The peer's still is.
     pub(crate) abandoned: bool,
 }
 
@@ -38,6 +38,12 @@ pub(crate) struct Flight {
     pub(crate) work: Work,
     /// What a copy is to copy. Empty, with the room that it had, when that has been done.
     pub(crate) pieces: Vec<KeyedPiece>,
+    /// The bytes that a put still brings that its initiator has given up: they had left its memory by then.
+    pub(crate) carried: Vec<u8>,
+    /// Whether it goes to or from a bounce buffer, which stays its initiator's until it is over.
+    pub(crate) bounced: bool,
+    /// How much later than planned it arrives.
+    pub(crate) late: Nanos,
     /// How it has ended, as far as it has.
     pub(crate) result: Result<u64, OpError>,
     /// With an atomic: what the initiator had heard, or then what the word tells.
@@ -54,4 +60,11 @@ pub(crate) enum Work {
     Atomic(Place, Atomic),
     /// To tell its initiator.
     Report,
+}
+
+impl Work {
+    /// Whether it has still to change the target's memory.
+    pub(crate) fn writes(self) -> bool {
+        matches!(self, Work::Copy { direction: Direction::Put, .. } | Work::Atomic(..))
+    }
 }

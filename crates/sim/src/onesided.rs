@@ -29,7 +29,7 @@ fn number_of(error: &OpError) -> u64 {
 }
 
 impl World {
-    /// Starts a copy by which the card reaches all memory.
+    /// Starts a copy by which the card reaches all memory; `bounced`: to or from a bounce buffer.
     pub(crate) fn start_copy(
         &mut self,
         op: OpId,
@@ -37,8 +37,10 @@ impl World {
         peer: Rank,
         direction: Direction,
         pieces: &[Piece],
+        bounced: bool,
     ) {
         let flight = self.take_off(op, from, peer);
+        self.flights[flight as usize].bounced = bounced;
         let keyed = |piece: &Piece| KeyedPiece { piece: *piece, key: Key(0), base: 0, local: None };
         let pieces = pieces.iter().filter(|piece| piece.len > 0).map(keyed);
         self.flights[flight as usize].pieces.extend(pieces);
@@ -140,7 +142,7 @@ impl World {
         let pieces: Vec<KeyedPiece> = pieces.iter().filter(|piece| piece.len > 0).map(keyed).collect();
         self.spend(rank, self.costs.copy_ns(pieces.iter().map(|keyed| keyed.piece.len).sum()));
         let origin = self.origin(rank, peer);
-        match self.copy_all(&origin, peer, direction, &pieces, false) {
+        match self.copy_all(&origin, peer, direction, &pieces, false, &[]) {
             Ok(()) => Submit::Done(0),
             Err(error) => Submit::Failed(error),
         }
@@ -197,6 +199,9 @@ impl World {
             left: 0,
             work: Work::Report,
             pieces: Vec::new(),
+            carried: Vec::new(),
+            bounced: false,
+            late: 0,
             result: Ok(0),
             heard: CausalHistory::default(),
         });
@@ -208,14 +213,15 @@ impl World {
         let flight = &mut self.flights[index as usize];
         flight.op = None;
         flight.pieces.clear();
+        (flight.carried, flight.bounced, flight.late) = (Vec::new(), false, 0);
         flight.heard = CausalHistory::default();
         self.landed.push(index);
     }
 
-    /// Gives an operation up: it touches local memory no more. Its end is reported nonetheless. Returns
-    /// whether it may still write at the peer.
+    /// Gives an operation up: it touches local memory no more. What a put or an atomic brings goes on, and
+    /// its end is reported nonetheless. Returns whether it may still write at the peer.
     pub(crate) fn abandon(&mut self, op: OpId, from: Rank) -> bool {
-        let (incarnation, mut writes) = (self.incarnation(from), false);
+        let (incarnation, mut writing) = (self.incarnation(from), None);
         // Of all flights few are looked at: those of other ranks that have the name, too, and some that are
         // over.
         let named = self.flight_ops.iter().enumerate().filter(|(_, name)| **name == op);
@@ -223,18 +229,29 @@ impl World {
             let flight = &mut self.flights[index];
             let Origin { rank, incarnation: of, .. } = flight.origin;
             if (flight.op, rank, of) == (Some(op), from, incarnation) {
-                match flight.work {
-                    Work::Copy { direction, .. } => {
-                        flight.origin.abandoned = true;
-                        writes |= direction == Direction::Put;
-                    }
-                    Work::Atomic(..) => writes = true,
-                    // It is over, and touches nothing any more.
-                    Work::Report => {}
+                flight.origin.abandoned = true;
+                if flight.work.writes() {
+                    writing = Some(index);
                 }
             }
         }
-        writes
+        let Some(index) = writing else { return false };
+        let late = self.weather.lateness(self.costs.latency_ns);
+        let carried = self.carry(from, &self.flights[index].pieces);
+        let flight = &mut self.flights[index];
+        (flight.carried, flight.late) = (carried, late);
+        true
+    }
+
+    /// The peer of a one-sided operation that this process of `from` has started and that can still write,
+    /// other than to a bounce buffer, for each of them.
+    pub(crate) fn written_by_flights(&self, from: Rank) -> impl Iterator<Item = Rank> {
+        let incarnation = self.incarnation(from);
+        let is_its = move |flight: &&Flight| {
+            let Origin { rank, incarnation: of, .. } = flight.origin;
+            (rank, of) == (from, incarnation) && flight.work.writes() && !flight.bounced && self.is_on(flight)
+        };
+        self.flights.iter().filter(is_its).map(|flight| flight.peer)
     }
 
     /// The cards' time for these pieces.
@@ -277,6 +294,10 @@ impl World {
 
     /// A put's bytes or an atomic reach the target, or a get's bytes the initiator.
     pub(crate) fn land(&mut self, index: u32) {
+        let late = std::mem::take(&mut self.flights[index as usize].late);
+        if late > 0 {
+            return self.queue.push(self.now + late, Event::Land(index));
+        }
         if !self.is_on(&self.flights[index as usize]) {
             self.break_off(index);
             return;
@@ -319,7 +340,8 @@ impl World {
         let flight = &mut self.flights[index as usize];
         let (origin, peer) = (flight.origin, flight.peer);
         let mut pieces = std::mem::take(&mut flight.pieces);
-        let copied = self.copy_all(&origin, peer, direction, &pieces, keyed);
+        let carried = std::mem::take(&mut flight.carried);
+        let copied = self.copy_all(&origin, peer, direction, &pieces, keyed, &carried);
         pieces.clear();
         let flight = &mut self.flights[index as usize];
         flight.pieces = pieces;

@@ -124,7 +124,7 @@ impl Transport for SimTransport {
         if self.reach == Reach::AtOnce {
             return self.world.borrow_mut().copy_at_once(self.rank, peer, direction, pieces);
         }
-        self.world.borrow_mut().start_copy(op, self.rank, peer, direction, pieces);
+        self.world.borrow_mut().start_copy(op, self.rank, peer, direction, pieces, false);
         Submit::Pending
     }
 
@@ -146,7 +146,7 @@ impl Transport for SimTransport {
     }
 
     fn copy_bounced(&mut self, op: OpId, peer: Rank, direction: Direction, piece: Piece) -> Submit {
-        self.world.borrow_mut().start_copy(op, self.rank, peer, direction, &[piece]);
+        self.world.borrow_mut().start_copy(op, self.rank, peer, direction, &[piece], true);
         Submit::Pending
     }
 

@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 
+use engine::wire::{self, BounceAct};
 use engine::{Event as Told, Header, Inbox, Lane, Nanos, OpError, OpId, Place, Rank, RegId, SendError};
 use rustc_hash::FxHashMap;
 
@@ -27,6 +28,8 @@ struct Message {
     lane: Lane,
     /// Its place in the world's traffic.
     traffic: u32,
+    /// Whether it is on its way or waits to be taken.
+    is_open: bool,
     /// When its last byte left the sender.
     left: Nanos,
     header: [u64; Header::WORDS],
@@ -60,6 +63,16 @@ pub(crate) enum Next {
     Happens(Event),
     /// Nothing will happen any more, unless a program does something.
     Nothing,
+}
+
+/// Whether its receiver stores bytes when it takes the message, which its sender may have given up.
+fn stores(message: &Message) -> bool {
+    match wire::Message::decode(&message.header, message.payload.len()) {
+        Ok(wire::Message::Put(_) | wire::Message::PutSignal(..)) => true,
+        Ok(wire::Message::Move(asked)) => asked.rider.is_some(),
+        Ok(wire::Message::Bounce(asked)) => asked.act == BounceAct::Drain,
+        _ => false,
+    }
 }
 
 /// A lane among those from one rank.
@@ -377,13 +390,34 @@ impl World {
                 copy.clear();
                 copy.extend_from_slice(payload);
                 let (header, payload) = (*header, copy);
-                *message = Message { from, to, incarnations, lane, traffic, left, header, payload, told };
+                *message = Message {
+                    from,
+                    to,
+                    incarnations,
+                    lane,
+                    traffic,
+                    is_open: true,
+                    left,
+                    header,
+                    payload,
+                    told,
+                };
                 index
             }
             None => {
                 let (header, payload) = (*header, payload.to_vec());
-                let message = Message { from, to, incarnations, lane, traffic, left, header, payload, told };
-                self.messages.push(message);
+                self.messages.push(Message {
+                    from,
+                    to,
+                    incarnations,
+                    lane,
+                    traffic,
+                    is_open: true,
+                    left,
+                    header,
+                    payload,
+                    told,
+                });
                 self.messages.len() as u32 - 1
             }
         };
@@ -410,7 +444,7 @@ impl World {
             }
             Admission::Waits => {}
             // The lane stays as full as it is: nobody is there to take from it.
-            Admission::Refused => self.taken.push(index),
+            Admission::Refused => self.drop_messages(VecDeque::from([index])),
         }
     }
 
@@ -421,7 +455,20 @@ impl World {
 
     /// Nobody will take these messages.
     pub(crate) fn drop_messages(&mut self, messages: VecDeque<u32>) {
+        messages.iter().for_each(|message| self.messages[*message as usize].is_open = false);
         self.taken.extend(messages);
+    }
+
+    /// The receiver of a message that this process of `from` has sent and that stores bytes when it is taken,
+    /// for each of them that may yet be.
+    pub(crate) fn written_by_messages(&self, from: Rank) -> impl Iterator<Item = Rank> {
+        let incarnation = self.incarnation(from);
+        let is_its = move |message: &&Message| {
+            let (sender, receiver) = message.incarnations;
+            let is_open = message.is_open && (message.from, sender) == (from, incarnation);
+            is_open && stores(message) && self.lived(message.to, receiver, self.now)
+        };
+        self.messages.iter().filter(is_its).map(|message| message.to)
     }
 
     /// Takes the first message that has arrived and may be handed out.
@@ -431,6 +478,7 @@ impl World {
         let message = if index == 0 { process.arrived.pop_front() } else { process.arrived.remove(index) }?;
         self.taken.push(message);
         let message = &mut self.messages[message as usize];
+        message.is_open = false;
         inbox.header = message.header;
         std::mem::swap(&mut inbox.payload, &mut message.payload);
         process.heard.merge(&message.told);

@@ -12,7 +12,7 @@ use sim::Faults;
 use sim::storm::Storm;
 
 /// Faults, and how many steps their storms have.
-const WEATHERS: [(&str, u64); 16] = [
+const WEATHERS: [(&str, u64); 18] = [
     ("", 400),
     ("delay,reorder", 400),
     ("register-fail,register-slow,reorder", 400),
@@ -29,6 +29,8 @@ const WEATHERS: [(&str, u64); 16] = [
     ("restart=5,stop=0.5,delay,reorder", 600),
     ("restart=5,mute=2,unmap=50,delay,reorder", 600),
     ("restart=2,delay,reorder,register-fail=0.02,register-slow,shrink,unmap=50,stop=0.2,mute=0.5", 600),
+    ("late,delay,reorder", 400),
+    ("restart=5,late,unmap=50,delay,reorder", 600),
 ];
 
 /// Of each. A seed picks the strategy of registration, its limits, the machine, and everything that programs

@@ -5,14 +5,14 @@ use sim::storm::{Outcome, Storm};
 
 /// Combinations of faults that each seed takes one of.
 const WEATHERS: [&str; 8] = [
-    "",
-    "delay,reorder",
+    "late",
+    "late,delay,reorder",
     "register-fail,register-slow,reorder",
     "shrink,register-slow",
     "unmap=100,delay,reorder",
     "stop=0.5,delay,reorder",
-    "mute=1,unmap=50,delay,reorder",
-    "delay,reorder,register-fail=0.02,register-slow,shrink,unmap=50,stop=0.2,mute=0.5",
+    "late,mute=1,unmap=50,delay,reorder",
+    "late,delay,reorder,register-fail=0.02,register-slow,shrink,unmap=50,stop=0.2,mute=0.5",
 ];
 
 fn storm(nodes: u32, seed: u64, steps: u64, faults: &str) -> Storm {
@@ -37,13 +37,13 @@ fn thousands_of_seeds_pass() {
 /// Combinations with ranks that restart, of which each seed takes one.
 const RESTARTS: [&str; 8] = [
     "restart=2",
-    "restart=10,delay,reorder",
+    "restart=10,late,delay,reorder",
     "restart=50,reorder",
     "restart=5,register-slow,register-fail=0.02,reorder",
     "restart=5,shrink,unmap=50,delay,reorder",
     "restart=5,stop=0.5,delay,reorder",
     "restart=5,mute=2,unmap=50,delay,reorder",
-    "restart=2,delay,reorder,register-fail=0.02,register-slow,shrink,unmap=50,stop=0.2,mute=0.5",
+    "restart=2,late,delay,reorder,register-fail=0.02,register-slow,shrink,unmap=50,stop=0.2,mute=0.5",
 ];
 
 #[test]

@@ -24,7 +24,7 @@ struct Mutation {
     breaks: &'static str,
 }
 
-const MUTATIONS: [Mutation; 23] = [
+const MUTATIONS: [Mutation; 26] = [
     Mutation {
         rule: "every reference is given back",
         file: "engine/src/node/transfer/keyed.rs",
@@ -162,6 +162,24 @@ const MUTATIONS: [Mutation; 23] = [
         file: "engine/src/registration/firehose/uses.rs",
         keeps: "return if gone { Released::Gone } else { Released::Wanted(peer, holder) };",
         breaks: "return if gone { Released::Wanted(peer, holder) } else { Released::Wanted(peer, holder) };",
+    },
+    Mutation {
+        rule: "what was given up counts until it can write no more",
+        file: "engine/src/node/settling.rs",
+        keeps: "if !self.is_lost(peer) {",
+        breaks: "if self.is_lost(self.rank) {",
+    },
+    Mutation {
+        rule: "a chunk that was given up is awaited",
+        file: "engine/src/node/transfer/chunks.rs",
+        keeps: "if transfer.direction == Direction::Put {\n            let sent",
+        breaks: "if transfer.direction == Direction::Put && transfer.peer == u32::MAX {\n            let sent",
+    },
+    Mutation {
+        rule: "a put that rides in a move and was given up is awaited",
+        file: "engine/src/node/transfer/keyed.rs",
+        keeps: "awaited.extend(keyed.riding.map(|_| Awaited::Ridden(key)));",
+        breaks: "",
     },
 ];
 

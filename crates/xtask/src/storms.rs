@@ -8,7 +8,7 @@ use crate::command::{Failure, run};
 use crate::outcome::Outcome;
 
 /// What goes wrong: one of them for each lot of seeds.
-const FAULTS: [&str; 17] = [
+const FAULTS: [&str; 19] = [
     "",
     "delay,reorder",
     "register-fail,register-slow,reorder",
@@ -26,6 +26,8 @@ const FAULTS: [&str; 17] = [
     "restart=5,mute=2,unmap=50,delay,reorder",
     "restart=2,delay,reorder,register-fail=0.02,register-slow,shrink,unmap=50,stop=0.2,mute=0.5",
     "shrink,unmap=200,register-fail=0.05",
+    "late,delay,reorder",
+    "restart=5,late,shrink,delay,reorder",
 ];
 
 /// Seeds that share nodes, steps and faults.

@@ -68,7 +68,7 @@ impl Run {
         self.get_words(rank, peer, slot, words);
     }
 
-    fn put_words(&mut self, rank: Rank, distance: Rank, slot: u32, words: Vec<Words>) {
+    pub(super) fn put_words(&mut self, rank: Rank, distance: Rank, slot: u32, words: Vec<Words>) {
         let ranks = self.cluster.size();
         let peer = (rank + ranks - distance) % ranks;
         let put = self.shadow.next_put();
@@ -209,7 +209,7 @@ impl Run {
     }
 
     /// A local buffer that nobody uses.
-    fn free_slot(&mut self, rank: Rank) -> Option<u32> {
+    pub(super) fn free_slot(&mut self, rank: Rank) -> Option<u32> {
         // Mostly the first, which was used just before.
         let from = if self.dice.once_in(8) { self.dice.below(u64::from(SLOTS)) as u32 } else { 0 };
         let used = self.crews[rank as usize].slots_used;

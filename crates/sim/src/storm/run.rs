@@ -9,6 +9,7 @@ use super::definition::{Outcome, Storm};
 use super::draw::{self, Dice};
 use super::knowledge::Knowledge;
 use super::locality::Locality;
+use super::settled::GivenUp;
 use super::shadow::{Shadow, Words};
 use crate::cluster::{Cluster, Plan, Step};
 use crate::space::Access;
@@ -49,6 +50,8 @@ pub(super) enum Health {
 pub(super) struct Crew {
     pub(super) health: Health,
     pub(super) flying: Vec<Flying>,
+    /// Its puts that have failed and may not have settled.
+    pub(super) given_up: Vec<GivenUp>,
     /// Its local buffers, and which of them are in use.
     pub(super) slots: Place,
     pub(super) slots_used: u32,
@@ -62,6 +65,7 @@ impl Crew {
         Crew {
             health: Health::Alive,
             flying: Vec::new(),
+            given_up: Vec::new(),
             slots: cluster.map(rank, u64::from(SLOTS) * SLOT_BYTES, Access::Full),
             slots_used: 0,
             curious: None,
@@ -268,6 +272,7 @@ impl Run {
                 self.look_at_budget(rank)?;
                 self.crews[rank as usize].health = Health::Dead;
                 self.crews[rank as usize].flying.clear();
+                self.crews[rank as usize].given_up.clear();
             }
             Step::Restarted(rank) => self.on_restarted(rank),
             Step::Muted(rank) => self.crews[rank as usize].health = Health::Mute,
@@ -283,6 +288,8 @@ impl Run {
         }
         self.look_at_budget(rank)?;
         self.reap(rank)?;
+        self.look_for_late_bytes(rank)?;
+        self.reuse(rank, acts);
         if !acts || !self.is(rank, Health::Alive) {
             return Ok(());
         }
@@ -449,6 +456,7 @@ impl Run {
             let card = self.cluster.pinned(rank);
             let node = self.cluster.view(rank);
             let (under_way, books) = (node.in_flight(), node.registration_counters().table.pinned);
+            let settling = node.settling();
             let (uses, rights) = node.references();
             if uses + rights > 0 {
                 return Err(format!(
@@ -457,6 +465,9 @@ impl Run {
             }
             if under_way > 0 {
                 return Err(format!("rank {rank} counts {under_way} operations that have ended"));
+            }
+            if settling > 0 || !node.is_quiet() {
+                return Err(format!("rank {rank} waits for ever for {settling} operations to settle"));
             }
             if card != books {
                 return Err(format!("rank {rank} has {card} bytes pinned, {books} by its books"));

@@ -109,8 +109,9 @@ pub(super) struct Shadow {
     /// By rank and word: puts before this one are no longer there.
     floors: Vec<Vec<u32>>,
     puts: Vec<Put>,
-    /// Puts that failed: they may be there, or come yet.
-    undead: FxHashSet<u32>,
+    /// Puts that failed: they may be there, or come yet. Those that have settled, with the number that the
+    /// next put had then: they came before all later ones.
+    undead: FxHashMap<u32, u32>,
     /// Words that may have been put as zero, because their source was unmapped.
     loose: FxHashSet<(Rank, u32)>,
     pages: FxHashMap<(Rank, u64), Page>,
@@ -145,7 +146,7 @@ impl Shadow {
             // Each is zero as it comes: to copy one would mean to write it.
             floors: (0..ranks).map(|_| vec![0; first as usize]).collect(),
             puts: vec![Put { writer: ranks, target: (ranks, 0), known: None }],
-            undead: FxHashSet::default(),
+            undead: FxHashMap::default(),
             loose: FxHashSet::default(),
             pages: FxHashMap::default(),
             incarnations: vec![0; ranks as usize],
@@ -246,7 +247,12 @@ impl Shadow {
 
     /// A put has failed.
     pub(super) fn fail_put(&mut self, put: u32) {
-        self.undead.insert(put);
+        self.undead.insert(put, u32::MAX);
+    }
+
+    /// A put that has failed can write no more.
+    pub(super) fn settle_put(&mut self, put: u32) {
+        self.undead.insert(put, self.next_put());
     }
 
     /// The source of a put was unmapped.
@@ -328,7 +334,7 @@ impl Shadow {
         if known.target.1 != incarnation {
             return wrong("it was put to another process of that rank");
         }
-        if put < floor && !lax && !self.undead.contains(&put) {
+        if put < floor && !lax && self.undead.get(&put).is_none_or(|settled| floor >= *settled) {
             return wrong("it is older than what was there");
         }
         Ok(&known.known)

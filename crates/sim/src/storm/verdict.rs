@@ -90,8 +90,8 @@ impl Run {
 
     fn on_error(&mut self, rank: Rank, flying: &Flying, error: OpError) -> Result<(), String> {
         self.failed += 1;
-        if let Work::Put { put, message, .. } = &flying.work {
-            self.shadow.fail_put(*put);
+        self.give_up_put(rank, flying, error);
+        if let Work::Put { message, .. } = &flying.work {
             message.iter().for_each(|message| self.messages.remove(*message));
         }
         let is_gone = flying.met != self.cluster.incarnation(flying.peer);

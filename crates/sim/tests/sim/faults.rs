@@ -270,3 +270,28 @@ fn a_mute_rank_answers_nothing_until_it_speaks_again() {
     let delivered = std::iter::from_fn(|| cluster.step()).any(|step| matches!(step, Step::Deliver(1, _)));
     assert!(delivered, "the message was lost");
 }
+
+/// A put's bytes are its caller's again when it is given up; those that are on the wire come nonetheless, as
+/// they were, and its node is not quiet before.
+#[test]
+fn what_was_given_up_lands_late_and_as_it_was() {
+    let landed = |faults: &str| {
+        let mut cluster = cluster(2, faults, 1);
+        let here = cluster.map(0, PAGE, Access::Full);
+        let there = cluster.map(1, PAGE, Access::Full);
+        cluster.poke(0, here, &[7; 100]).expect("mapped");
+        let put = cluster.node(0).transfer(1, Direction::Put, &[piece(there, here, 100)], None);
+        cluster.node(0).cancel(put);
+        assert_eq!(cluster.node(0).outcome(put), Some(Err(OpError::Timeout { peer: 1 })));
+        cluster.poke(0, here, &[8; 100]).expect("mapped");
+        assert!(!cluster.view(0).is_quiet() && cluster.view(0).in_flight() == 0);
+        while !cluster.view(0).is_quiet() {
+            cluster.step().expect("it settles by itself");
+        }
+        let mut found = [0; 100];
+        cluster.peek(1, there, &mut found).expect("mapped");
+        assert_eq!((found, cluster.view(0).settling()), ([7; 100], 0));
+        cluster.now()
+    };
+    assert!(landed("late=1") > landed("") + Costs::myrinet_gm_2003().latency_ns);
+}
