@@ -9,6 +9,7 @@ mod hits;
 mod hostile;
 mod returned;
 mod rules;
+mod settling;
 mod signals;
 mod small_collectives;
 

@@ -4,6 +4,7 @@ use super::keyed;
 use super::state::{HeldStart, OnComplete};
 use crate::node::Node;
 use crate::node::op::OpKind;
+use crate::node::settling::Awaited;
 use crate::op_id::{OpId, OpKey};
 use crate::path::{self, Access, Choice, Facts, Keys, Limits, Path, Wanted};
 use crate::wire::Message;
@@ -244,8 +245,12 @@ impl<T: Transport> Node<T> {
 
     /// The rest of a copy goes by message.
     pub(in crate::node) fn on_unreachable(&mut self, id: OpId, why: PathReason) {
-        let Some((direction, pieces)) = self.transport.take_unreached(id) else { return };
-        let Some(op) = self.ops.get_mut(id.key()).filter(|op| op.outcome.is_none()) else { return };
+        let unreached = self.transport.take_unreached(id);
+        let Some(op) = self.ops.get_mut(id.key()).filter(|op| op.outcome.is_none()) else {
+            self.has_settled(Awaited::Report(id), None);
+            return;
+        };
+        let Some((direction, pieces)) = unreached else { return };
         let OpKind::OneSided { peer, on_complete } = &mut op.kind else { return };
         let (peer, on_complete) = (*peer, on_complete.take().map(|on_complete| *on_complete));
         self.counters.add_why(why, 1);
