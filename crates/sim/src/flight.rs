@@ -26,8 +26,7 @@ pub(crate) struct Origin {
 /// A one-sided operation that its initiator was not told the end of yet.
 #[derive(Debug)]
 pub(crate) struct Flight {
-    /// The initiator's name for it; `None` once the initiator has given it up and is not told its end, or was
-    /// told.
+    /// The initiator's name for it; `None` once it was withdrawn, or the initiator was told its end.
     pub(crate) op: Option<OpId>,
     pub(crate) origin: Origin,
     /// The target, and how many processes had its rank before the one that it is meant for.

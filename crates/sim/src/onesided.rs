@@ -243,6 +243,15 @@ impl World {
         true
     }
 
+    /// Has nothing come of an operation that was started, nor its end be told.
+    pub(crate) fn withdraw(&mut self, op: OpId, from: Rank) {
+        let of = self.incarnation(from);
+        let is_it = |flight: &&mut Flight| {
+            (flight.op, flight.origin.rank, flight.origin.incarnation) == (Some(op), from, of)
+        };
+        self.flights.iter_mut().filter(is_it).for_each(|flight| flight.op = None);
+    }
+
     /// The peer of a one-sided operation that this process of `from` has started and that can still write,
     /// other than to a bounce buffer, for each of them.
     pub(crate) fn written_by_flights(&self, from: Rank) -> impl Iterator<Item = Rank> {

@@ -30,7 +30,7 @@ pub(crate) fn transfer(
 }
 
 /// Starts a copy by key. Names of operations are the node's to give, so an atomic's is borrowed, which is
-/// given up at once.
+/// withdrawn at once.
 pub(crate) fn start_keyed(
     cluster: &mut Cluster,
     rank: Rank,
@@ -40,7 +40,7 @@ pub(crate) fn start_keyed(
 ) -> OpId {
     let node = cluster.node(rank);
     let id = node.atomic(peer, Place::new(MemId::Heap, 0), Atomic::fetch_add(0), None);
-    node.transport().abandon(id);
+    node.transport().withdraw(id);
     assert_eq!(node.transport().copy_keyed(id, peer, direction, pieces), Submit::Pending);
     id
 }
