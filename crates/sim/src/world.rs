@@ -382,42 +382,31 @@ impl World {
         let tells = !heard.is_empty() && causality::tells(header, payload.len());
         let told = if tells { heard.clone() } else { CausalHistory::default() };
         let incarnations = (self.incarnation(from), self.met(from, to));
-        let traffic = place;
+        let (traffic, header) = (place, *header);
+        let mut message = Message {
+            from,
+            to,
+            incarnations,
+            lane,
+            traffic,
+            is_open: true,
+            left,
+            header,
+            payload: Vec::new(),
+            told,
+        };
         let index = match self.taken.pop() {
             Some(index) => {
-                let message = &mut self.messages[index as usize];
-                let mut copy = std::mem::take(&mut message.payload);
-                copy.clear();
-                copy.extend_from_slice(payload);
-                let (header, payload) = (*header, copy);
-                *message = Message {
-                    from,
-                    to,
-                    incarnations,
-                    lane,
-                    traffic,
-                    is_open: true,
-                    left,
-                    header,
-                    payload,
-                    told,
-                };
+                let old = &mut self.messages[index as usize];
+                message.payload = std::mem::take(&mut old.payload);
+                message.payload.clear();
+                message.payload.extend_from_slice(payload);
+                *old = message;
                 index
             }
             None => {
-                let (header, payload) = (*header, payload.to_vec());
-                self.messages.push(Message {
-                    from,
-                    to,
-                    incarnations,
-                    lane,
-                    traffic,
-                    is_open: true,
-                    left,
-                    header,
-                    payload,
-                    told,
-                });
+                message.payload = payload.to_vec();
+                self.messages.push(message);
                 self.messages.len() as u32 - 1
             }
         };

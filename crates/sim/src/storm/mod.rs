@@ -2,20 +2,21 @@
 //!
 //! Ranks put, get, scatter, count and send to ranks, memory and sizes that the seed picks, under budgets and
 //! settings that it picks, while the faults of the plan happen. Checked is, after every step: no card was
-//! asked for what was not registered as it should be, and none ever pinned more than M + MAXVICTIM; nothing
-//! can still write of a rank that is quiet; whenever
-//! an operation ends: it ends once, with the bytes that were put there or an error that a fault explains;
+//! asked for what was not registered as it should be, and none ever pinned more than M + MAXVICTIM;
+//! of a rank that is quiet nothing can still write; whenever an operation ends: it ends once, with the bytes
+//! that were put there or an error that a fault explains;
 //! after a thousand things that have happened, or fewer, and at the end: each node's books add up, and those
 //! of the two ends of every right agree; and once the faults are over, everything ends.
 //!
 //! Read in this order: `run` (what happens), `program` (what ranks do), `locality` (where they do it),
-//! `verdict` (how it must end), `settled` (what was given up), `shadow` (what must lie in memory), `message_checks` (Active Messages),
-//! `restarts` (ranks that are other processes), `knowledge` (who has heard of which new memory), `draw` (the
-//! dice).
+//! `verdict` (how it must end), `settled` (what was given up), `shadow` (what must lie in memory),
+//! `message_checks` (Active Messages), `restarts` (ranks that are other processes), `knowledge` (who has
+//! heard of which new memory), `draw` (the dice).
 
 mod active_messages;
 mod definition;
 mod draw;
+mod given_up;
 mod knowledge;
 mod locality;
 mod message_checks;

@@ -68,7 +68,7 @@ impl Run {
         self.get_words(rank, peer, slot, words);
     }
 
-    pub(super) fn put_words(&mut self, rank: Rank, distance: Rank, slot: u32, words: Vec<Words>) {
+    fn put_words(&mut self, rank: Rank, distance: Rank, slot: u32, words: Vec<Words>) {
         let ranks = self.cluster.size();
         let peer = (rank + ranks - distance) % ranks;
         let put = self.shadow.next_put();
@@ -124,6 +124,17 @@ impl Run {
         };
         let work = Work::Put { put, below, words, message };
         self.launch(rank, peer, Some(slot), id, deadline, work);
+    }
+
+    /// Puts other bytes to the same words of a peer's as before: they are to stay.
+    pub(super) fn put_again(&mut self, rank: Rank, peer: Rank, mut words: Vec<Words>) {
+        let Some(slot) = self.free_slot(rank) else { return };
+        let slots = self.crews[rank as usize].slots.offset;
+        for words in &mut words {
+            words.local = slots + u64::from(slot) * SLOT_BYTES + (words.local - slots) % SLOT_BYTES;
+        }
+        let ranks = self.cluster.size();
+        self.put_words(rank, (rank + ranks - peer) % ranks, slot, words);
     }
 
     fn get(&mut self, rank: Rank, peer: Rank) {
@@ -209,7 +220,7 @@ impl Run {
     }
 
     /// A local buffer that nobody uses.
-    pub(super) fn free_slot(&mut self, rank: Rank) -> Option<u32> {
+    fn free_slot(&mut self, rank: Rank) -> Option<u32> {
         // Mostly the first, which was used just before.
         let from = if self.dice.once_in(8) { self.dice.below(u64::from(SLOTS)) as u32 } else { 0 };
         let used = self.crews[rank as usize].slots_used;

@@ -7,9 +7,9 @@ use rustc_hash::FxHashSet;
 use super::active_messages::InFlightMessages;
 use super::definition::{Outcome, Storm};
 use super::draw::{self, Dice};
+use super::given_up::GivenUp;
 use super::knowledge::Knowledge;
 use super::locality::Locality;
-use super::settled::GivenUp;
 use super::shadow::{Shadow, Words};
 use crate::cluster::{Cluster, Plan, Step};
 use crate::space::Access;
@@ -289,10 +289,11 @@ impl Run {
         self.look_at_budget(rank)?;
         self.reap(rank)?;
         self.look_for_late_bytes(rank)?;
-        self.reuse(rank, acts);
+        let settled = self.take_settled(rank);
         if !acts || !self.is(rank, Health::Alive) {
             return Ok(());
         }
+        settled.into_iter().for_each(|(peer, words)| self.put_again(rank, peer, words));
         while self.crews[rank as usize].flying.len() < self.window && !self.dice.once_in(8) {
             self.act(rank);
         }

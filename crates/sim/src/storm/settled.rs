@@ -1,21 +1,10 @@
 //! What was given up: until it has settled its bytes may come, and never after.
 
-use engine::node::Started;
 use engine::{OpError, Rank};
 
-use super::run::{Flying, Health, Run, SLOT_BYTES, Work};
+use super::given_up::GivenUp;
+use super::run::{Flying, Run, Work};
 use super::shadow::Words;
-
-/// A put that has failed and may still write, and what its rank waits for before it takes the target block
-/// for something else.
-#[derive(Debug)]
-pub(super) struct GivenUp {
-    put: u32,
-    peer: Rank,
-    words: Vec<Words>,
-    /// What was under way or settling then: with that peer, or with all.
-    started: Started,
-}
 
 impl Run {
     /// Notes that a put has failed: what it writes may be there, or come yet.
@@ -33,10 +22,9 @@ impl Run {
         self.crews[rank as usize].given_up.push(GivenUp { put, peer, words, started });
     }
 
-    /// What was given up and has settled is not to write any more: the rank puts other bytes to the same
-    /// place, and they are to stay.
-    pub(super) fn reuse(&mut self, rank: Rank, acts: bool) {
-        let mut at = 0;
+    /// What was given up, has settled, and is not to write any more: whom the words were put to.
+    pub(super) fn take_settled(&mut self, rank: Rank) -> Vec<(Rank, Vec<Words>)> {
+        let (mut settled, mut at) = (Vec::new(), 0);
         while let Some(given_up) = self.crews[rank as usize].given_up.get_mut(at) {
             if !self.cluster.view(rank).are_over(&mut given_up.started) {
                 at += 1;
@@ -44,20 +32,9 @@ impl Run {
             }
             let GivenUp { put, peer, words, .. } = self.crews[rank as usize].given_up.swap_remove(at);
             self.shadow.settle_put(put);
-            if acts && self.is(rank, Health::Alive) {
-                self.put_again(rank, peer, words);
-            }
+            settled.push((peer, words));
         }
-    }
-
-    fn put_again(&mut self, rank: Rank, peer: Rank, mut words: Vec<Words>) {
-        let Some(slot) = self.free_slot(rank) else { return };
-        let slots = self.crews[rank as usize].slots.offset;
-        for words in &mut words {
-            words.local = slots + u64::from(slot) * SLOT_BYTES + (words.local - slots) % SLOT_BYTES;
-        }
-        let ranks = self.cluster.size();
-        self.put_words(rank, (rank + ranks - peer) % ranks, slot, words);
+        settled
     }
 
     /// When nothing of a rank's is under way with a peer, or settles, nothing of its can still write there.
