@@ -15,6 +15,7 @@
 //! | `rma_small`, `rma_slots` | copies by key of few bytes, and what each goes in |
 //! | `rma_state`, `rma_driver` | all others |
 //! | [`endpoint_pool`] | which auxiliary endpoint carries whose copies |
+//! | [`landings`] | endpoints by which peers' long puts come in |
 //! | `heaps` | copies to and from heaps by key |
 //! | `atomics`, `pending_requests` | atomics, by message |
 //! | `peer_loss`, `heartbeat`, `liveness_probe` | peers that are gone, and how that is found out |
@@ -40,6 +41,7 @@
 //! closed, each of which carries copies with [one peer at a time](endpoint_pool). There are as many auxiliary
 //! endpoints as there are peers with long copies under way, but no more than eight; beyond these, where none
 //! can be opened, and to peers that do not say when a write has arrived, long copies go through buffers, too.
+//! Long puts come in by a [landing](landings) at the peer, or go through buffers where it has no room for one.
 //!
 //! *A copy that is given up* has its caller's memory touched no more when [`engine::Transport::abandon`]
 //! returns. If it goes through buffers, that is so anyway. If not, what has ended is asked for once more, and
@@ -47,10 +49,10 @@
 //! begin anew through buffers, and until it has done something since, it is *suspect*: all of its copies go
 //! that way, so that many deadlines cost one connection. What the closed connection had taken may still
 //! arrive at the peer, even behind what is sent by the other one. So of a put that was broken off the end is
-//! reported only a second after the peer has answered a read that followed: until then its registrations stay
-//! in use, and nobody is told that it is complete. A network that holds back bytes for longer than that, and
-//! lets others to the same peer through, is not provided for. Nor is a provider that is told to have the
-//! kernel send from callers' memory (`FI_TCP_ZEROCOPY_SIZE`): what that has begun to send goes on being read.
+//! reported only when the peer has said that the landing is closed by which it came in: until then its
+//! registrations stay in use, and nobody is told that it is complete. A provider that is told to have the
+//! kernel send from callers' memory (`FI_TCP_ZEROCOPY_SIZE`) is not provided for: what that has begun to send
+//! goes on being read.
 //!
 //! *An auxiliary endpoint that does not reach its peer* (it has found no room for two seconds, and carried
 //! nothing) is closed, though the peer may be talked to by the endpoint's connection all the while. Long
@@ -62,9 +64,7 @@
 //! network may forget a connection that was idle, or drop long packets. So the copies begin anew by another
 //! auxiliary endpoint, in parts of 64 KiB, which end over a slow network, too. They do not go by the
 //! endpoint's connection, which such a network would end. If the other auxiliary endpoint ends nothing
-//! either, they end with a `Timeout`. The system may go on sending what the closed connection had taken: a
-//! put of which it had parts ends two minutes later, when nothing of it can arrive any more. The peer is not
-//! lost.
+//! either, they end with a `Timeout`. The peer is not lost.
 //!
 //! *Callers' memory that is not there* ends the connection of the auxiliary endpoint that is to read or write
 //! it, and all that this carries. So after a part has failed the memory is looked at. Copies of what is not

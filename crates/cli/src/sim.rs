@@ -230,10 +230,12 @@ fn costs_in_words(name: Option<&str>, costs: Option<&Costs>) -> String {
 }
 
 fn faults_in_words(faults: &Faults) -> String {
-    let Faults { delay, reorder, register_fail, register_slow, shrink, unmap, stop, mute, restart } = *faults;
+    let Faults { delay, reorder, late, register_fail, register_slow, shrink, unmap, stop, mute, restart } =
+        *faults;
     let chances = [
         ("delay", delay),
         ("reorder", reorder),
+        ("late", late),
         ("register-fail", register_fail),
         ("register-slow", register_slow),
     ];

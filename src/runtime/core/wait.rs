@@ -322,7 +322,10 @@ impl NodeCore {
         let now = self.nanos(now);
         let (ended, next) = {
             let mut engine = self.engine();
-            let under_way = |engine: &Engine| engine.in_flight_of_all() + engine.collectives_in_flight();
+            // One that settles with the loss of a peer has left those in flight before.
+            let under_way = |engine: &Engine| {
+                (engine.in_flight_of_all() + engine.collectives_in_flight(), engine.settling())
+            };
             let before = under_way(&engine);
             let next = if polled { engine.expire(now) } else { engine.expire_unpolled(now) };
             (under_way(&engine) != before, next)

@@ -44,16 +44,22 @@ impl OfiTransport {
 
     /// Asks a peer that there is a link to, as soon as it may be asked for more.
     pub(super) fn ask(&mut self, peer: Rank, wanted: Wanted) {
+        self.ask_later(peer, wanted);
+        self.send_asks(peer);
+    }
+
+    /// The same with the next progress: for who is at something with the peer that its loss would end.
+    fn ask_later(&mut self, peer: Rank, wanted: Wanted) {
         let number = self.asked.insert(PendingRequest { wanted, peer, sent: false });
         let words = ask(number as u64, wanted);
         if let Some(link) = self.links.get_mut(peer) {
             link.asks.push_back(words);
         }
-        self.send_asks(peer);
+        self.try_again(peer);
     }
 
     /// Asks a peer for as many atomics as it may be asked for.
-    fn send_asks(&mut self, peer: Rank) {
+    pub(super) fn send_asks(&mut self, peer: Rank) {
         while let Some(link) = self.links.get_mut(peer).filter(|link| link.asked < ASKS) {
             let Some(words) = link.asks.pop_front() else { return };
             link.asked += 1;
@@ -166,7 +172,7 @@ impl OfiTransport {
     fn ask_for_landing(&mut self, rank: Rank) {
         if let Some(link) = self.links.get_mut(rank) {
             link.landing = Landing::Asked;
-            self.ask(rank, Wanted::Landing);
+            self.ask_later(rank, Wanted::Landing);
         }
     }
 
@@ -183,10 +189,12 @@ impl OfiTransport {
             }
             Answer::Fault => None,
         };
-        if let Some(link) = self.links.get_mut(rank) {
-            link.landing = opened.map_or(Landing::Refused(ASK_AGAIN), Landing::Open);
-            self.go_on_with_copies(rank, DIRECT);
+        let Some(link) = self.links.get_mut(rank) else { return };
+        link.landing = opened.map_or(Landing::Refused(ASK_AGAIN), Landing::Open);
+        if opened.is_none() {
+            self.carry_no_puts(rank);
         }
+        self.go_on_with_copies(rank, DIRECT);
     }
 
     /// Has a peer close its landing, as the endpoint is closed from which puts went there.
@@ -197,8 +205,17 @@ impl OfiTransport {
             link.landing = Landing::Closing(Duration::ZERO);
             self.endpoint.forget_peer(peer);
             if !self.gone.contains(&rank) {
-                self.ask(rank, Wanted::LandingClosed);
+                self.ask_later(rank, Wanted::LandingClosed);
             }
+        }
+    }
+
+    /// A peer is gone, and its landing with it.
+    #[cold]
+    pub(super) fn forget_landing(&mut self, rank: Rank) {
+        let landing = self.links.get_mut(rank).map(|link| std::mem::take(&mut link.landing));
+        if let Some(Landing::Open(peer)) = landing {
+            self.endpoint.forget_peer(peer);
         }
     }
 

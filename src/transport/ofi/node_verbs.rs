@@ -102,7 +102,11 @@ impl NodeTransport for OfiTransport {
 
     fn prepare_sleep(&mut self) -> Rest {
         self.look_at_clock();
+        let was_open = self.endpoint.is_open();
         self.landings.poll(&mut self.endpoint);
+        if was_open && !self.endpoint.is_open() {
+            self.lose_all();
+        }
         if !(self.events.is_empty() && self.lost.is_empty()) {
             return Rest::Poll;
         }

@@ -115,6 +115,7 @@ impl OfiTransport {
         self.lose_copies(rank);
         self.take_heap_back(rank);
         self.close_landing(rank);
+        self.forget_landing(rank);
         true
     }
 

@@ -456,6 +456,19 @@ impl OfiTransport {
         is_put && abandoned(&self.copies).is_some()
     }
 
+    /// There is no landing for puts to this peer, so those that wait for one go through buffers.
+    #[cold]
+    pub(super) fn carry_no_puts(&mut self, rank: Rank) {
+        for copy in self.copies.with(rank) {
+            if self.copies.all[copy].direction == Direction::Put
+                && !self.is_lent_for(copy)
+                && let Some(pooled) = self.copies.all[copy].pooled.take()
+            {
+                self.endpoint_pool.leave(pooled);
+            }
+        }
+    }
+
     /// Whether a copy's memory can be had back only by an endpoint that is left to the process for good, with
     /// its connections and buffers.
     #[cold]

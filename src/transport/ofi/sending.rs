@@ -157,6 +157,7 @@ impl OfiTransport {
                 link.stuck = false;
                 let rests = link.rests();
                 self.flush(rank);
+                self.send_asks(rank);
                 for kind in (0..PARTS.len()).filter(|kind| *kind == DIRECT || !rests) {
                     self.go_on_with_copies(rank, kind);
                 }

@@ -182,6 +182,10 @@ impl OfiTransport {
     fn take_in(&mut self, alone: bool, goes_on: impl Fn(&OfiTransport) -> bool) {
         self.run = 0;
         let was_open = self.endpoint.is_open();
+        if self.landings.are_polled() {
+            // Whatever the endpoint has to tell: what comes in there must not wait for a pause.
+            self.landings.poll(&mut self.endpoint);
+        }
         for _ in 0..ROUND {
             if self.endpoint_pool.are_loaded()
                 && let Some((part, done)) = self.endpoint_pool.poll(&mut self.endpoint)
@@ -192,7 +196,6 @@ impl OfiTransport {
             } else {
                 let Some(ended) = self.endpoint.poll() else {
                     self.listened = true;
-                    self.landings.poll(&mut self.endpoint);
                     break;
                 };
                 self.on_ended(ended);

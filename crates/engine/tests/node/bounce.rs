@@ -158,7 +158,7 @@ fn a_bounce_buffer_is_kept_until_a_copy_to_it_has_ended_that_was_given_up() {
     let copy = *node.transport().started.last().expect("it was started");
     node.cancel(put);
     assert_eq!(node.outcome(put), Some(Err(OpError::Timeout { peer: 0 })));
-    assert_eq!(node.transport().abandoned, [copy], "the buffer is the caller's again");
+    assert_eq!(node.transport().abandoned.ops, [copy], "the buffer is the caller's again");
     let given = |node: &mut Node<Script>| {
         node.transport().sent.iter().filter(|sent| sent.header.kind == Kind::BounceGive).count()
     };

@@ -89,7 +89,7 @@ fn a_hit_that_was_given_up_uses_what_it_does_until_the_transport_is_through() {
             let mut node = holding();
             let id = start(&mut node, Direction::Get);
             end(&mut node, id);
-            assert_eq!(node.transport().abandoned, [id]);
+            assert_eq!(node.transport().abandoned.ops, [id]);
             let mut outcome = None;
             if asked_before {
                 outcome = node.outcome(id);
@@ -104,7 +104,7 @@ fn a_hit_that_was_given_up_uses_what_it_does_until_the_transport_is_through() {
             assert_eq!(node.references(), (0, 0), "asked before: {asked_before}");
             let outcome = outcome.or_else(|| node.outcome(id));
             assert!(matches!(outcome, Some(Err(TIMEOUT | OpError::PeerLost { peer: 2 }))), "{outcome:?}");
-            assert_eq!((node.outcome(id), node.transport().abandoned.len()), (None, 1));
+            assert_eq!((node.outcome(id), node.transport().abandoned.ops.len()), (None, 1));
             assert!(node.audit().is_ok());
         }
     }

@@ -228,7 +228,7 @@ fn whatever_ends_a_pending_copy_early_takes_it_from_the_transport() {
         node.transport().copies.push_back(Submit::Pending);
         let id = node.transfer(2, Direction::Get, &[piece(0, 0, 8)], Some(10));
         end(&mut node, id);
-        assert_eq!(node.transport().abandoned, [id]);
+        assert_eq!(node.transport().abandoned.ops, [id]);
         node.transport().inbox.push_back((Event::Completed { op: id, result: Ok(0) }, Inbox::default()));
         drain(&mut node);
         assert!(matches!(node.outcome(id), Some(Err(OpError::Timeout { .. } | OpError::PeerLost { .. }))));

@@ -20,7 +20,7 @@ const CHUNK: u64 = PAYLOAD_MAX as u64;
 /// A node that reaches nothing by itself; what it gives up may still write.
 fn node() -> Node<Script> {
     let mut script = Script::new(1 << 16);
-    script.abandoned_write = true;
+    script.abandoned.write = true;
     Node::new(1, 3, 4, script)
 }
 
@@ -39,7 +39,7 @@ fn registering(buckets: u64, put_in_move_max: u32) -> Node<Script> {
         recall_within: 100,
     };
     let mut script = Script::new(1 << 16);
-    (script.registers, script.copies_keyed, script.abandoned_write) = (true, true, true);
+    (script.registers, script.copies_keyed, script.abandoned.write) = (true, true, true);
     Node::with_registration(1, 3, 4, script, settings)
 }
 
@@ -137,7 +137,7 @@ fn gets_settle_at_once() {
     let get = start(&mut node, 2, Direction::Get, 3 * CHUNK);
     cancel(&mut node, get, 2);
     is_quiet(&node);
-    node.transport().abandoned_write = false;
+    node.transport().abandoned.write = false;
     node.transport().copies.push_back(Submit::Pending);
     let get = start(&mut node, 2, Direction::Get, 100);
     cancel(&mut node, get, 2);

@@ -28,6 +28,9 @@ impl<T: Transport> Node<T> {
         if let Some(piece) = rider {
             let into = &mut self.scratch[..piece.len as usize];
             if let Err(error) = self.transport.read(piece.local, into) {
+                if let Some(keyed) = self.keyed(op) {
+                    keyed.riding = None;
+                }
                 self.on_child(op, Err(error));
                 return;
             }

@@ -54,14 +54,13 @@ pub(crate) struct Script {
     /// What the next atomics and copies become. Whose memory a fault is in, the copy says.
     pub(crate) atomics: VecDeque<Submit>,
     pub(crate) copies: VecDeque<Submit>,
-    /// Whether copies by key are under way from when they are started, and not refused; one that is given up
-    /// may still write.
+    /// Whether copies by key are under way from when they are started, and not refused.
     pub(crate) copies_keyed: bool,
     /// One-sided operations seen, and those given up.
     pub(crate) started: Vec<OpId>,
     /// Whom the copies among them are with.
     pub(crate) peers: Vec<Rank>,
-    pub(crate) abandoned: Vec<OpId>,
+    pub(crate) abandoned: Abandoned,
     /// Peers given up.
     pub(crate) disconnected: Vec<Rank>,
     /// Whether it registers memory.
@@ -83,6 +82,14 @@ pub(crate) struct Script {
     bounced: Vec<u8>,
 }
 
+/// What was given up of one-sided operations.
+#[derive(Default)]
+pub(crate) struct Abandoned {
+    pub(crate) ops: Vec<OpId>,
+    /// Whether they may still write at their peers.
+    pub(crate) write: bool,
+}
+
 impl Script {
     pub(crate) fn new(memory: usize) -> Script {
         Script {
@@ -102,7 +109,7 @@ impl Script {
             copies_keyed: false,
             started: Vec::new(),
             peers: Vec::new(),
-            abandoned: Vec::new(),
+            abandoned: Abandoned::default(),
             disconnected: Vec::new(),
             registers: false,
             heaps: None,
@@ -304,8 +311,8 @@ impl Transport for Script {
     }
 
     fn abandon(&mut self, op: OpId) -> bool {
-        self.abandoned.push(op);
-        self.copies_keyed
+        self.abandoned.ops.push(op);
+        self.abandoned.write
     }
 
     fn disconnect(&mut self, peer: Rank) {
