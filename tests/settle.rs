@@ -74,6 +74,16 @@ fn what_was_given_up_where_memory_is_registered_writes_nothing_later() {
     }
 }
 
+#[test]
+fn what_was_given_up_over_providers_that_are_named_writes_nothing_later() {
+    let Ok(named) = std::env::var(testbed::PROVIDERS) else {
+        return testbed::skip(format_args!("{} names no provider", testbed::PROVIDERS));
+    };
+    for provider in named.split(',') {
+        rounds(&[("STANDPIPE_TRANSPORT", &format!("ofi:{provider}"))]);
+    }
+}
+
 /// Jobs of two ranks, one after the other, until the time is over.
 fn rounds(settings: &[(&str, &str)]) {
     let seconds = std::env::var(SECONDS).ok().map(|text| text.parse().expect("a number"));

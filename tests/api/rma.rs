@@ -286,17 +286,18 @@ fn who_does_not_answer_is_named_when_time_is_up() {
         if node.rank() == 0 {
             let hasty = node.within(Duration::from_millis(50));
             let started = Instant::now();
-            let timeout = Err(Error::Timeout { peer: 1, unattended: true });
+            let timeout: Result<(), Error> = Err(Error::Timeout { peer: 1, unattended: true });
             let mut buffer = vec![9u8; 50_000];
             assert_eq!(hasty.get_bytes(theirs, &mut buffer), timeout);
             assert_eq!(hasty.put_bytes(theirs, &[2; 50_000]), timeout);
             let (result, kept) = hasty.get_nb(theirs, vec![3u8; 10]).wait();
-            assert_eq!((result, kept), (timeout, vec![3; 10]));
+            assert_eq!((&result, kept), (&timeout, vec![3; 10]));
             assert!(started.elapsed() < Duration::from_secs(5));
-            assert!(matches!(hasty.barrier(), Err(Error::WaitTimeout { .. })));
+            // Chunks of the put may still be stored there: it does not arrive before.
+            assert_eq!(hasty.barrier(), timeout);
             buffer.fill(8);
             node.directory().publish("done", &[]).expect("published");
-            node.barrier().expect("the barrier that the wait before was for");
+            node.barrier().expect("all has settled, and all come");
             assert!(buffer.iter().all(|byte| *byte == 8), "a late answer wrote to a buffer given back");
         } else {
             await_idly(node, "done");

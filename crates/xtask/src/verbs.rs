@@ -56,6 +56,9 @@ const SOME_CASES: &str = "STANDPIPE_TEST_CASES=scatter_lists_of_mixed_pieces,man
 /// Heaps, page by page.
 const HEAPS: &str = "--nocapture transport::ofi::tests::heaps::pages transport::ofi::tests::heaps::who_frees";
 
+/// What was given up writes nothing later.
+const SETTLES: &str = "--nocapture what_was_given_up_over_providers";
+
 /// Each way to change memory, at both ends of transfers.
 const CHANGES: &str = "--nocapture transport::ofi::tests::changes";
 
@@ -67,7 +70,7 @@ const WORDS: &str = "perf --transport 'ofi:verbs;ofi_rxm'";
 
 /// One thing of each kind, in two minutes; the limits are more than twice what that takes beside a busy
 /// process.
-const SHORT: [Step; 12] = [
+const SHORT: [Step; 13] = [
     step("fabric/two_processes", "", 30),
     step("fabric/loopback", "pieces_are messages_arrive", 40),
     Step {
@@ -80,6 +83,7 @@ const SHORT: [Step; 12] = [
     step("standpipe", HEAPS, 50),
     Step { program: "standpipe", args: CHANGES, env: "STANDPIPE_CHANGE_ROUNDS=5", limit_s: 160 },
     Step { program: "limits", args: LIMITS, env: "STANDPIPE_TEST_ONLY_MEMLOCK=65536", limit_s: 100 },
+    Step { program: "settle", args: SETTLES, env: "STANDPIPE_TEST_SETTLE_S=20", limit_s: 160 },
     alone("perf put --size 8 --target busy --transport 'ofi:verbs;ofi_rxm' --json"),
     alone("perf get --size 8 --target busy --transport 'ofi:verbs;ofi_rxm' --json"),
     layer("layers-c/gam", "requests_go_over_a_network", 60),
@@ -102,7 +106,7 @@ const BY_PM: &str =
     "study pindown --layer pm --transport 'ofi:verbs;ofi_rxm' --small --puts 100 --json --out /tmp/study-pm";
 
 /// Everything, which takes over an hour: the machine is emulated.
-const LONG: [Step; 21] = [
+const LONG: [Step; 22] = [
     step("fabric/two_processes", "", 100),
     step("fabric/loopback", "", 300),
     step("fabric/aux_endpoints", "", 300),
@@ -115,6 +119,7 @@ const LONG: [Step; 21] = [
     step("standpipe", HEAPS, 100),
     Step { program: "standpipe", args: CHANGES, env: "STANDPIPE_CHANGE_ROUNDS=1000", limit_s: 6000 },
     step("limits", "--nocapture", 600),
+    Step { program: "settle", args: SETTLES, env: "STANDPIPE_TEST_SETTLE_S=900", limit_s: 1200 },
     step("bin/standpipe", WORDS, 1200),
     step("bin/standpipe", FIREHOSE, 900),
     step("bin/standpipe", KV, 600),
