@@ -75,9 +75,9 @@ impl Node {
     /// of them runs when this returns, its handles end their calls with [`Error::Closed`], and the node goes
     /// on.
     ///
-    /// Without this, the node closes when its last handle is dropped, which waits 2 s for the network, and for
-    /// the library's threads as long as it takes. It does not wait for what was given up and may still write
-    /// at its target, as [`Node::quiet`] does.
+    /// Without this, the node closes when its last handle is dropped, which waits 2 s for the network, and
+    /// for the library's threads as long as it takes. It does not wait for what was given up and may still
+    /// write at its target, as [`Node::quiet`] does.
     ///
     /// # Errors
     /// See [`CloseError`]. Not in handlers.

@@ -41,7 +41,8 @@
 //! closed, each of which carries copies with [one peer at a time](endpoint_pool). There are as many auxiliary
 //! endpoints as there are peers with long copies under way, but no more than eight; beyond these, where none
 //! can be opened, and to peers that do not say when a write has arrived, long copies go through buffers, too.
-//! Long puts come in by a [landing](landings) at the peer, or go through buffers where it has no room for one.
+//! Long puts come in by a [landing](landings) at the peer, or go through buffers where it has no room for
+//! one.
 //!
 //! *A copy that is given up* has its caller's memory touched no more when [`engine::Transport::abandon`]
 //! returns. If it goes through buffers, that is so anyway. If not, what has ended is asked for once more, and

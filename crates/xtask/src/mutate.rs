@@ -165,7 +165,7 @@ const MUTATIONS: [Mutation; 26] = [
     },
     Mutation {
         rule: "what was given up counts until it can write no more",
-        file: "engine/src/node/settling.rs",
+        file: "engine/src/node/op_table.rs",
         keeps: "if !self.is_lost(peer) {",
         breaks: "if self.is_lost(self.rank) {",
     },

@@ -5,9 +5,9 @@
 //! an operation from one may be given up at any time. *Callers' memory* is lent to copies by key that are
 //! long, and has to come back at a deadline. An operation whose peer hangs ends only with its whole endpoint
 //! (`net` and `tcp;ofi_rxm` of 1.17 go on with what was posted to a peer that has been removed from the
-//! address vector): so it is lent to *auxiliary endpoints* only, to which no peer sends anything, and which can
-//! be closed. Others of them are *landings*, by which one peer's long puts come in. Where one cannot be closed that callers' memory is lent to, the process is
-//! aborted.
+//! address vector): so it is lent to *auxiliary endpoints* only, to which no peer sends anything, and which
+//! can be closed. Others of them are *landings*, by which one peer's long puts come in. Where one cannot be
+//! closed that callers' memory is lent to, the process is aborted.
 //!
 //! What peers may reach is registered where the engine says so, and only after the kernel was asked whether
 //! that memory is there: providers that pin nothing would believe anything, and die of it when a peer comes.

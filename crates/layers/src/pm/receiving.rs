@@ -6,6 +6,9 @@ use super::arrived::{Body, Received};
 use super::error::PmError;
 use super::{Context, Pm};
 
+/// Polls, at most, in which a call takes in what still moves after a loss.
+const SETTLING_POLLS: u32 = 64;
+
 impl Pm {
     /// The next message of a context, where it lies: `pmReceive`. Its bytes stay until [`Pm::release`]. Never
     /// waits. A context that is not composite gives the same message again until then.
@@ -24,6 +27,14 @@ impl Pm {
         if next.is_none() {
             self.progress();
             next = self.arrived().next(context.0);
+            // A loss that is known stays known: what else moves, as the news of it does, is taken in before.
+            for _ in 0..SETTLING_POLLS {
+                if next.is_some() || !self.is_over() || self.idle > 0 {
+                    break;
+                }
+                self.progress();
+                next = self.arrived().next(context.0);
+            }
         }
         let Some(received) = next else { return Err(self.why_nothing()) };
         self.idle = 0;
@@ -48,8 +59,12 @@ impl Pm {
             self.refused_told = refused;
             return PmError::Io;
         }
-        let is_over = self.is_reset || (self.are_alone && self.launched.pending == 0);
-        if is_over && self.idle > 0 { PmError::Reset } else { PmError::NoBuffers }
+        if self.is_over() && self.idle > 0 { PmError::Reset } else { PmError::NoBuffers }
+    }
+
+    /// Whether nothing can come any more, or a process has died.
+    fn is_over(&self) -> bool {
+        self.is_reset || (self.are_alone && self.launched.pending == 0)
     }
 
     /// Gives back the message that was received last: `pmReleaseReceiveBuffer`. Its bytes are not there any
