@@ -470,7 +470,7 @@ impl Node {
 
 /// Looks whether nothing at all is under way, before what is under way is noted: so that a wait which soon
 /// ends notes nothing, and one beside threads that start ever more ends nonetheless.
-const LOOKS: u32 = 16;
+const LOOKS: u32 = 2;
 
 /// What a call waits for.
 struct Awaited<'a> {
