@@ -234,7 +234,9 @@ impl OfiTransport {
     pub(super) fn give_landing(&mut self, rank: Rank) -> Option<[u64; 5]> {
         // A peer that asks twice has lost its end.
         self.close_landing(rank);
+        let were = self.landings.are_polled();
         let landing = self.landings.open(rank, &mut self.endpoint)?;
+        self.endpoint_pool.note_landings(were, self.landings.are_polled());
         let Some(address) = self.endpoint.aux_address(landing).filter(|it| it.len() <= ADDRESS_BYTES) else {
             self.close_landing(rank);
             return None;
@@ -251,7 +253,9 @@ impl OfiTransport {
     /// Closes the landing of a peer, if it has one. Once this has returned, nothing comes in by it.
     #[cold]
     pub(super) fn close_landing(&mut self, rank: Rank) {
+        let were = self.landings.are_polled();
         self.landings.close(rank, &mut self.endpoint);
+        self.endpoint_pool.note_landings(were, self.landings.are_polled());
     }
 }
 

@@ -38,8 +38,9 @@ struct PooledEndpoint {
 #[derive(Default)]
 pub(super) struct EndpointPool {
     all: Vec<PooledEndpoint>,
-    /// Parts that all of them carry.
+    /// Parts that all of them carry; and those, and one more where landings are to be polled.
     parts: usize,
+    chores: usize,
     /// No auxiliary endpoint could be opened at that time.
     refused_at: Option<Instant>,
     /// As if none could.
@@ -112,6 +113,7 @@ impl EndpointPool {
         pooled.parts += 1;
         pooled.wait = None;
         self.parts += 1;
+        self.chores += 1;
     }
 
     /// A peer was heard from for so long. Returns how long it was, in all, since the last part with it has
@@ -138,6 +140,18 @@ impl EndpointPool {
         self.all[at].parts -= 1;
         self.all[at].stalled = Duration::ZERO;
         self.parts -= 1;
+        self.chores -= 1;
+    }
+
+    /// Landings are to be polled from now on, or no more: `were` they before?
+    pub(super) fn note_landings(&mut self, were: bool, are: bool) {
+        self.chores = self.chores + usize::from(are) - usize::from(were);
+    }
+
+    /// Whether anything is carried, or landings are to be polled: one look on the way of each small copy.
+    #[inline(always)]
+    pub(super) fn has_chores(&self) -> bool {
+        self.chores > 0
     }
 
     /// Whether anything is carried.

@@ -31,8 +31,7 @@ impl OfiTransport {
     #[inline(always)]
     fn has_chores(&self) -> bool {
         let news = !(self.events.is_empty() && self.ready.is_empty());
-        let chores = !(self.owing.is_empty() && self.stuck.is_empty()) || self.endpoint_pool.are_loaded();
-        let chores = chores || self.landings.are_polled();
+        let chores = !(self.owing.is_empty() && self.stuck.is_empty()) || self.endpoint_pool.has_chores();
         news | chores | (self.looks_left == 0)
     }
 }
