@@ -38,6 +38,12 @@ impl Stats {
         self.counters.staged
     }
 
+    /// Operations of this node's that were cancelled, or whose deadline passed, while they could still write
+    /// at their peers: [`Node::quiet`](crate::Node::quiet) has waited for them, or is going to.
+    pub fn given_up(&self) -> u64 {
+        self.counters.given_up
+    }
+
     /// Messages from peers that could not be understood, and were dropped.
     pub fn malformed(&self) -> u64 {
         self.counters.malformed

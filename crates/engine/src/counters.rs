@@ -89,6 +89,8 @@ pub struct Counters {
     pub refused: u64,
     /// Bytes of puts and gets by message that went through bounce buffers in the peers' heaps.
     pub staged: u64,
+    /// Operations that were cancelled or late while they could still write at their peers.
+    pub given_up: u64,
 }
 
 impl Counters {
@@ -132,5 +134,6 @@ impl Counters {
         self.malformed += other.malformed;
         self.refused += other.refused;
         self.staged += other.staged;
+        self.given_up += other.given_up;
     }
 }

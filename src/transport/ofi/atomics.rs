@@ -11,6 +11,7 @@ use std::time::Duration;
 use engine::{Atomic, Event, Header, MemId, OpError, OpId, Place, Rank, Submit};
 use fabric::Peer;
 
+use super::buffers::Size;
 use super::envelope::Kind;
 use super::landings::{ASK_AGAIN, Landing};
 use super::lane::Foul;
@@ -85,10 +86,7 @@ impl OfiTransport {
             }
             Wanted::Heap => self.give_heap(peer).map(|Reach { key, base, live }| [live, key.0, base, 0, 0]),
             Wanted::Landing => self.give_landing(peer),
-            Wanted::LandingClosed => {
-                self.close_landing(peer);
-                Some([0; 5])
-            }
+            Wanted::LandingClosed => self.close_landing(peer).then_some([0; 5]),
         };
         let status = if answer.is_some() { DONE } else { FAULT };
         let [first, second, third, fourth, fifth] = answer.unwrap_or_default();
@@ -132,7 +130,7 @@ impl OfiTransport {
         match self.asked.remove(number).wanted {
             Wanted::Heap => self.on_heap(peer, answer),
             Wanted::Landing => self.on_landing(peer, answer),
-            Wanted::LandingClosed => self.on_landing_closed(peer),
+            Wanted::LandingClosed => self.on_landing_closed(peer, answer),
             Wanted::Atomic { op, word, atomic } => {
                 let result = match answer {
                     Answer::Done([old, ..]) => Ok(old),
@@ -151,9 +149,14 @@ impl OfiTransport {
 
 /// Landings: endpoints by which long puts of one peer come in.
 impl OfiTransport {
-    /// Whether puts to a peer may go to a landing there. If none is open, it is asked for.
-    pub(super) fn has_landing(&mut self, rank: Rank) -> bool {
-        self.landing(rank).is_some()
+    /// Whether a put of so many bytes may go to a landing at a peer. If none is open, it is asked for where
+    /// that pays: an endpoint at either end for what one buffer holds does not.
+    pub(super) fn has_landing(&mut self, rank: Rank, bytes: u64) -> bool {
+        match self.links.get(rank).map(|link| &link.landing) {
+            Some(Landing::Open(_)) => true,
+            Some(Landing::Nothing) if bytes > Size::Large.bytes() as u64 => self.landing(rank).is_some(),
+            _ => false,
+        }
     }
 
     /// The landing at a peer. If none is open, it is asked for.
@@ -178,7 +181,7 @@ impl OfiTransport {
 
     /// A peer has opened a landing, or has no room for one.
     #[cold]
-    pub(super) fn on_landing(&mut self, rank: Rank, answer: Answer) {
+    fn on_landing(&mut self, rank: Rank, answer: Answer) {
         let met = self.links.get(rank).and_then(|link: &Link| link.listens_at);
         let opened = match answer {
             Answer::Done([len, address @ ..]) => {
@@ -219,9 +222,15 @@ impl OfiTransport {
         }
     }
 
-    /// A peer has closed its landing: what was on its way there never arrives.
+    /// A peer has closed its landing: nothing that was on its way there ever arrives. If it cannot close it,
+    /// nobody can say that, and the peer is lost.
     #[cold]
-    pub(super) fn on_landing_closed(&mut self, rank: Rank) {
+    fn on_landing_closed(&mut self, rank: Rank, answer: Answer) {
+        if answer == Answer::Fault {
+            tracing::warn!(peer = rank, "the peer cannot close the endpoint that long puts went to");
+            self.say_bye(rank);
+            return self.lose(rank);
+        }
         if let Some(link) = self.links.get_mut(rank) {
             link.landing = Landing::Nothing;
         }
@@ -231,9 +240,11 @@ impl OfiTransport {
 
     /// Opens a landing for a peer that has asked for it. `None`: there is no room.
     #[cold]
-    pub(super) fn give_landing(&mut self, rank: Rank) -> Option<[u64; 5]> {
+    fn give_landing(&mut self, rank: Rank) -> Option<[u64; 5]> {
         // A peer that asks twice has lost its end.
-        self.close_landing(rank);
+        if !self.close_landing(rank) {
+            return None;
+        }
         let were = self.landings.are_polled();
         let landing = self.landings.open(rank, &mut self.endpoint)?;
         self.endpoint_pool.note_landings(were, self.landings.are_polled());
@@ -250,12 +261,13 @@ impl OfiTransport {
         Some(said)
     }
 
-    /// Closes the landing of a peer, if it has one. Once this has returned, nothing comes in by it.
+    /// Closes the landing of a peer, if it has one. Once this has returned true, nothing comes in by it.
     #[cold]
-    pub(super) fn close_landing(&mut self, rank: Rank) {
+    pub(super) fn close_landing(&mut self, rank: Rank) -> bool {
         let were = self.landings.are_polled();
-        self.landings.close(rank, &mut self.endpoint);
+        let is_closed = self.landings.close(rank, &mut self.endpoint);
         self.endpoint_pool.note_landings(were, self.landings.are_polled());
+        is_closed
     }
 }
 

@@ -148,10 +148,11 @@ impl EndpointPool {
         self.chores = self.chores + usize::from(are) - usize::from(were);
     }
 
-    /// Whether anything is carried, or landings are to be polled: one look on the way of each small copy.
+    /// Parts that are carried, and one more where landings are to be polled: one look on the way of each
+    /// small copy.
     #[inline(always)]
-    pub(super) fn has_chores(&self) -> bool {
-        self.chores > 0
+    pub(super) fn chores(&self) -> usize {
+        self.chores
     }
 
     /// Whether anything is carried.

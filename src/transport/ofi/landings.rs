@@ -1,12 +1,12 @@
 //! Endpoints by which peers' long puts come in, from memory that their callers have lent: *landings*.
 //!
-//! Whoever gives such a put up has the memory back at once, by closing the endpoint that it leaves from. What
-//! that had given to the network may still arrive, however late: bytes lie in the system's buffers at both
-//! ends, and a process that stands still takes them when it goes on. No time is long enough to wait for that.
-//! So these puts come in by an endpoint of their own at the target, of each peer another. The peer asks for
-//! it, and when it has closed its own end, it asks the target to close this one, too. A closed endpoint
-//! writes nothing, so that the answer says that nothing more can arrive. It comes by the pair's ordinary
-//! connection, and waits behind nothing but messages.
+//! A caller that gives such a put up has the memory back at once: the endpoint that it leaves from is closed.
+//! The network may still deliver what it had taken by then, however late: bytes lie in the system's buffers
+//! at both ends, and a process that stands still takes them when it goes on. No time is long enough to wait
+//! for that. So these puts come in by an endpoint of their own at the target, of each peer another. The peer
+//! asks for it, and when it has closed its own end, it asks the target to close this one, too. A closed
+//! endpoint writes nothing, so that the answer says that nothing more can arrive. It comes by the pair's
+//! ordinary connection, and waits behind nothing but messages.
 //!
 //! Copies that go through buffers need none of this: their parts end by themselves.
 
@@ -96,12 +96,14 @@ impl Landings {
         Some(opened)
     }
 
-    pub(super) fn close(&mut self, rank: Rank, endpoint: &mut NetEndpoint) {
-        let Some(at) = self.all.iter().position(|(of, _)| *of == rank) else { return };
+    /// Closes a peer's, if there is one. `false`: the provider does not close it, so that bytes may still
+    /// come in.
+    pub(super) fn close(&mut self, rank: Rank, endpoint: &mut NetEndpoint) -> bool {
+        let Some(at) = self.all.iter().position(|(of, _)| *of == rank) else { return true };
         let (_, landing) = self.all.swap_remove(at);
-        // One that cannot be closed would go on writing, which a peer was promised that it does not.
-        endpoint.close_aux_endpoint(landing, true);
+        let is_closed = endpoint.close_aux_endpoint(landing, false);
         self.note_polls(endpoint);
+        is_closed
     }
 
     fn note_polls(&mut self, endpoint: &NetEndpoint) {

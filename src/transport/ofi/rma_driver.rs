@@ -74,8 +74,9 @@ impl OfiTransport {
             return Submit::Failed(OpError::Protocol { peer: rank, what: "a copy by key to oneself" });
         };
         let copy = self.copies.insert(op, rank, peer, direction, pieces);
-        let is_long = self.copies.all[copy].bytes() > Size::Small.bytes() as u64;
-        if is_long && self.may_be_direct(rank, direction) {
+        let bytes = self.copies.all[copy].bytes();
+        let is_long = bytes > Size::Small.bytes() as u64;
+        if is_long && self.may_be_direct(rank, direction, bytes) {
             self.carry(copy, rank);
         } else if is_long && let Some(fault) = self.fault_of(copy) {
             // Through a buffer this process would touch that memory itself.
@@ -107,10 +108,10 @@ impl OfiTransport {
 
     /// Whether the caller's memory may be lent for a copy, as there is a way to have it back. A put needs
     /// an endpoint at the peer, too, that the peer can close: if there is none, it is asked for.
-    fn may_be_direct(&mut self, rank: Rank, direction: Direction) -> bool {
+    fn may_be_direct(&mut self, rank: Rank, direction: Direction, bytes: u64) -> bool {
         let is_reached = |link: &Link| !link.suspect && link.aux_endpoint_pause.is_over();
         let reached = self.links.get(rank).is_some_and(is_reached);
-        reached && (direction == Direction::Get || self.copies.delivers && self.has_landing(rank))
+        reached && (direction == Direction::Get || self.copies.delivers && self.has_landing(rank, bytes))
     }
 
     /// Starts as many parts of a copy as there is room for, and ends it when nothing is left of it. Behind

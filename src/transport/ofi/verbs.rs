@@ -30,9 +30,8 @@ impl OfiTransport {
     /// Whether a poll has anything to do but ask the provider once.
     #[inline(always)]
     fn has_chores(&self) -> bool {
-        let news = !(self.events.is_empty() && self.ready.is_empty());
-        let chores = !(self.owing.is_empty() && self.stuck.is_empty()) || self.endpoint_pool.has_chores();
-        news | chores | (self.looks_left == 0)
+        let waiting = self.events.len() | self.ready.len() | self.owing.len() | self.stuck.len();
+        (waiting | self.endpoint_pool.chores()) != 0 || self.looks_left == 0
     }
 }
 

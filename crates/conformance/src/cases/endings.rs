@@ -71,8 +71,8 @@ pub(crate) fn a_cancelled_operation_touches_no_buffer<C: Cluster>(make: Make<'_,
     end_and_check(make, |bench, id| bench.node(0).cancel(id));
 }
 
-/// What was given up at home may still write at its target: until that is over, the node is not quiet, and
-/// after that nothing is written.
+/// An operation that was given up at home may still write at its target: until that is over, the node is not
+/// quiet, and after that nothing is written.
 pub(crate) fn what_was_given_up_settles_before_the_node_is_quiet<C: Cluster>(make: Make<'_, C>) {
     for (mem, len) in [(MemId::Space, 40), (MemId::Space, LEN), (MemId::Heap, LEN), (MemId::Heap, 100_000)] {
         for by_deadline in [false, true] {
@@ -80,7 +80,7 @@ pub(crate) fn what_was_given_up_settles_before_the_node_is_quiet<C: Cluster>(mak
             let here = bench.memory(0, MemId::Space, len);
             let there = bench.memory(1, mem, len);
             bench.cluster.poke(0, here, &vec![1; len]);
-            // What there is to ask for is known.
+            // After two of them no key is left to ask for.
             for _ in 0..2 {
                 let id = bench.node(0).transfer(1, Direction::Put, &[piece(there, here, len)], None);
                 assert_eq!(bench.outcome(0, id), Ok(0));
@@ -314,7 +314,7 @@ pub(crate) fn peers_are_told_apart<C: Cluster>(make: Make<'_, C>) {
     same(&mut bench, 1, Vec::new());
     bench.node(0).act_for(0);
     bench.node(0).cancel(ids[1]);
-    // What was given up stays, where it can still write.
+    // The one that was given up stays, if it can still write.
     let mut expected: Vec<OpId> = under_way(&mut bench, [3, 3]).into_iter().take(1).collect();
     expected.extend(Some(ids[1]).filter(|_| bench.node(0).settles_with(1)));
     same(&mut bench, 1, expected);

@@ -113,8 +113,8 @@ impl<T: Transport> Node<T> {
         ended.append(&mut self.ended.watched);
     }
 
-    /// Ends an operation now, as if its deadline had passed: its buffers are touched no more. What can still
-    /// write at its peer [settles](Node::is_quiet).
+    /// Ends an operation now, as if its deadline had passed: its buffers are touched no more. If it can
+    /// still write at its peer, it [settles](Node::is_quiet).
     pub fn cancel(&mut self, id: OpId) {
         if let Some(fast) = id.fast() {
             return self.cancel_fast(fast);
@@ -146,11 +146,6 @@ impl<T: Transport> Node<T> {
         self.ended.failures.iter().any(|(client, ..)| *client == self.clients.acting)
     }
 
-    /// Operations that were given up while they could still write at their peers, so far.
-    pub fn given_up(&self) -> u64 {
-        self.clients.given_up
-    }
-
     /// Operations under way, whosever they are, barriers and collectives not counted.
     pub fn in_flight_of_all(&self) -> usize {
         self.clients.in_flight_of_all()
@@ -173,6 +168,7 @@ impl<T: Transport> Node<T> {
     pub(super) fn begin_to_settle(&mut self, op: OpId, client: u8, peer: Rank, awaited: &[Awaited]) {
         // Of one that is lost nothing more is heard.
         if !self.is_lost(peer) {
+            self.counters.given_up += 1;
             self.clients.give_up(op, client, peer, awaited);
         }
     }
@@ -208,8 +204,8 @@ impl<T: Transport> Node<T> {
         self.clients.settling.all.values().any(|settle| settle.peer == peer)
     }
 
-    /// What is under way or settling now, of those whose [turn](Node::act_for) it is: with one peer, or with
-    /// all. Looks through all that is under way.
+    /// Notes all operations under way or settling now, of those whose [turn](Node::act_for) it is: with one
+    /// peer, or with all. Looks through all that is under way.
     pub fn started(&self, with: Option<Rank>) -> Started {
         let client = self.clients.acting;
         let is_meant = |peer: Rank| with.is_none_or(|with| with == peer);
@@ -235,7 +231,7 @@ impl<T: Transport> Node<T> {
     /// meanwhile is awaited until it has settled.
     pub fn are_over(&self, started: &mut Started) -> bool {
         let is_over = |op: OpId| self.is_over(op) && !self.clients.settling.all.contains_key(&op);
-        // Those that are over before another are not looked at before that is.
+        // Each look ends with the first that is not over: the others are looked at later.
         while started.ops.pop_if(|(op, _)| is_over(*op)).is_some() {}
         started.ops.is_empty()
     }

@@ -1,11 +1,12 @@
 //! The clients of a node, and what is over at home and can still write at a peer.
 //!
 //! The law: *when nothing of mine is under way, nothing of mine can still write, here or there.* An operation
-//! that was cancelled, or is late, gives its caller's buffer back at once. What it had given to a transport
-//! or to a peer goes on, and *settles*: by the transport's report, by the peer's answer, or with the loss of
-//! the peer. Until then the operation counts for [`Node::is_quiet`](super::Node::is_quiet) and for
-//! [`Started`], and no more for [`Node::in_flight`](super::Node::in_flight). Gets settle at once: nothing of
-//! theirs writes at a peer, and a transport that gives one up touches local memory no more.
+//! that was cancelled, or is late, gives its caller's buffer back at once. A transport or a peer that has
+//! some of it goes on with that, and the operation *settles*: by the transport's report, by the peer's
+//! answer, or with the loss of the peer. Until then the operation counts for
+//! [`Node::is_quiet`](super::Node::is_quiet) and for [`Started`], and no more for
+//! [`Node::in_flight`](super::Node::in_flight). Gets settle at once: nothing of theirs writes at a peer, and
+//! a transport that gives one up touches local memory no more.
 //!
 //! | what was given up | what is awaited |
 //! |---|---|
@@ -21,7 +22,7 @@ use hashbrown::HashMap;
 use crate::Rank;
 use crate::op_id::{OpId, OpKey};
 
-/// What tells that a part of an operation that was given up can write no more.
+/// The news by which a part of an operation that was given up can write no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Awaited {
     /// The transport's report of this operation, or of this part of one.
@@ -61,15 +62,12 @@ pub(super) struct Clients {
     settling_of: [u32; 1 << u8::BITS],
     /// What is awaited of those.
     pub(super) settling: Settling,
-    /// Operations of all clients that have begun to settle, so far.
-    pub(super) given_up: u64,
 }
 
 impl Default for Clients {
     fn default() -> Clients {
         let none = [0; 1 << u8::BITS];
-        let settling = Settling::default();
-        Clients { acting: 0, unsettled: none, settling_of: none, settling, given_up: 0 }
+        Clients { acting: 0, unsettled: none, settling_of: none, settling: Settling::default() }
     }
 }
 
@@ -89,7 +87,6 @@ impl Clients {
     pub(super) fn begin_to_settle(&mut self, client: u8) {
         self.unsettled[usize::from(client)] += 1;
         self.settling_of[usize::from(client)] += 1;
-        self.given_up += 1;
     }
 
     pub(super) fn settle(&mut self, client: u8) {
@@ -169,7 +166,7 @@ impl Clients {
     }
 }
 
-/// What a client had started at one moment, and had not ended or settled by then.
+/// The operations that a client had started at one moment, and that had not ended or settled by then.
 #[derive(Debug)]
 pub struct Started {
     pub(super) ops: Vec<(OpId, Rank)>,

@@ -115,7 +115,7 @@ fn a_chunk_that_was_sent_settles_with_its_peers_answer_which_is_believed_once() 
         answer(&mut node, 2, chunk, if at == 1 { FAULT } else { OK });
     }
     is_quiet(&node);
-    assert_eq!((node.given_up(), node.counters().malformed), (1, 0));
+    assert_eq!((node.counters().given_up, node.counters().malformed), (1, 0));
 }
 
 #[test]

@@ -46,27 +46,28 @@ impl NetEndpoint {
     }
 
     /// Closes an auxiliary endpoint: callers' memory that was lent to it, if any `is_lent`, is touched no
-    /// more.
+    /// more, and nothing comes in by it. `false`: it stays.
     pub(in crate::transport::ofi) fn close_aux_endpoint(
         &mut self,
         aux_endpoint: AuxEndpointId,
         is_lent: bool,
-    ) {
+    ) -> bool {
         #[cfg(test)]
         {
             self.script.swallow_aux_endpoints = self.script.swallow_aux_endpoints.saturating_sub(1);
         }
-        let Some(endpoint) = &mut self.endpoint else { return };
+        let Some(endpoint) = &mut self.endpoint else { return true };
         self.aux_endpoints.retain(|open| *open != aux_endpoint);
         if let (Some(wait), Ok(aux_endpoint)) = (&self.wait, endpoint.aux_endpoint(aux_endpoint)) {
             aux_endpoint.wait_fd().into_iter().for_each(|fd| remove(wait, fd));
         }
-        let Err(error) = endpoint.close_aux_endpoint(aux_endpoint) else { return };
+        let Err(error) = endpoint.close_aux_endpoint(aux_endpoint) else { return true };
         if is_lent {
             // Whoever lent it memory has it back in a moment, and would find it written.
             tracing::error!(%error, "an endpoint cannot be closed that uses the program's memory");
             std::process::abort();
         }
         tracing::warn!(%error, "an endpoint for long copies cannot be closed, and stays");
+        false
     }
 }

@@ -100,7 +100,7 @@ pub(super) fn land(cluster: &mut OfiCluster, peer: Rank) {
     until(cluster, &[0, peer], |cluster| {
         let transport = cluster.transport(0);
         let is_refused = matches!(transport.links.get(peer).expect("they talk").landing, Landing::Refused(_));
-        !transport.copies.delivers || is_refused || transport.has_landing(peer)
+        !transport.copies.delivers || is_refused || transport.landing(peer).is_some()
     });
 }
 

@@ -82,7 +82,7 @@ pub(crate) struct Script {
     bounced: Vec<u8>,
 }
 
-/// What was given up of one-sided operations.
+/// The one-sided operations that were given up.
 #[derive(Default)]
 pub(crate) struct Abandoned {
     pub(crate) ops: Vec<OpId>,
