@@ -64,10 +64,10 @@ typedef void (*handler_t)();
 void am_enable(int procs, int argc, char *argv[]);
 
 /* Leaves: waits until all that this process has sent is handled and replied to, and until all
- * processes leave; runs handlers meanwhile. Nothing is called after it but am_sleep. */
+ * processes leave; runs handlers meanwhile. Only am_sleep, am_my_proc and am_procs are called after it. */
 void am_disable(void);
 
-/* This process's number, and how many there are. -1 before am_enable. */
+/* This process's number, and how many there are. -1 before am_enable; kept after am_disable. */
 vnn_t am_my_proc(void);
 int am_procs(void);
 

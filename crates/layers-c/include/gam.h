@@ -55,6 +55,7 @@ int gam_enable();
 int gam_disable(void);
 void gam_exit(int status);
 
+/* -1 before gam_enable; kept after gam_disable. */
 int gam_procs(void);
 int gam_my_proc(void);
 int gam_max_size(void);
@@ -65,8 +66,9 @@ int gam_poll(void);
 /* Waits a little until something comes, and runs its handlers. */
 int gam_sleep(void);
 
-/* Waits until all processes have called it, and runs handlers meanwhile. lam_sync_all returns 1. Where
- * a process has left, the program ends (status 1). */
+/* Waits until all processes have called it. Meanwhile it runs handlers, and functions that end this
+ * process's own stores and gets. lam_sync_all returns 1. Where a process has left, the program ends
+ * (status 1). */
 int gam_barrier(void);
 int lam_sync_all(void);
 

@@ -281,13 +281,17 @@ impl<P: Program + 'static> Gam<P> {
         }
     }
 
-    /// Waits for all processes, and looks for failures meanwhile: one of them may wait for a reply that could
-    /// not be sent.
+    /// Waits for all processes. Meanwhile it runs the functions of this process's own gets and stores, and
+    /// looks for failures: somebody may wait for a reply that could not be sent.
     fn meet(&self, mut met: TeamEvent<u8>) -> Result<(), GamError> {
-        while !met.wait_at_most(NAP)? {
-            self.poller.look_for_failures()?;
+        loop {
+            self.poller.end_all()?;
+            if met.wait_at_most(NAP)? {
+                break;
+            }
         }
-        self.poller.look_for_failures()?;
+        // What had ended before the others came here.
+        self.poller.end_all()?;
         Ok(met.wait().0?)
     }
 

@@ -141,3 +141,47 @@ fn rank_of_withdrawn() {
     let missing = words.iter().filter(|word| **word == 0).count();
     assert!(missing > 0, "all of it came while it left");
 }
+
+#[test]
+fn refused() {
+    job("rank_of_refused");
+}
+
+/// A long message that its receiver has no room for, or that lies nowhere, fails at both sides; the next is
+/// sent and received.
+#[test]
+#[ignore = "a rank of `refused`"]
+fn rank_of_refused() {
+    const LONG: i32 = SMALL_WORDS as i32 + 1;
+    let (_node, bip) = open(&[]);
+    let mut words = vec![7_u32; LONG as usize];
+    let place = words.as_mut_ptr().cast::<u8>();
+    if bip.mynode() == 0 {
+        let (tag, words, most) = (1, SMALL_WORDS + 1, SMALL_WORDS);
+        let no_room = BipError::NoRoom { node: 1, tag, words, most };
+        assert_eq!(bip.send(1, 1, place, LONG), Err(no_room.clone()));
+        let send = bip.isend(1, 1, place, LONG).expect("it may start");
+        let tested = loop {
+            match bip.stest(send) {
+                Ok(false) => {}
+                ended => break ended,
+            }
+        };
+        assert_eq!((tested, bip.swait(send)), (Err(no_room.clone()), Err(no_room)));
+        let nowhere = std::ptr::without_provenance(4096);
+        assert_eq!(
+            bip.send(1, 1, nowhere, LONG),
+            Err(BipError::NoSource { node: 1, tag, addr: 4096, words })
+        );
+        bip.send(1, 1, place, LONG).expect("it arrives");
+    } else {
+        for _ in 0..2 {
+            let received = bip.recv(1, place, LONG - 1);
+            assert!(matches!(received, Err(BipError::TooLong { .. })), "{received:?}");
+        }
+        let received = bip.recv(1, place, LONG);
+        assert!(matches!(received, Err(BipError::BadSource { .. })), "{received:?}");
+        assert_eq!(bip.recv(1, place, LONG).expect("it arrives").words, SMALL_WORDS + 1);
+    }
+    bip.leave();
+}

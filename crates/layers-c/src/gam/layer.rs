@@ -167,13 +167,12 @@ fn word(pointer: *const c_void) -> u64 {
     pointer.expose_provenance() as u64
 }
 
+/// A number that the layer keeps once it has been open: programs ask for it after they have left, too.
 pub(super) fn number(name: &'static str, ask: impl FnOnce(&Gam<CProgram>) -> u32) -> c_int {
-    let mut number = FAILED;
-    with_layer(name, |layer| {
-        number = ask(layer).cast_signed();
-        Ok(())
-    });
-    number
+    match LAYER.get() {
+        Some(layer) => ask(layer).cast_signed(),
+        None => with_layer(name, |_| Ok(())),
+    }
 }
 
 /// What a store moves: from where, to where at the receiver, and how many bytes.

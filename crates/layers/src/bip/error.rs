@@ -99,6 +99,33 @@ pub enum BipError {
         /// The room.
         most: u32,
     },
+    /// The receive that a long message came for has less room than the message is long.
+    #[error("node {node} has room for {most} words where {words} were sent with tag {tag}")]
+    NoRoom {
+        /// The receiver.
+        node: Rank,
+        /// The tag.
+        tag: u32,
+        /// The message's length.
+        words: u32,
+        /// The receiver's room.
+        most: u32,
+    },
+    /// The address that a long message was sent from is none where this process has memory to read. The
+    /// receiver has found it out.
+    #[error(
+        "node {node} found no {words} words to read at {addr:#x}, from where they were sent with tag {tag}"
+    )]
+    NoSource {
+        /// The receiver.
+        node: Rank,
+        /// The tag.
+        tag: u32,
+        /// Where the message was to lie.
+        addr: u64,
+        /// The message's length.
+        words: u32,
+    },
     /// No message is being read in place.
     #[error("no message of tag {tag} is being read in place")]
     NotHeld {

@@ -190,13 +190,13 @@ impl Link {
         may_tell && self.try_message(peer, Message::Leaving, &[]) != Ok(false)
     }
 
-    /// Tells senders of long messages that these were got. `false`: a lane is full.
+    /// Tells senders of long messages what has become of these. `false`: a lane is full.
     fn tell_of_gets(&self) -> Result<bool, BipError> {
         let mut kept = 0;
         loop {
             let next = self.state().done.get(kept).copied();
-            let Some((peer, send)) = next else { return Ok(kept == 0) };
-            match self.try_message(peer, Message::Done { send }, &[]) {
+            let Some((peer, message)) = next else { return Ok(kept == 0) };
+            match self.try_message(peer, message, &[]) {
                 // To a process that is gone nothing need be told.
                 Ok(true) | Err(BipError::Lost { .. }) => drop(self.state().done.remove(kept)),
                 Ok(false) => kept += 1,

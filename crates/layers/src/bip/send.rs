@@ -55,7 +55,8 @@ impl Bip {
     /// Waits until a send has ended. Asked again, it says so at once.
     ///
     /// # Errors
-    /// [`BipError::NoSuchSend`], and [`BipError::Lost`] where the receiver is.
+    /// [`BipError::NoSuchSend`]; [`BipError::Lost`] where the receiver is; of a long message
+    /// [`BipError::NoRoom`] and [`BipError::NoSource`], which its receiver has found.
     pub fn swait(&self, id: i32) -> Result<(), BipError> {
         let Some(send) = self.under_way(id)? else { return Ok(()) };
         let ended = match self.poll_while_got(&send) {
@@ -63,7 +64,8 @@ impl Bip {
             Ok(true) => Ok(()),
             Err(fault) => Err(fault),
         };
-        self.link.abandon_if_failed(ended)
+        self.link.abandon_if_failed(ended)?;
+        self.under_way(id).map(|_| ())
     }
 
     /// Looks for the end of a long send for about as long as its receiver needs to get it, if there is a core
@@ -91,7 +93,11 @@ impl Bip {
     pub fn stest(&self, id: i32) -> Result<bool, BipError> {
         let Some(send) = self.under_way(id)? else { return Ok(true) };
         let ended = self.poll(Awaits::Peer(send.peer), |state| has_ended(state, id));
-        self.link.abandon_if_failed(ended).map(|ended| ended.is_some())
+        let has_ended = self.link.abandon_if_failed(ended)?.is_some();
+        if has_ended {
+            self.under_way(id)?;
+        }
+        Ok(has_ended)
     }
 
     /// That send, if it has not ended.

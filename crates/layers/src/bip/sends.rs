@@ -34,6 +34,19 @@ impl Send {
 pub(super) struct Sends {
     count: u64,
     current: Option<Send>,
+    /// How the last one failed, of which its receiver has told and which no call has been told of.
+    refused: Option<(i32, BipError)>,
+}
+
+/// What a receiver says of a long message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It has got it.
+    Got,
+    /// Its receive has room for so many words only.
+    NoRoom { most: u32 },
+    /// The sender has no memory there.
+    NoSource,
 }
 
 impl Sends {
@@ -48,6 +61,7 @@ impl Sends {
             return Err(BipError::SendPending { id: current.id });
         }
         self.count += 1;
+        self.refused = None;
         let send = Send { id: id_of(self.count), peer, tag, words, addr, is_sent: false };
         self.current = Some(send);
         Ok(send)
@@ -70,10 +84,17 @@ impl Sends {
         }
     }
 
-    /// A peer says that it has got a long message. `false`: it was sent none by that number.
-    pub(super) fn finish(&mut self, peer: Rank, number: u32) -> bool {
+    /// A peer says what has become of a long message. `false`: it was sent none by that number.
+    pub(super) fn finish(&mut self, peer: Rank, number: u32, verdict: Verdict) -> bool {
         let is_it = |send: &mut Send| send.is_sent && send.peer == peer && send.id as u32 == number;
-        self.current.take_if(is_it).is_some()
+        let Some(Send { id, tag, words, addr, .. }) = self.current.take_if(is_it) else { return false };
+        let addr = addr as u64;
+        self.refused = match verdict {
+            Verdict::Got => None,
+            Verdict::NoRoom { most } => Some((id, BipError::NoRoom { node: peer, tag, words, most })),
+            Verdict::NoSource => Some((id, BipError::NoSource { node: peer, tag, addr, words })),
+        };
+        true
     }
 
     /// The send that has not ended.
@@ -87,8 +108,14 @@ impl Sends {
     }
 
     /// Whether the send of that number has ended. All but the last have.
+    ///
+    /// # Errors
+    /// [`BipError::NoSuchSend`]; how it failed, where its receiver has told and no send was begun since.
     #[inline]
     pub(super) fn is_over(&self, id: i32) -> Result<bool, BipError> {
+        if let Some((_, error)) = self.refused.as_ref().filter(|(refused, _)| *refused == id) {
+            return Err(error.clone());
+        }
         if let Some(current) = &self.current
             && current.id == id
         {
@@ -133,14 +160,30 @@ mod tests {
         let mut sends = Sends::default();
         let send = sends.begin((1, 2), (64, LONG)).expect("none is under way");
         let number = send.id as u32;
-        assert!(!sends.finish(1, number), "nobody has been told of it");
+        let got = |sends: &mut Sends, peer, number| sends.finish(peer, number, Verdict::Got);
+        assert!(!got(&mut sends, 1, number), "nobody has been told of it");
         sends.sent();
         assert_eq!((sends.unsent(), sends.is_over(send.id)), (None, Ok(false)));
-        assert!(!sends.finish(2, number), "another peer");
-        assert!(!sends.finish(1, number + 1), "another number");
-        assert!(sends.finish(1, number));
-        assert!(!sends.finish(1, number), "once");
+        assert!(!got(&mut sends, 2, number), "another peer");
+        assert!(!got(&mut sends, 1, number + 1), "another number");
+        assert!(got(&mut sends, 1, number));
+        assert!(!got(&mut sends, 1, number), "once");
         assert_eq!(sends.is_over(send.id), Ok(true));
+    }
+
+    #[test]
+    fn a_long_one_that_its_receiver_refuses_has_failed() {
+        let mut sends = Sends::default();
+        let no_room = BipError::NoRoom { node: 1, tag: 2, words: LONG, most: 7 };
+        let no_source = BipError::NoSource { node: 1, tag: 2, addr: 64, words: LONG };
+        for (verdict, error) in [(Verdict::NoRoom { most: 7 }, no_room), (Verdict::NoSource, no_source)] {
+            let send = sends.begin((1, 2), (64, LONG)).expect("none is under way");
+            sends.sent();
+            assert!(sends.finish(1, send.id as u32, verdict));
+            for _ in 0..2 {
+                assert_eq!(sends.is_over(send.id), Err(error.clone()), "asked again, it says the same");
+            }
+        }
     }
 
     #[test]

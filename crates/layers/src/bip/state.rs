@@ -6,7 +6,7 @@ use standpipe::Rank;
 
 use crate::Copies;
 use crate::bip::error::BipError;
-use crate::bip::sends::{Send, Sends};
+use crate::bip::sends::{Send, Sends, Verdict};
 use crate::bip::tags::{Arrived, Body, Buffers, Content, Long, Receive, Received, Tags, Target};
 use crate::bip::window::{BASE, Inflow, Outflow};
 use crate::bip::wire::{Message, WORD};
@@ -81,8 +81,8 @@ pub(super) struct State {
     matched: VecDeque<u16>,
     /// Gets that are under way.
     pub(super) getting: u32,
-    /// Long messages whose senders are to be told that they were got.
-    pub(super) done: VecDeque<(Rank, u32)>,
+    /// What senders of long messages are to be told of those.
+    pub(super) done: VecDeque<(Rank, Message)>,
     /// Peers that are to be told how many of their messages were taken.
     pub(super) owed: VecDeque<Rank>,
     /// Calls that did not wait, and found nothing, with nobody left who could send.
@@ -163,7 +163,9 @@ impl State {
             Message::Long { tag, words, send, addr } => {
                 self.arrive_long(tag, Long { from, words, send, addr })
             }
-            Message::Done { send } => self.sends.finish(from, send).then_some(Route::Nowhere),
+            Message::Done { send } => self.finish(from, send, Verdict::Got),
+            Message::NoRoom { send, most } => self.finish(from, send, Verdict::NoRoom { most }),
+            Message::NoSource { send } => self.finish(from, send, Verdict::NoSource),
             Message::Taken { total } => {
                 let peer = self.peers.get_mut(from as usize);
                 peer.and_then(|peer| peer.outflow.heard(total).then_some(Route::Nowhere))
@@ -180,6 +182,10 @@ impl State {
             self.refuse();
             Route::Nowhere
         })
+    }
+
+    fn finish(&mut self, from: Rank, send: u32, verdict: Verdict) -> Option<Route> {
+        self.sends.finish(from, send, verdict).then_some(Route::Nowhere)
     }
 
     /// Counts a message that no correct peer sends.
@@ -340,14 +346,20 @@ impl State {
             let (tag_number, from) = (tag.number, long.from);
             let too_long = BipError::TooLong { tag: tag_number, from, words: long.words, most: target.most };
             tag.receive = Receive::Done(Err(too_long));
-            self.is_done_with(&long);
+            self.is_done_with(&long, Verdict::NoRoom { most: target.most });
         }
         None
     }
 
-    /// Nothing more is asked of a long message, and its sender is to be told so.
-    fn is_done_with(&mut self, long: &Long) {
-        self.done.push_back((long.from, long.send));
+    /// Nothing more is asked of a long message, and its sender is to be told what has become of it.
+    fn is_done_with(&mut self, long: &Long, verdict: Verdict) {
+        let send = long.send;
+        let message = match verdict {
+            Verdict::Got => Message::Done { send },
+            Verdict::NoRoom { most } => Message::NoRoom { send, most },
+            Verdict::NoSource => Message::NoSource { send },
+        };
+        self.done.push_back((long.from, message));
         if let Some(peer) = self.peers.get_mut(long.from as usize) {
             peer.has_asked = false;
         }
@@ -362,8 +374,11 @@ impl State {
         words: Option<Vec<u32>>,
     ) -> Option<(usize, Content)> {
         self.getting = self.getting.saturating_sub(1);
-        if result.is_ok() {
-            self.is_done_with(&get.long);
+        match &result {
+            Ok(()) => self.is_done_with(&get.long, Verdict::Got),
+            Err(BipError::BadSource { .. }) => self.is_done_with(&get.long, Verdict::NoSource),
+            // The sender is gone, or this process leaves.
+            Err(_) => {}
         }
         let tag = self.tags.at(get.slot);
         let Long { from, words: len, .. } = get.long;

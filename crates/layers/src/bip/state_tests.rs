@@ -58,7 +58,7 @@ fn short_and_long_ones_are_received_in_the_order_in_which_they_came() {
         assert_eq!((get.slot, get.long.from, get.long.send, get.into), (slot, from, send, Some(64)));
         assert!(state.next_to_get().is_none() && state.tags.at(slot).tell().is_none() && state.is_busy());
         state.got(&get, Ok(()), None);
-        assert_eq!(state.done.pop_front(), Some((from, send)));
+        assert_eq!(state.done.pop_front(), Some((from, Message::Done { send })));
         assert_eq!(state.tags.at(slot).tell(), Some(Ok(Received { words: LONG_WORDS, from })));
     }
     assert!(state.is_short_next(slot) == Some(true) && !state.is_busy());
@@ -97,6 +97,21 @@ fn a_message_longer_than_its_room_is_the_receives_error() {
     state.post(slot, room(LONG_WORDS - 1)).expect("none is posted");
     assert!(state.next_to_get().is_none());
     assert_eq!(state.tags.at(slot).tell(), Some(Err(too_long(LONG_WORDS, LONG_WORDS - 1))));
+    let told = Message::NoRoom { send: 1, most: LONG_WORDS - 1 };
+    assert_eq!(state.done.pop_front(), Some((1, told)), "its sender is told");
+}
+
+#[test]
+fn a_sender_is_told_that_it_has_no_memory_there() {
+    let mut state = state();
+    let slot = slot(&mut state);
+    state.post(slot, room(LONG_WORDS)).expect("none is posted");
+    come(&mut state, 1, long(1));
+    let get = state.next_to_get().expect("a long one is next");
+    let none = BipError::BadSource { tag: TAG, from: 1, addr: 64, words: LONG_WORDS };
+    state.got(&get, Err(none.clone()), None);
+    assert_eq!(state.tags.at(slot).tell(), Some(Err(none)));
+    assert_eq!(state.done.pop_front(), Some((1, Message::NoSource { send: 1 })));
 }
 
 #[test]
@@ -184,7 +199,7 @@ fn what_is_got_in_place_goes_to_the_next_receive() {
             assert!(matches!(here, Some(Content::Words(got)) if got == words));
         }
         assert_eq!(state.tags.at(slot).tell(), Some(Ok(Received { words: LONG_WORDS, from: 1 })));
-        assert_eq!((state.done.pop_front(), state.getting), (Some((1, 5)), 0));
+        assert_eq!((state.done.pop_front(), state.getting), (Some((1, Message::Done { send: 5 })), 0));
         assert_eq!(state.copies.received, 4 + u64::from(LONG_WORDS) * 4);
         assert_eq!(state.is_short_next(slot), Some(true), "what came later is received later");
     }
@@ -230,7 +245,8 @@ fn what_is_refused_for_its_length_takes_no_room() {
         come(&mut state, 1, long(send));
         assert!(state.next_to_get().is_none());
         assert!(matches!(state.tags.at(slot).tell(), Some(Err(BipError::TooLong { .. }))));
-        assert_eq!((state.done.pop_front(), state.counts.refused), (Some((1, send)), 0));
+        let told = Message::NoRoom { send, most: 1 };
+        assert_eq!((state.done.pop_front(), state.counts.refused), (Some((1, told)), 0));
     }
 }
 

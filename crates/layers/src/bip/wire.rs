@@ -42,6 +42,18 @@ pub enum Message {
         /// The sender's number for it.
         send: u32,
     },
+    /// The receive that a long message came for has less room than the message is long.
+    NoRoom {
+        /// The sender's number for it.
+        send: u32,
+        /// The words that there is room for.
+        most: u32,
+    },
+    /// The receiver found no memory where a long message was to lie.
+    NoSource {
+        /// The sender's number for it.
+        send: u32,
+    },
     /// How many short messages of the peer's the receiver has taken out of its queues, since the beginning.
     Taken {
         /// The number.
@@ -96,6 +108,8 @@ const LONG: u32 = 2;
 const DONE: u32 = 3;
 const TAKEN: u32 = 4;
 const LEAVING: u32 = 5;
+const NO_ROOM: u32 = 6;
+const NO_SOURCE: u32 = 7;
 
 const fn low(word: u64) -> u32 {
     word as u32
@@ -117,6 +131,8 @@ impl Message {
             Message::Short { tag, words } => [join(SHORT, tag), words.into(), 0, 0],
             Message::Long { tag, words, send, addr } => [join(LONG, tag), join(words, send), addr, 0],
             Message::Done { send } => [join(DONE, 0), send.into(), 0, 0],
+            Message::NoRoom { send, most } => [join(NO_ROOM, 0), join(most, send), 0, 0],
+            Message::NoSource { send } => [join(NO_SOURCE, 0), send.into(), 0, 0],
             Message::Taken { total } => [join(TAKEN, 0), total, 0, 0],
             Message::Leaving => [join(LEAVING, 0), 0, 0, 0],
         }
@@ -141,6 +157,8 @@ impl Message {
             }
             LONG => parse_long(tag, second, third, bytes)?,
             DONE => Message::Done { send: low(second) },
+            NO_ROOM => Message::NoRoom { send: high(second), most: low(second) },
+            NO_SOURCE => Message::NoSource { send: low(second) },
             TAKEN => Message::Taken { total: second },
             LEAVING => Message::Leaving,
             _ => return Err(Malformed::Kind { kind }),
@@ -184,6 +202,9 @@ mod tests {
             Message::Long { tag: 7, words: LONG_WORDS, send: 1, addr: 1 },
             Message::Long { tag: 7, words: most, send: u32::MAX, addr: 4096 },
             Message::Done { send: u32::MAX },
+            Message::NoRoom { send: u32::MAX, most: 0 },
+            Message::NoRoom { send: 1, most },
+            Message::NoSource { send: u32::MAX },
             Message::Taken { total: u64::MAX },
             Message::Leaving,
         ] {
@@ -195,7 +216,7 @@ mod tests {
 
     #[test]
     fn a_message_of_no_kind_is_refused() {
-        for kind in [0, LEAVING + 1, 0xff, u32::MAX] {
+        for kind in [0, NO_SOURCE + 1, 0xff, u32::MAX] {
             assert_eq!(
                 Message::parse([join(kind, 0), 0, 0, 0], &[]),
                 Err(Malformed::Kind { kind }),

@@ -163,6 +163,12 @@ impl<P: Program + 'static> Poller<P> {
         Ok(any)
     }
 
+    /// Ends what has ended, and tells what has failed, for a wait that makes progress by itself.
+    pub(super) fn end_all(&self) -> Result<(), GamError> {
+        self.end_pending()?;
+        self.look_for_failures()
+    }
+
     /// Makes progress, and ends what has ended: whether there was anything.
     #[inline]
     fn advance(&self) -> Result<bool, GamError> {
