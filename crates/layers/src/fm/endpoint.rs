@@ -12,7 +12,7 @@ use super::extract::Extractor;
 use super::notices::Notice;
 use super::port::Port;
 use super::runner::Runner;
-use super::shared::Shared;
+use super::shared::{Outgoing, Shared};
 use crate::Copies;
 
 /// The layer's namespace.
@@ -199,13 +199,21 @@ impl Fm {
         });
         // Handlers of other threads stay where they are.
         self.port().shared.discard_streams();
-        for peer in &self.port().shared.peers {
+        for (node, peer) in (0..).zip(&self.port().shared.peers) {
             let mut outgoing = super::lock::lock(&peer.outgoing);
             if outgoing.is_open {
+                if !peer.is_lost.load(Ordering::Relaxed) {
+                    self.port().shared.notices.add(not_ended(node, &outgoing));
+                }
                 self.port().shared.give_up(peer, &mut outgoing);
             }
         }
     }
+}
+
+fn not_ended(node: u32, outgoing: &Outgoing) -> Notice {
+    let given = outgoing.sent + outgoing.staged.len() as u64;
+    Notice::NotEnded { node, given, announced: outgoing.announced }
 }
 
 impl fmt::Debug for Fm {

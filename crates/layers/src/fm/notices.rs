@@ -41,6 +41,15 @@ pub enum Notice {
         /// The most that there can be.
         most: u32,
     },
+    /// The layer ended before the program had ended a message: it was thrown away.
+    NotEnded {
+        /// Whom it was for.
+        node: u32,
+        /// The bytes that were given to it.
+        given: u64,
+        /// The bytes that were announced.
+        announced: u64,
+    },
     /// The system gives no memory for a handler's stack. Messages stay until there is some.
     NoStack,
 }
@@ -64,6 +73,11 @@ impl fmt::Display for Notice {
                 f,
                 "a message of {packets} packets cannot be sent by a handler, where {most} are the most: \
                  FM_begin_message gives NULL for ever; send it when the handler has returned"
+            ),
+            Notice::NotEnded { node, given, announced } => write!(
+                f,
+                "a message to node {node} was not ended, with {given} of {announced} bytes: it is thrown away; \
+                 call FM_end_message first"
             ),
             Notice::NoStack => write!(f, "the system gives no memory for the stack of a handler"),
         }
