@@ -106,6 +106,7 @@ mod pending_requests;
 pub mod provider;
 pub(crate) mod provider_env;
 mod rma_driver;
+mod rma_faults;
 mod rma_slots;
 mod rma_small;
 mod rma_state;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use engine::{Direction, Event, KeyedPiece, OpError, OpId, Piece, Rank, Submit};
+use engine::{Direction, Event, KeyedPiece, OpError, OpId, Rank, Submit};
 use fabric::{Desc, Until};
 
 use super::buffers::{Buffer, Purpose, Size};
@@ -38,6 +38,8 @@ enum Advanced {
 enum Refused {
     /// There is no room for it now.
     Now,
+    /// This process has no memory where it begins or ends.
+    Absent,
     /// Nothing more is to be started of its copy as it was.
     Lost,
 }
@@ -78,22 +80,9 @@ impl OfiTransport {
         let is_long = bytes > Size::Small.bytes() as u64;
         if is_long && self.may_be_direct(rank, direction, bytes) {
             self.carry(copy, rank);
-        } else if is_long && let Some(fault) = self.fault_of(copy) {
-            // Through a buffer this process would touch that memory itself.
-            let known = &mut self.copies.all[copy];
-            (known.given_up, known.fault) = (true, Some(fault));
         }
         self.advance(copy, false);
         Submit::Pending
-    }
-
-    /// What is missing of the caller's memory, if this process can tell.
-    #[cold]
-    fn fault_of(&self, copy: usize) -> Option<OpError> {
-        let RmaOp { pieces, direction, .. } = &self.copies.all[copy];
-        let missing = |piece: &Piece| !self.own.is_there(piece.local, piece.len, *direction);
-        let Piece { local, len, .. } = pieces.iter().map(|keyed| keyed.piece).find(missing)?;
-        Some(OpError::LocalFault { mem: local.mem, addr: local.offset, len })
     }
 
     /// Gives a copy to an auxiliary endpoint, if one can be had. What the network does not seem to carry goes
@@ -137,6 +126,8 @@ impl OfiTransport {
             }
             match self.start_part(part) {
                 Ok(()) => turn = false,
+                // What it has under way is waited for.
+                Err(Refused::Absent) => {}
                 Err(Refused::Lost) => return Advanced::On,
                 Err(Refused::Now) => {
                     self.wait(copy, part.kind(), turn);
@@ -176,6 +167,9 @@ impl OfiTransport {
         }
         let mut buffer = None;
         if !part.direct {
+            if self.copies.sends(&part) && !self.has_memory(&part) {
+                return Err(Refused::Absent);
+            }
             let Some(taken) = self.endpoint.take(part.size()) else { return Err(self.lack_buffer(&part)) };
             if self.copies.sends(&part) {
                 self.copies.fill(&part, &self.endpoint.buffers, &taken);
@@ -218,9 +212,11 @@ impl OfiTransport {
     fn refused(&mut self, part: &Part, busy: bool) -> Refused {
         let rank = self.copies.all[part.copy].rank;
         match (busy, part.direct) {
+            // That it is closed is told, and then the put goes on.
+            (true, true) if self.copies.sends(part) && self.is_landing_closing(rank) => {}
             (true, true) => self.doubt_pooled(part.copy),
             (true, false) => self.grow_impatient(rank),
-            (false, true) if self.has_faults(part.copy) => {}
+            (false, true) if self.lacks_memory(part.copy) => {}
             (false, _) => self.lose(rank),
         }
         self.waits_on(part)
@@ -328,7 +324,9 @@ impl OfiTransport {
         let (rank, wanted) = (known.rank, !known.given_up && known.error.is_none());
         match (&buffer, known.pooled) {
             (None, Some(pooled)) => self.endpoint_pool.unload(pooled),
-            (Some(buffer), _) if done && wanted && known.direction == Direction::Get => {
+            (Some(buffer), _)
+                if done && wanted && known.direction == Direction::Get && self.has_memory(&part) =>
+            {
                 self.copies.drain(&part, &self.endpoint.buffers, buffer);
             }
             _ => {}
@@ -351,7 +349,7 @@ impl OfiTransport {
     #[cold]
     fn on_aux_endpoint_failed(&mut self, number: usize) {
         let copy = self.copies.parts[number].copy;
-        if !self.has_faults(copy) {
+        if !self.lacks_memory(copy) {
             let rank = self.copies.all[copy].rank;
             if !vm::fault_safe_copy::can_tell() {
                 // It may be memory that is not there, and going on through a buffer would end this process.
@@ -386,28 +384,16 @@ impl OfiTransport {
         self.begin_anew(rank);
     }
 
-    /// The auxiliary endpoint of this copy has failed. Its connection ends with the first byte of callers'
-    /// memory that cannot be read or written, and with it all that it carries. Where this finds such memory,
-    /// it ends the copies of it, has the others begin anew, and returns true: the peer is not to blame.
-    /// Copies that only wait are looked at, too: through a buffer this process would read their memory
-    /// itself.
+    /// Whether callers' memory has failed the auxiliary endpoint of this copy. Its other copies begin anew.
     #[cold]
-    fn has_faults(&mut self, copy: usize) -> bool {
-        let RmaOp { rank, pooled: Some(pooled), .. } = self.copies.all[copy] else { return false };
-        let mut found = false;
-        for copy in self.copies.with(rank) {
-            if self.copies.all[copy].pooled == Some(pooled)
-                && let Some(fault) = self.fault_of(copy)
-            {
-                let known = &mut self.copies.all[copy];
-                (known.given_up, known.fault, found) = (true, Some(fault), true);
-            }
-        }
-        if found {
+    fn lacks_memory(&mut self, copy: usize) -> bool {
+        let lacks = self.gives_faults_up(copy);
+        if lacks {
+            let rank = self.copies.all[copy].rank;
             tracing::debug!(peer = rank, "memory of this process is not there: other copies begin anew");
             self.break_off(rank);
         }
-        found
+        lacks
     }
 
     /// Goes on with the copies that wait for a place of this kind with a peer, in turn, until there is none

@@ -4,7 +4,7 @@
 //! a stretch of that run, over no more pieces than the provider takes in one operation. It goes straight from
 //! or to the caller's memory, or through a buffer of this transport, and then is no longer than that.
 
-use engine::{Direction, Key, KeyedPiece, MemId, OpError, OpId, Place, Rank, RegId};
+use engine::{Direction, Key, KeyedPiece, MemId, OpError, OpId, Piece, Place, Rank, RegId};
 use fabric::{Desc, Description, PIECES_MAX, Peer, RemotePiece};
 use slab::Slab;
 
@@ -262,6 +262,11 @@ impl RmaOps {
         (list, count)
     }
 
+    /// As [`missing`], of a part of one of these copies.
+    pub(super) fn missing(&self, part: &Part, is_there: impl FnMut(Place, u64) -> bool) -> Option<Piece> {
+        missing(&self.all[part.copy].pieces, part, is_there)
+    }
+
     /// Copies a part from the caller's memory to its buffer.
     pub(super) fn fill(&self, part: &Part, buffers: &Buffers, buffer: &Buffer) {
         stretch(&self.all[part.copy].pieces, part, |keyed, offset, at, len| {
@@ -288,6 +293,26 @@ fn stretch(pieces: &[KeyedPiece], part: &Part, mut each: impl FnMut(&KeyedPiece,
         each(keyed, offset, at, run);
         (piece, offset, at) = (piece + 1, 0, at + run);
     }
+}
+
+/// The first piece of which a part has bytes that lie nowhere here, as `is_there` says of stretches. Of a
+/// copy that is one small part it is not asked: that may cost as much as copying.
+fn missing(
+    pieces: &[KeyedPiece],
+    part: &Part,
+    mut is_there: impl FnMut(Place, u64) -> bool,
+) -> Option<Piece> {
+    let is_all = part.from == Cursor::default() && end_of(pieces, part).piece == pieces.len();
+    if is_all && part.len <= Size::Small.bytes() {
+        return None;
+    }
+    let mut missing = None;
+    stretch(pieces, part, |keyed, offset, _, len| {
+        if missing.is_none() && !is_there(keyed.piece.local.plus(offset), len as u64) {
+            missing = Some(keyed.piece);
+        }
+    });
+    missing
 }
 
 /// Bytes of these pieces, the first from `offset` on, that go as one part.
@@ -323,6 +348,28 @@ mod tests {
             KeyedPiece { piece, key: Key(0), base: 0, local: None }
         };
         lens.iter().map(piece).collect()
+    }
+
+    #[test]
+    fn only_a_parts_own_bytes_are_looked_for() {
+        let pieces = pieces(&[10, 200_000, 30]);
+        let mut asked = Vec::new();
+        let mut part = Part {
+            copy: 0,
+            from: Cursor { piece: 1, offset: 150_000 },
+            len: 50_020,
+            direct: false,
+            confirms: false,
+        };
+        let found = missing(&pieces, &part, |place, len| {
+            asked.push((place.offset, len));
+            len != 20
+        });
+        assert_eq!((found, asked), (Some(pieces[2].piece), vec![(150_010, 50_000), (200_010, 20)]));
+        let nowhere = |_, _| false;
+        (part.from, part.len) = (Cursor::default(), 10);
+        assert_eq!(missing(&pieces, &part, nowhere), Some(pieces[0].piece), "a long copy's first part");
+        assert_eq!(missing(&pieces[..1], &part, nowhere), None, "one small part");
     }
 
     proptest! {
