@@ -171,6 +171,12 @@ impl OfiTransport {
         }
     }
 
+    /// Whether a peer is closing its landing: puts wait for that.
+    #[cold]
+    pub(super) fn is_landing_closing(&self, rank: Rank) -> bool {
+        self.links.get(rank).is_some_and(|link| matches!(link.landing, Landing::Closing(_)))
+    }
+
     #[cold]
     fn ask_for_landing(&mut self, rank: Rank) {
         if let Some(link) = self.links.get_mut(rank) {
@@ -241,8 +247,8 @@ impl OfiTransport {
     /// Opens a landing for a peer that has asked for it. `None`: there is no room.
     #[cold]
     fn give_landing(&mut self, rank: Rank) -> Option<[u64; 5]> {
-        // A peer that asks twice has lost its end.
-        if !self.close_landing(rank) {
+        // A peer that asks twice has lost its end. Where addresses are long, none fits in an answer.
+        if !self.close_landing(rank) || self.endpoint.address().len() > ADDRESS_BYTES {
             return None;
         }
         let were = self.landings.are_polled();

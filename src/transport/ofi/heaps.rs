@@ -163,7 +163,7 @@ impl OfiTransport {
     #[cold]
     pub(super) fn give_heap(&mut self, rank: Rank) -> Option<Reach> {
         let heap = self.own.itself().heap();
-        let live = self.own.itself().control.live().load(Ordering::Acquire).min(heap.open_bytes());
+        let mut live = self.own.itself().control.live().load(Ordering::Acquire).min(heap.open_bytes());
         let link = self.links.get_mut(rank)?;
         let key = match (self.shares_heaps, &self.heap) {
             (true, _) => {
@@ -172,10 +172,17 @@ impl OfiTransport {
                     // What is not open yet would end this process by a touch, and the provider touches for
                     // the peer. Earlier keys stay, as something may be under way by them.
                     let len = heap.open_bytes();
-                    let Region { id, key, .. } = self.endpoint.register_mapped(heap, 0..len).ok()?;
-                    link.heaps.given.push(Given { id, key, len });
+                    match self.endpoint.register_mapped(heap, 0..len) {
+                        Ok(Region { id, key, .. }) => link.heaps.given.push(Given { id, key, len }),
+                        // The peer goes on with what it reaches already.
+                        Err(error) => {
+                            tracing::debug!(peer = rank, ?error, "no key for a heap that has grown")
+                        }
+                    }
                 }
-                link.heaps.given.last()?.key
+                let Given { key, len, .. } = link.heaps.given.last()?;
+                live = live.min(*len);
+                *key
             }
             // Each page has its own, which the engine gives.
             (false, Some(_)) => 0,
