@@ -131,13 +131,15 @@ impl HeapState {
         let offset =
             pages.allocator.alloc(len, align).map_err(|full| NoRoom { free: full.free, refused: false })?;
         let memory = self.segment.memory();
-        if let Err(error) = memory.open_to(pages.allocator.high_water()) {
+        // Not up to the highest block that there has ever been: that one may have been refused.
+        let live = self.control.live().load(Ordering::Acquire).max(offset + len);
+        if let Err(error) = memory.open_to(live) {
             tracing::warn!(%error, len, "a block of the heap cannot be made accessible");
             pages.allocator.free(offset).expect("it was taken just now");
             return Err(NoRoom { free: pages.allocator.free_bytes(), refused: true });
         }
         pages.undumped.on_taken(memory, offset..offset + len);
-        self.control.live().store(pages.allocator.high_water(), Ordering::Release);
+        self.control.live().store(live, Ordering::Release);
         drop(pages);
         let block = Block { heap: Arc::clone(self), offset, is_by_place: false };
         if self.reserves
