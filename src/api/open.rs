@@ -294,7 +294,7 @@ fn assemble(
     if attends {
         core.attend()?;
     } else if !core.handlers.is_empty() {
-        core.stand_by()?;
+        core.stand_by();
     }
     Ok(Arc::new(Life::new(core)))
 }

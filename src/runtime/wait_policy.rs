@@ -29,11 +29,13 @@ pub(crate) struct Polling {
     pub(crate) polls: u32,
     /// Those in vain of callers that never wait.
     pub(crate) vain: VainPolls,
+    /// Calls that poll nothing, and could not do at once what they were to do.
+    pub(crate) tries: VainPolls,
 }
 
 impl Polling {
     pub(crate) fn new(spin: Duration, polls: u32) -> Polling {
-        Polling { spin, polls, vain: VainPolls::new() }
+        Polling { spin, polls, vain: VainPolls::new(), tries: VainPolls::new() }
     }
 }
 

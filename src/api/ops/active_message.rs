@@ -6,7 +6,6 @@
 //! its requests (and, apart from these, its replies). Generic Active Messages are the model: a request may be
 //! replied to once, from its handler, and a reply's handler sends nothing.
 
-use std::io;
 use std::sync::Arc;
 
 use engine::wire::Found;
@@ -248,12 +247,12 @@ impl Node {
         let (own, runnable) = (&core.peers.own().handlers, Runnable { handler, client });
         let may_add = || self.may_call("registering a handler");
         let id = core.handlers.add(own, names, runnable, may_add, || core.engine())?;
-        let started = match core.peers.peer_listener() {
-            Some(_) => core.attend_to_callers(),
-            None => core.stand_by(),
-        };
-        let none = |error: io::Error| Error::System { what: "thread for handlers", why: error.to_string() };
-        started.map_err(none)?;
+        if core.peers.peer_listener().is_none() {
+            core.stand_by();
+        } else if let Err(error) = core.attend_to_callers() {
+            core.remove_handlers(|owner, added| owner == client && added == id);
+            return Err(Error::System { what: "thread for handlers", why: error.to_string() });
+        }
         Ok(id)
     }
 

@@ -275,7 +275,9 @@ impl Node {
 
     #[inline]
     fn try_send(&self, message: &AmSend<'_>, stamp: u64) -> Result<bool, Error> {
-        match self.engine().send_am_stamped(message, stamp) {
+        // The engine is free again before this thread may give its processor away.
+        let sent = self.engine().send_am_stamped(message, stamp);
+        match sent {
             Ok(()) => Ok(true),
             Err(SendError::Busy) => {
                 self.core.tried_in_vain();

@@ -23,7 +23,7 @@ use vm::Wake;
 
 use super::{Engine, GRACE, LOSSES, NodeCore, Progress};
 use crate::runtime::progress_thread::Asleep;
-use crate::runtime::wait_policy::{Next, WaitPolicy};
+use crate::runtime::wait_policy::{Next, VainPolls, WaitPolicy};
 use crate::transport::contract::{NodeTransport as _, Rest};
 use crate::transport::net_wakeup::Waiting;
 
@@ -129,7 +129,7 @@ impl NodeCore {
     /// when it returns.
     pub(crate) fn poll_once(self: &Arc<Self>) -> Progress {
         if self.polling.vain.is_yield_due() {
-            self.give_processor_away();
+            give_processor_away(&self.polling.vain);
         }
         // Twice, with looks in between: callers do this in loops, and polling without a pause takes the lines
         // of memory away from whoever writes them.
@@ -138,34 +138,27 @@ impl NodeCore {
             Progress::Idle => {
                 let now = Instant::now();
                 self.expire(now, true);
-                self.note_vain(now);
+                self.note(&self.polling.vain, now);
             }
             Progress::Moved => self.note_moved(),
-            Progress::Taken => self.note_vain(Instant::now()),
+            Progress::Taken => self.note(&self.polling.vain, Instant::now()),
         }
         progress
     }
 
     /// A call that never waits, and polls nothing, cannot be done now: its caller may try it again and again,
-    /// on a core that others need.
+    /// on a core that others need. Nobody may hold the engine here: another thread may need it to go on.
     #[cold]
     pub(crate) fn tried_in_vain(&self) {
-        self.note_vain(Instant::now());
-        if self.polling.vain.is_yield_due() {
-            self.give_processor_away();
+        self.note(&self.polling.tries, Instant::now());
+        if self.polling.tries.is_yield_due() {
+            give_processor_away(&self.polling.tries);
         }
     }
 
     #[inline]
-    fn note_vain(&self, now: Instant) {
-        self.polling.vain.note(now, self.moved.load(Ordering::Relaxed), !self.polls());
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn give_processor_away(&self) {
-        std::thread::yield_now();
-        self.polling.vain.is_back(Instant::now());
+    fn note(&self, vain: &VainPolls, now: Instant) {
+        vain.note(now, self.moved.load(Ordering::Relaxed), !self.polls());
     }
 
     /// Makes progress without ever polling in vain, until `done`.
@@ -358,20 +351,23 @@ impl NodeCore {
         if self.may_attend && !self.handlers.is_empty() { self.attend() } else { Ok(()) }
     }
 
-    /// From now on somebody may wait for what this node's handlers do: the progress thread stands by, if the
-    /// node may have one.
+    /// From now on somebody may wait for what this node's handlers do, or for its part in a collective: the
+    /// progress thread stands by, if the node may have one. Where the system gives none, all goes well as
+    /// long as the program polls.
     #[inline]
-    pub(crate) fn stand_by(self: &Arc<Self>) -> io::Result<()> {
-        if self.progress_thread.has_been_asked() { Ok(()) } else { self.start_progress_thread() }
-    }
-
-    /// As [`NodeCore::stand_by`], of the node's part in a collective, which goes well without.
-    #[inline]
-    pub(crate) fn stand_by_for_team(self: &Arc<Self>) {
-        if self.peers.own().size > 1
-            && let Err(error) = self.stand_by()
+    pub(crate) fn stand_by(self: &Arc<Self>) {
+        if !self.progress_thread.has_been_asked()
+            && let Err(error) = self.start_progress_thread()
         {
             tracing::warn!(%error, "no progress thread: peers wait while this process makes no progress");
+        }
+    }
+
+    /// As [`NodeCore::stand_by`], where there are others in the job.
+    #[inline]
+    pub(crate) fn stand_by_for_team(self: &Arc<Self>) {
+        if self.peers.own().size > 1 {
+            self.stand_by();
         }
     }
 
@@ -454,4 +450,11 @@ impl NodeCore {
             }
         }
     }
+}
+
+#[cold]
+#[inline(never)]
+fn give_processor_away(vain: &VainPolls) {
+    std::thread::yield_now();
+    vain.is_back(Instant::now());
 }
