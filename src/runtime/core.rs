@@ -7,6 +7,7 @@
 
 mod clients;
 mod detached_buffers;
+mod lender;
 mod peer_loss;
 mod request_timing;
 mod tasks;
@@ -23,7 +24,7 @@ use engine::node::{Polled, Refused};
 use engine::{Inbox, Lane, Nanos, OpId, Rank};
 use vm::{Bell, BiasedGuard, BiasedLock, Words};
 
-use self::detached_buffers::DetachedBuffers;
+use self::lender::{Borrows, Lender};
 use crate::base::error::Error;
 use crate::base::handler_scope::{self, HandlerScope};
 use crate::base::lock::lock;
@@ -107,11 +108,7 @@ pub(crate) struct NodeCore {
     pub(crate) latencies: Recorder,
     /// What this rank has published in the directory, by name.
     pub(crate) published: Mutex<HashMap<String, Published>>,
-    /// Held for nanoseconds, and taken for every message, nearly always by the same thread.
-    engine: BiasedLock<Engine>,
-    /// Collectives that nobody waits for do their steps in own memory here. The memory goes after the engine,
-    /// whose network may be writing it.
-    pub(crate) background_steps: BackgroundSteps,
+    lender: Lender<Engine>,
     /// Where messages arrive. Whoever holds it polls, and runs the handlers.
     arrivals: BiasedLock<Arrivals>,
     bell: Bell<Words>,
@@ -136,8 +133,6 @@ pub(crate) struct NodeCore {
     watchers: Mutex<Watchers>,
     /// Messages taken by all threads, about.
     moved: AtomicU32,
-    /// Buffers of operations whose events were dropped, kept until the operations end.
-    detached_buffers: Mutex<DetachedBuffers<OpId>>,
     /// Operations under way whose time is taken: of which kind, and since when.
     followed: Mutex<Vec<(OpId, Timed, Instant)>>,
     /// Of each client, the first failure of an operation that ended at once and whose event was dropped.
@@ -205,6 +200,12 @@ pub(crate) enum Progress {
     Taken,
 }
 
+impl Borrows for Engine {
+    fn give_back(&mut self) {
+        self.transport().end();
+    }
+}
+
 impl NodeCore {
     pub(crate) fn new(parts: Parts) -> NodeCore {
         NodeCore {
@@ -217,9 +218,8 @@ impl NodeCore {
             handlers: parts.handlers,
             thread_counters: ThreadCounters::new(),
             latencies: Recorder::new(),
-            background_steps: BackgroundSteps::default(),
             published: Mutex::default(),
-            engine: BiasedLock::new(parts.engine),
+            lender: Lender::new(parts.engine),
             arrivals: BiasedLock::new(Arrivals::default()),
             sleepers: parts.sleepers,
             polling: Polling::new(parts.spin, if parts.spin.is_zero() { 1 } else { POLLS }),
@@ -231,7 +231,6 @@ impl NodeCore {
             deferred: AtomicU8::new(0),
             watchers: Mutex::default(),
             moved: AtomicU32::new(0),
-            detached_buffers: Mutex::new(DetachedBuffers::new()),
             followed: Mutex::default(),
             failures: FirstFailures::default(),
             payloads: Arc::default(),
@@ -247,9 +246,14 @@ impl NodeCore {
         }
     }
 
+    /// Collectives that nobody waits for.
+    pub(crate) fn background_steps(&self) -> &BackgroundSteps {
+        &self.lender.background_steps
+    }
+
     #[inline]
     pub(crate) fn engine(&self) -> EngineGuard<'_> {
-        let mut engine = self.engine.lock();
+        let mut engine = self.lender.engine.lock();
         mr_invalidation::apply_changes(&mut engine);
         engine
     }
@@ -312,7 +316,7 @@ impl NodeCore {
             self.on_stamp(stamp);
         } else if let Polled::Local(op) = polled {
             let _scope = HandlerScope::enter();
-            self.background_steps.run(op);
+            self.background_steps().run(op);
         } else if polled == Polled::Idle {
             return Progress::Idle;
         }
@@ -432,7 +436,7 @@ impl NodeCore {
     fn free_detached_buffers(&self) {
         let ended = {
             let engine = self.engine();
-            let mut detached_buffers = lock(&self.detached_buffers);
+            let mut detached_buffers = lock(&self.lender.detached_buffers);
             // An operation that nobody asks about leaves the table when it ends.
             let ended = detached_buffers.take_ended(|op| engine.is_locally_done(op));
             if detached_buffers.is_empty() {
@@ -445,7 +449,7 @@ impl NodeCore {
 
     /// Keeps a buffer until the operation that uses it has ended.
     pub(crate) fn keep(&self, op: OpId, buffer: Box<dyn Any + Send>) {
-        let mut detached_buffers = lock(&self.detached_buffers);
+        let mut detached_buffers = lock(&self.lender.detached_buffers);
         detached_buffers.add(op, buffer);
         self.deferred.fetch_or(DETACHED, Ordering::AcqRel);
     }

@@ -160,6 +160,7 @@ impl OfProcess {
     fn leave(&self) -> Option<Option<Closing>> {
         let mut state = lock(&self.state);
         let State::Open { clients, .. } = &mut *state else { unreachable!("it has a client") };
+        assert!(*clients > 0, "a client leaves once");
         *clients -= 1;
         if *clients > 0 {
             return None;

@@ -71,6 +71,12 @@ impl Router {
         &mut self.shm
     }
 
+    /// Touches no memory any more that operations have lent: no network, no copying thread goes on.
+    pub(crate) fn end(&mut self) {
+        self.shm.end_copiers();
+        self.net = None;
+    }
+
     /// From now on far peers are reached over the network.
     pub(crate) fn set_network(&mut self, way: Network, peers: Arc<Peers>, net_wakeup: Arc<NetWakeup>) {
         self.shm.set_net_wakeup(&net_wakeup);

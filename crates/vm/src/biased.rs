@@ -104,6 +104,11 @@ impl<T> BiasedLock<T> {
         }
     }
 
+    /// The value, for whoever has the lock alone.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.value.get_mut()
+    }
+
     /// Takes the lock unless this thread or another holds it, or is just about to take or leave it. A child
     /// made by `fork` never gets its parent's. A thread that is not the owner ends the owner's privilege by
     /// trying, too.

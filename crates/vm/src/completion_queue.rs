@@ -151,6 +151,7 @@ impl<T> CompletionQueue<T> {
     /// Gives room back that was kept for nothing.
     pub fn release(&self) -> Awaiting {
         let mut state = self.state.lock();
+        assert!(state.len > 0, "room that is given back was kept");
         state.len -= 1;
         state.look_if_empty()
     }
@@ -198,6 +199,7 @@ impl<T> CompletionQueue<T> {
     fn raise(&self) {
         self.descriptor.raise();
         let mut state = self.state.lock();
+        assert!(state.raising > 0, "who raises the descriptor is counted");
         state.raising -= 1;
         if state.raising > 0 {
             return;
@@ -386,7 +388,9 @@ pub struct Sleeper<'a, T>(&'a CompletionQueue<T>);
 
 impl<T> Drop for Sleeper<'_, T> {
     fn drop(&mut self) {
-        self.0.state.lock().sleepers -= 1;
+        let mut state = self.0.state.lock();
+        assert!(state.sleepers > 0, "who sleeps is counted");
+        state.sleepers -= 1;
     }
 }
 

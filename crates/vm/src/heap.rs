@@ -216,6 +216,7 @@ impl HeapAllocator {
     /// Takes a block off a page that it covered in part, and says whether it was the last.
     fn leave_page(&mut self, page: u64) -> bool {
         let blocks = self.shared_pages.get_mut(&page).expect("counted when the block was allocated");
+        assert!(*blocks > 0, "a block leaves its pages once");
         *blocks -= 1;
         let empty = *blocks == 0;
         if empty {

@@ -502,6 +502,7 @@ impl RegistryState {
             }
             kept.waiting += 1;
             kept = self.left.wait_timeout(kept, left).unwrap_or_else(PoisonError::into_inner).0;
+            assert!(kept.waiting > 0, "who waits is counted");
             kept.waiting -= 1;
         }
     }

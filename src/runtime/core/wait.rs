@@ -415,7 +415,7 @@ impl NodeCore {
             let seen = self.polls_seen();
             let ticket = self.bell.announce();
             // Where another thread holds the engine, it polls.
-            let rest = self.engine.try_borrow(|engine| match engine.has_work() {
+            let rest = self.lender.engine.try_borrow(|engine| match engine.has_work() {
                 true => Rest::Poll,
                 false => engine.transport().prepare_sleep(),
             });

@@ -32,6 +32,7 @@ impl OfiTransport {
             }
             (Purpose::Send { rank, answers }, result) => {
                 self.endpoint.buffers.put_back(buffer);
+                assert!(self.sending > 0, "a message leaves once");
                 self.sending -= 1;
                 if let Some(link) = self.links.get_mut(rank) {
                     link.unanswered -= usize::from(answers);

@@ -121,6 +121,7 @@ impl OfiTransport {
         let number = usize::try_from(number).map_err(|_| Foul)?;
         self.asked.get(number).filter(|asked| asked.sent && asked.peer == peer).ok_or(Foul)?;
         let link = self.links.get_mut(peer).ok_or(Foul)?;
+        assert!(link.asked > 0, "an ask is answered once");
         link.asked -= 1;
         let answer = match status {
             DONE => Answer::Done(said),

@@ -174,7 +174,7 @@ impl Buffers {
     #[inline(always)]
     pub(super) fn returned(&mut self, token: u64) -> Option<(Buffer, Purpose)> {
         let purpose = self.rooms.get_mut(token as usize)?.lent.take()?;
-        self.lent -= 1;
+        self.lent = self.lent.checked_sub(1).expect("a buffer comes back once");
         Some((Buffer(token as u32), purpose))
     }
 

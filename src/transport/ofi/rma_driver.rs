@@ -246,6 +246,7 @@ impl OfiTransport {
     /// A place is free again.
     pub(super) fn release(&mut self, rank: Rank, kind: usize) {
         if let Some(link) = self.links.get_mut(rank) {
+            assert!(link.parts[kind] > 0, "a part ends once");
             link.parts[kind] -= 1;
         }
     }
@@ -319,6 +320,7 @@ impl OfiTransport {
         }
         let part = self.copies.parts.remove(number);
         let known = &mut self.copies.all[part.copy];
+        assert!(known.under_way > 0, "a part ends once");
         known.under_way -= 1;
         known.confirmed |= part.confirms && done;
         let (rank, wanted) = (known.rank, !known.given_up && known.error.is_none());

@@ -85,7 +85,7 @@ impl OfiTransport {
         let (wanted, op, rank) = (slot.wanted, slot.op, slot.rank);
         self.endpoint.slots.put_back(id);
         let link = self.links.get_mut(rank)?;
-        link.parts[SMALL] -= 1;
+        link.parts[SMALL] = link.parts[SMALL].checked_sub(1).expect("a place is freed once");
         link.suspect = false;
         if !link.copies[SMALL].is_empty() {
             self.go_on_with_copies(rank, SMALL);
@@ -103,7 +103,7 @@ impl OfiTransport {
             self.events.push_back(Event::Completed { op, result: Err(OpError::PeerLost { peer: rank }) });
         }
         if let Some(link) = self.links.get_mut(rank) {
-            link.parts[SMALL] -= 1;
+            link.parts[SMALL] = link.parts[SMALL].checked_sub(1).expect("a place is freed once");
         }
         self.lose(rank);
     }

@@ -191,6 +191,7 @@ impl HeapState {
         let mut pages = lock(&self.pages);
         for page in pages_of(&range) {
             let Some(times) = pages.held.get_mut(&page) else { continue };
+            assert!(*times > 0, "a page is let go as often as it is held");
             *times -= 1;
             if *times == 0 {
                 pages.held.remove(&page);

@@ -134,6 +134,7 @@ impl VictimQueue {
             NONE => self.newest = links.older,
             newer => entries.links(newer).older = links.older,
         }
+        assert!(self.len > 0, "what is taken out was in the list");
         self.len -= 1;
     }
 

@@ -167,6 +167,7 @@ impl Tag {
     pub(super) fn pop(&mut self) -> Option<Arrived> {
         let message = self.queue.pop_front();
         if let Some(Arrived::Short(..)) = message {
+            assert!(self.shorts > 0, "a short message leaves once");
             self.shorts -= 1;
         }
         message

@@ -158,6 +158,7 @@ impl Arrived {
     pub(super) fn release(&mut self, channel: u16, received: Received) -> Option<u32> {
         match received.body {
             Body::Kept(payload) => {
+                assert!(self.kept > 0, "what is released was kept");
                 self.kept -= 1;
                 drop(payload);
             }

@@ -206,6 +206,7 @@ impl Locks {
         let name = (start.addr() as u64, len as u64, peer.map_or(0, |peer| u64::from(peer) + 1));
         let slot = *self.by_name.get(&name).ok_or(PmError::NotLocked)?;
         let region = self.regions[slot].as_mut().expect("what has a name has a region");
+        assert!(region.locks > 0, "a lock ends once");
         region.locks -= 1;
         if region.locks == 0 {
             self.table.write(slot * WORDS, 0);

@@ -366,12 +366,12 @@ impl Team {
             let mut engine = self.node.engine();
             let op = engine.collective(self.membership.id, &what, plan, start);
             // Before anybody else can be told of its steps. It keeps the memory, too.
-            core.background_steps.insert(op, Arc::clone(&owned) as Arc<dyn LocalSteps>);
+            core.background_steps().insert(op, Arc::clone(&owned) as Arc<dyn LocalSteps>);
             drop(engine);
             // Others wait for its steps, whatever this process does next.
             core.stand_by_for_team();
             let _scope = HandlerScope::enter();
-            core.background_steps.run(op);
+            core.background_steps().run(op);
             if let Some(begun) = begun {
                 core.follow(Timed::Collective, begun, op);
             }

@@ -221,7 +221,7 @@ impl<T: Transport> Node<T> {
         match offered {
             Some(send) => {
                 send.state = Sent::Over;
-                run.open -= 1;
+                run.close(1);
                 if !is_seen {
                     let confirmed = TeamMessage::Confirmed { number, tag };
                     // Who cannot be told is lost, or will be.
@@ -248,7 +248,7 @@ impl<T: Transport> Node<T> {
         match run.receives.iter_mut().find(taken) {
             Some(receive) => {
                 receive.state = Received::Over;
-                run.open -= 1;
+                run.close(1);
             }
             None => self.counters.malformed += 1,
         }
@@ -426,7 +426,7 @@ impl<T: Transport> Node<T> {
             }
         };
         run.receives[at].state = state;
-        run.open -= 1;
+        run.close(1);
         Ok(())
     }
 

@@ -81,7 +81,7 @@ impl<T: Transport> Node<T> {
     ) -> Result<(), OpError> {
         if let Some(at) = run.pulls.iter().position(|pull| pull.get == get) {
             run.pulls.swap_remove(at);
-            run.open -= usize::from(result.is_ok());
+            run.close(usize::from(result.is_ok()));
             return result.or_else(|error| self.doubt(run, error));
         }
         let Some(at) = run.receives.iter().position(|receive| receive.state == Received::Getting(get)) else {
@@ -166,8 +166,9 @@ impl<T: Transport> Node<T> {
         let receive = &mut run.receives[at];
         let is_seen = self.transport.offers_given_up(receive.from) == Some(receive.given_up);
         receive.state = if is_seen { Received::Over } else { Received::Taken };
-        run.open -= usize::from(is_seen);
         let taken = TeamMessage::Taken { number: run.number, tag: receive.tag, is_seen };
-        self.send_soon(receive.from, Lane::Request, Message::Team(run.team, taken))
+        let from = receive.from;
+        run.close(usize::from(is_seen));
+        self.send_soon(from, Lane::Request, Message::Team(run.team, taken))
     }
 }

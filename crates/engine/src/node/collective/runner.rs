@@ -357,7 +357,7 @@ impl<T: Transport> Node<T> {
             Ok(()) => {
                 let offered = matches!(data, StepData::Offer { .. });
                 run.sends[at].state = if offered { Sent::Offered } else { Sent::Over };
-                run.open -= usize::from(!offered);
+                run.close(usize::from(!offered));
                 if let Some(team) = self.teams.all.get_mut(&run.team) {
                     let pace = team.paces.entry(to).or_default();
                     pace.told = pace.told.max(run.number);

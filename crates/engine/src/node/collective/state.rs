@@ -256,6 +256,12 @@ pub(in crate::node) enum Received {
 }
 
 impl CollectiveRun {
+    /// So many steps less are open.
+    pub(in crate::node) fn close(&mut self, steps: usize) {
+        assert!(self.open >= steps, "a step of a collective ends once");
+        self.open -= steps;
+    }
+
     /// Does a copy, if the memories are kept here.
     pub(in crate::node) fn keep(&mut self, from: Span, into: Span) -> bool {
         match &mut self.memories {

@@ -76,6 +76,7 @@ impl<T: Transport> Node<T> {
         if known.is_none() {
             self.add_named_team(team);
         } else if let Some(state) = self.teams.all.get_mut(&team) {
+            assert!(self.teams.unasked > 0, "a number is asked for once");
             self.teams.unasked -= 1;
             state.is_unasked = false;
         }

@@ -164,6 +164,7 @@ impl<T: Transport> Node<T> {
     pub(in crate::node) fn on_served(&mut self, key: usize) {
         let Some(registration) = &mut self.registration else { return };
         let Some(serve) = registration.serves.get_mut(key) else { return };
+        assert!(serve.pending > 0, "a move is answered after its last registration");
         serve.pending -= 1;
         if serve.pending > 0 {
             return;

@@ -213,6 +213,7 @@ impl<T: Transport> Node<T> {
     /// A bounce of a transfer has ended.
     pub(in crate::node) fn on_bounce_over(&mut self, transfer: OpKey, outcome: Outcome) {
         let Some(of) = self.transfer_under_way(transfer) else { return };
+        assert!(of.bounces > 0, "a bounce ends once");
         of.bounces -= 1;
         if let Err(error) = outcome {
             of.error.get_or_insert(error);

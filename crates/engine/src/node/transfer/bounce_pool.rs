@@ -74,6 +74,7 @@ impl BouncePool {
     /// Such a bounce has ended.
     pub(in crate::node) fn end_orphan(&mut self, peer: Rank) {
         if let Some(orphans) = self.orphans.get_mut(&peer) {
+            assert!(*orphans > 0, "an orphan comes back once");
             *orphans -= 1;
             if *orphans == 0 {
                 self.orphans.remove(&peer);

@@ -350,6 +350,7 @@ impl<T: Transport> Node<T> {
     /// One child less: a part, a piece by message, data that rode in a move, or a bounce.
     pub(in crate::node) fn on_child(&mut self, parent: OpKey, result: Outcome) {
         let Some(keyed) = self.keyed(parent) else { return self.on_bounce_over(parent, result) };
+        assert!(keyed.children > 0, "a part ends once");
         keyed.children -= 1;
         if let Err(error) = result {
             keyed.error.get_or_insert(error);

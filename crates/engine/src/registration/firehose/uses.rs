@@ -96,7 +96,7 @@ impl Firehoses {
             return Released::Kept;
         }
         let hose = &mut self.hoses.0[id.0 as usize];
-        hose.refs -= 1;
+        hose.refs = hose.refs.checked_sub(1).expect("a use of a firehose ends once");
         if hose.refs > 0 {
             return Released::Kept;
         }

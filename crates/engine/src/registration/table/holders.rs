@@ -168,6 +168,7 @@ impl Table {
         }
         self.holders[id.0 as usize].entry = NONE;
         let entry = &mut self.entries.0[at as usize];
+        assert!(entry.holders > 0, "a holder leaves once");
         entry.holders -= 1;
         if entry.holders == 0 {
             self.used.peers -= bytes;

@@ -81,6 +81,7 @@ impl Table {
         for reg in self.pins.all.remove(pin.0).regs {
             let Some(at) = self.place_of(reg) else { continue };
             let Some(pins) = self.pins.runs.get_mut(&at) else { continue };
+            assert!(*pins > 0, "a pin ends once");
             *pins -= 1;
             if *pins == 0 {
                 self.pins.runs.remove(&at);

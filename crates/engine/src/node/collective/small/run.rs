@@ -39,7 +39,9 @@ impl<T: Transport> Node<T> {
         (self.small.come, self.small.falls_back) = (0, false);
         self.small.is_under_way = self.send_word(word);
         if !self.small.is_under_way {
-            self.teams.all.get_mut(&id).expect("looked at above").started -= 1;
+            let team = self.teams.all.get_mut(&id).expect("looked at above");
+            assert!(team.started > 0, "it was started just now");
+            team.started -= 1;
             // The last one may still have to be noted.
             self.small.at_round(last, round);
             self.small.come = come;
