@@ -15,7 +15,7 @@ pub(crate) fn with_remedy(error: &SegmentError) -> String {
     match error {
         SegmentError::Lockable { .. } => format!(
             "{error}; allow more (ulimit -l), set STANDPIPE_HEAP or STANDPIPE_PEERS to less, or call mlockall later. \
-             MCL_ONFAULT keeps memory free, but all that is mapped counts all the same (docs/PROCESS.md)"
+             MCL_ONFAULT keeps memory free, but all that is mapped counts all the same (docs/FOOTPRINT.md)"
         ),
         error if error.is_for_size() => format!(
             "{error}; set STANDPIPE_HEAP to less, or allow this process more address space (ulimit -v) or more \
