@@ -1,5 +1,6 @@
 //! What of a job's memory is there for those who walk through all that a process has mapped: the kernel that
-//! dumps core, and `mlockall`. Each role runs in a process of its own.
+//! dumps core, and `mlockall`; and what stays of nodes that have closed. Each role runs in a process of its
+//! own.
 
 mod support;
 
@@ -9,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use standpipe::launch::End;
-use standpipe::{GlobalPtr, HeapArray, Node, OpenError};
-use support::{Heard, config, eventually, heap_of, itself, job_of, publish, role};
+use standpipe::{GlobalPtr, HeapArray, Listen, Node, OpenError};
+use support::{Heard, LIMIT, config, eventually, heap_of, itself, job_of, network, publish, role};
 use testbed::{Mapped, mapped};
 
 const MIB: u64 = 1 << 20;
@@ -88,6 +89,18 @@ fn a_heap_that_cannot_be_locked_is_an_error_with_the_limit_and_the_remedy() {
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
 }
 
+/// glibc keeps what was freed where and as it pleases, but in one arena, and until it is asked for it.
+#[test]
+fn pairs_of_nodes_that_open_and_close_over_a_network_leave_nothing() {
+    let Some(network) = network() else { return };
+    let mut command = itself("opens and closes");
+    command.env("STANDPIPE_TRANSPORT", network).env("MALLOC_ARENA_MAX", "1");
+    let output = command.output().expect("this program runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    println!("{said}");
+}
+
 /// Not a test: what the processes of the tests above do.
 #[test]
 fn child() {
@@ -99,6 +112,7 @@ fn child() {
         Some("locks before") => locks(true),
         Some("locks after") => locks(false),
         Some("limits") => limits(),
+        Some("opens and closes") => opens_and_closes(),
         Some("may lock little") => may_lock_little(),
         _ => {}
     }
@@ -304,4 +318,42 @@ fn may_lock_little() {
         let node = Node::open_in(config().heap_bytes(LOCKABLE / 4), None).expect("so much can");
         node.heap().alloc_zeroed::<u64>(1 << 17).expect("room");
     }
+}
+
+/// How many pairs of nodes open and close; and after how many memory stays as it is.
+const PAIRS: usize = 60;
+const SETTLED: usize = 20;
+
+/// What a process has in use: KiB of memory that is resident, threads, and descriptors.
+fn holdings() -> (u64, u64, usize) {
+    // SAFETY: it gives free memory back to the system, and touches nothing that is in use.
+    unsafe { libc::malloc_trim(0) };
+    let status = std::fs::read_to_string("/proc/self/status").expect("/proc is there");
+    let number = |name: &str| {
+        let line = status.lines().find(|line| line.starts_with(name)).expect("the kernel says it");
+        line.split_ascii_whitespace().nth(1).and_then(|word| word.parse().ok()).expect("a number")
+    };
+    let descriptors = std::fs::read_dir("/proc/self/fd").expect("/proc is there").count();
+    (number("VmRSS:"), number("Threads:"), descriptors)
+}
+
+fn opens_and_closes() {
+    let open = || {
+        let listen = Listen::parse("127.0.0.1:0").expect("an address");
+        Node::open_in(config().heap_bytes(MIB).listen(listen), None).expect("a node")
+    };
+    let mut settled = holdings();
+    for pair in 1..=PAIRS {
+        let (one, other) = (open(), open());
+        one.connect_to(other.address().expect("it listens")).expect("they meet");
+        one.close(LIMIT).expect("closed");
+        other.close(LIMIT).expect("closed");
+        if pair == SETTLED {
+            settled = holdings();
+        }
+    }
+    let ended = holdings();
+    println!("(KiB, threads, descriptors): {settled:?} after {SETTLED} pairs, {ended:?} after {PAIRS}");
+    assert!(ended.0 * 100 <= settled.0 * 105, "{} KiB, and {} KiB after {PAIRS} pairs", settled.0, ended.0);
+    assert_eq!((ended.1, ended.2), (settled.1, settled.2), "threads and descriptors");
 }

@@ -7,11 +7,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use standpipe::launch::Launch;
 use standpipe::{
     DirectoryError, Error, GetPiece, GlobalPtr, Landed, Mechanism, Memory, Node, Operation, PathReason,
     PutPiece, Rank, Remote, Strided,
 };
-use support::{Heard, LIMIT, Private, Random, config, heap_of, job_of, pattern, private_of, publish, role};
+use support::{
+    Heard, LIMIT, Private, Random, config, heap_of, job_in_role, job_of, pattern, private_of, publish, role,
+    say,
+};
 
 const SIZES: [u32; 3] = [2, 3, 8];
 
@@ -89,6 +93,19 @@ fn the_first_barrier_may_be_the_last_thing_that_happens() {
     }
 }
 
+/// As `p || p` does.
+#[test]
+fn a_program_that_is_tried_again_in_its_rank_hears_that_the_rank_is_over() {
+    let itself = std::env::current_exe().expect("this program");
+    let shell = Launch::new("sh").args(["-c", r#""$0" "$@" || "$0" "$@""#]).args([itself]);
+    let heard = Heard::default();
+    heard.run_well(job_in_role(shell, 1, "tried again"));
+    let said = heard.said(0);
+    assert!(said.len() == 2 && said[0] == "open", "{said:?}");
+    assert!(said[1].contains("rank 0 is over: its process vanished"), "{said:?}");
+    assert!(said[1].contains("docs/PROCESS.md"), "{said:?}");
+}
+
 /// Not a test: what the ranks of the tests above do.
 #[test]
 fn child() {
@@ -104,6 +121,13 @@ fn child() {
         "computes" => computes(&open()),
         "faults" => faults(&open()),
         "meets" => open().barrier().expect("all come"),
+        "tried again" => match Node::open(config()) {
+            Ok(_node) => {
+                say("open");
+                std::process::exit(1);
+            }
+            Err(error) => say(error),
+        },
         other => panic!("no role {other}"),
     }
 }

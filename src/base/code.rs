@@ -79,6 +79,7 @@ codes! {
     NoSuchHandler = 36, "no-such-handler", NotFound, "The peer has no such handler.";
     NotOffered = 37, "not-offered", Unsupported, "The node has nothing of the kind.";
     NoSuchOperation = 38, "no-such-operation", Unsupported, "There is no such operation on values of that type.";
+    Panicked = 39, "panicked", Other, "A function of the program's panicked while the library ran it.";
 }
 
 impl Code {
@@ -133,7 +134,7 @@ mod tests {
         9 no-such-peer 10 length 11 unaligned 12 overlap 13 elsewhere 14 no-reply-due 15 handlers-differ 16 protocol \
         17 team-over 18 unreachable 19 no-room 20 no-memory 21 setting 22 name 23 taken 24 address 25 not-listening \
         26 in-job 27 no-network 28 refused 29 join 30 not-found 31 denied 32 system 33 failed 34 cancelled \
-        35 not-connected 36 no-such-handler 37 not-offered 38 no-such-operation";
+        35 not-connected 36 no-such-handler 37 not-offered 38 no-such-operation 39 panicked";
 
     #[test]
     fn numbers_and_names_are_as_they_ever_were() {

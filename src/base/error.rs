@@ -15,7 +15,7 @@ pub(crate) fn with_remedy(error: &SegmentError) -> String {
     match error {
         SegmentError::Lockable { .. } => format!(
             "{error}; allow more (ulimit -l), set STANDPIPE_HEAP or STANDPIPE_PEERS to less, or call mlockall later. \
-             MCL_ONFAULT keeps memory free, but all that is mapped counts all the same (docs/PROCESS.md)"
+             MCL_ONFAULT keeps memory free, but all that is mapped counts all the same (docs/FOOTPRINT.md)"
         ),
         error if error.is_for_size() => format!(
             "{error}; set STANDPIPE_HEAP to less, or allow this process more address space (ulimit -v) or more \
@@ -341,6 +341,14 @@ pub enum Error {
         /// What it has done.
         what: &'static str,
     },
+    /// A function of the program's panicked while the library ran it, on whichever thread made progress. The
+    /// panic's own message is where the program's panics go. Other members hear that this one gave the
+    /// collective up.
+    #[error("{what} panicked")]
+    Panicked {
+        /// Which function, in words.
+        what: &'static str,
+    },
     /// The peer could not be reached at all.
     #[error("cannot connect to peer {peer}: {why}")]
     Connect {
@@ -382,6 +390,7 @@ impl Error {
             Error::BadName { .. } => Code::Name,
             Error::Protocol { .. } => Code::Protocol,
             Error::Differ { .. } | Error::Team { .. } => Code::TeamOver,
+            Error::Panicked { .. } => Code::Panicked,
             Error::Connect { .. } => Code::Unreachable,
         }
     }
@@ -412,6 +421,7 @@ impl Error {
             OpError::Timeout { peer } => Error::Timeout { peer, unattended: false },
             OpError::Protocol { peer, what } => Error::Protocol { peer, what: what.to_owned() },
             OpError::Team { peer, what } => Error::Team { peer, what },
+            OpError::Panicked => Error::Panicked { what: "the function of a reduction" },
             OpError::NoSuchHandler { peer, handler } => {
                 Error::NoSuchHandler { peer, handler: format!("{handler:#010x}") }
             }

@@ -25,7 +25,7 @@ impl BackgroundSteps {
 
     /// Forgets one that is over. The caller's function goes with it, and whatever that holds: no lock may be
     /// held.
-    fn remove(&self, op: OpId) {
+    pub(crate) fn remove(&self, op: OpId) {
         let work = lock(&self.0).remove(&op);
         drop(work);
     }

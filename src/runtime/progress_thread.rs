@@ -53,11 +53,13 @@ impl ProgressThreadSlot {
     pub(crate) fn start(&self, name: &str, work: impl Fn() + Send + 'static) -> io::Result<()> {
         let mut state = lock(&self.state);
         if matches!(*state, State::Allowed) {
-            // A handler's panic ends the call that made progress. This one is nobody's, and peers depend on
-            // the next.
+            // A panic of the program's code ends the call that made progress. This one is nobody's, and peers
+            // depend on the next.
             let work = move || {
                 while std::panic::catch_unwind(AssertUnwindSafe(&work)).is_err() {
-                    tracing::error!("a handler panicked on the progress thread");
+                    tracing::error!(
+                        "a handler or another function of the program's panicked on the progress thread, which goes on"
+                    );
                 }
             };
             *state = State::Runs(vm::threads::spawn(name, work)?);
@@ -80,7 +82,7 @@ impl ProgressThreadSlot {
         if let State::Runs(thread) = before
             && thread.thread().id() != closer
         {
-            // What panics in a handler it has caught and told.
+            // What panics in the program's code it has caught and told.
             let _ = thread.join();
         }
     }

@@ -1,9 +1,12 @@
 //! Reductions of all types, of bytes whose type or size is known at run time, and what is refused.
 
 use std::fmt::Debug;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use half::{bf16, f16};
-use standpipe::{Code, Element, ElementType, Error, Located, NumberType, Reduction, Team};
+use standpipe::{
+    Code, Element, ElementType, Error, Located, NumberType, ProgressThread, Reduction, Team, TeamEvent,
+};
 
 use super::*;
 
@@ -444,6 +447,95 @@ fn members_that_combine_differently_are_told_how() {
                 assert_eq!(what, ranks.map(began).join(", "));
                 node.barrier().expect("another matter");
             }
+        },
+    );
+}
+
+/// Adds, until it is told to panic; says when it does.
+fn touchy(panics: bool, done: &Arc<AtomicU64>) -> impl FnMut(&mut [u64], &[u64]) + Send + 'static {
+    let done = Arc::clone(done);
+    move |into, from| {
+        if panics {
+            done.fetch_add(1, Ordering::SeqCst);
+            panic!("it was told to");
+        }
+        into.iter_mut().zip(from).for_each(|(into, from)| *into += from);
+    }
+}
+
+/// Starts a sum whose function panics at rank 0, which has returned from that by the time that rank 1 starts.
+fn reduce_touchily(team: &Team, count: usize, done: &Arc<AtomicU64>, turn: &Barrier) -> TeamEvent<u64> {
+    let start = || team.all_reduce_with_nb(vec![1; count], touchy(team.rank() == 0, done));
+    if team.rank() == 0 {
+        let event = start();
+        turn.wait();
+        event
+    } else {
+        turn.wait();
+        start()
+    }
+}
+
+/// Waits for a collective whose function has panicked at rank 0.
+fn hear_of_the_panic(node: &Node, event: TeamEvent<u64>, done: &Arc<AtomicU64>) {
+    let outcome = event.wait().0;
+    match (node.rank(), outcome) {
+        (0, Err(error)) => {
+            assert_eq!(error.to_string(), "the function of a reduction panicked");
+            assert_eq!(error.code(), Code::Panicked);
+        }
+        // What it needs may have come before.
+        (1, Ok(()) | Err(Error::Team { peer: 0, .. })) => {}
+        (rank, other) => panic!("rank {rank}: {other:?}"),
+    }
+    let started = Instant::now();
+    while Arc::strong_count(done) > 1 {
+        assert!(started.elapsed() < LIMIT, "somebody keeps the function");
+        std::thread::yield_now();
+    }
+    node.quiet().expect("it has been told");
+    node.barrier().expect("another matter");
+}
+
+/// Small values come in messages, and many by offers and parts.
+#[test]
+fn a_function_that_panics_on_the_progress_thread_is_what_its_event_says() {
+    for count in [1, 900, 90_000] {
+        let turn = Barrier::new(2);
+        job(
+            2,
+            |_| config().progress(ProgressThread::On),
+            |node| {
+                let team = node.world().split(Some(0), 0).expect("a split").expect("a color");
+                let done = Arc::new(AtomicU64::new(0));
+                let event = reduce_touchily(&team, count, &done, &turn);
+                // No call of the library, so that only the progress thread can run the function.
+                let started = Instant::now();
+                while node.rank() == 0 && done.load(Ordering::SeqCst) == 0 {
+                    assert!(started.elapsed() < LIMIT, "nobody runs the function");
+                    std::thread::yield_now();
+                }
+                hear_of_the_panic(node, event, &done);
+            },
+        );
+    }
+}
+
+#[test]
+fn a_function_that_panics_in_another_call_ends_that_call_and_is_what_its_event_says() {
+    let turn = Barrier::new(2);
+    job(
+        2,
+        |_| config().progress(ProgressThread::Off),
+        |node| {
+            let team = node.world().split(Some(0), 0).expect("a split").expect("a color");
+            let done = Arc::new(AtomicU64::new(0));
+            let event = reduce_touchily(&team, 9000, &done, &turn);
+            if node.rank() == 0 {
+                let wait = std::panic::AssertUnwindSafe(|| node.wait_until(|| false));
+                std::panic::catch_unwind(wait).expect_err("the function's panic ends the wait");
+            }
+            hear_of_the_panic(node, event, &done);
         },
     );
 }

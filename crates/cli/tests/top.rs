@@ -362,6 +362,26 @@ fn a_process_of_no_job_is_an_error_and_nothing_is_printed() {
 }
 
 #[test]
+fn a_process_in_another_network_namespace_is_said_to_be_there() {
+    let mut command = Command::new("unshare");
+    command.args(["--net", "--", "sh", "-c", "echo there; exec sleep 30"]).stdout(Stdio::piped());
+    let Ok(mut other) = command.stderr(Stdio::null()).spawn() else {
+        return testbed::skip("there is no unshare");
+    };
+    let mut line = String::new();
+    BufReader::new(other.stdout.take().expect("piped above")).read_line(&mut line).expect("text");
+    let output = run(&[&other.id().to_string()]);
+    let _ = other.kill();
+    other.wait().expect("its end");
+    if line.trim() != "there" {
+        return testbed::skip("no network namespace can be made");
+    }
+    let (out, err) = texts(&output);
+    assert_eq!((output.status.code(), out.as_ref()), (Some(1), ""));
+    assert!(err.contains("in another network namespace") && err.contains("nsenter"), "{err}");
+}
+
+#[test]
 fn a_system_that_refuses_is_named_and_is_no_end_of_the_job() {
     let job = Job::start("refused");
     let mut watching = top(&[&job.pid(), "--interval", "0.1"])

@@ -2,7 +2,8 @@
 
 use crate::{AtomicOp, Direction, MemId, Rank, WordType};
 
-/// Why an operation did not complete. Every variant names the peer, and the memory where memory was at fault.
+/// Why an operation did not complete. Variants name the peer where it lies with one, and the memory where
+/// memory was at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpError {
     /// The peer's process is gone, or left the job: nothing sent to it will be answered.
@@ -69,6 +70,9 @@ pub enum OpError {
         /// What it has done.
         what: &'static str,
     },
+    /// A function of the program's, which combines what a collective reduces, panicked in this process.
+    #[error("the function of a reduction panicked")]
+    Panicked,
     /// The peer has no such handler.
     #[error("peer {peer} has no handler of the number {handler:#010x}")]
     NoSuchHandler {

@@ -40,11 +40,15 @@
 //!   address, so a *write* to memory that is not there kills the target by SIGSEGV, whatever its size. Of a
 //!   *read* of such memory the target drops the answer, and nothing ever comes back: neither an error nor an
 //!   end of the connection. So bad addresses must be kept from the provider by what is registered.
-//! - **What no registration allows ends in an error**: a bad key, or bytes beyond its end, gives
-//!   `FI_ECANCELED`. But the target does that by closing the connection: everything else in flight to that
-//!   peer fails with it, and the errno is the one that a peer's death gives. The provider then connects again
-//!   by itself, within 60 ms here; until it has, `rxm` fails operations with `FI_ENOTCONN`. So a write with
-//!   an old key may well reach a new process at an old address: keys should be drawn at random.
+//! - **What no registration allows ends in an error, where it is a read or a
+//!   [delivered](post::Until::Delivered) write**: a bad key, or bytes beyond its end, gives `FI_ECANCELED`.
+//!   Another write is complete when its bytes have left: over `tcp` of 2.5 one with a closed key completes
+//!   well at the sender. And the good messages that were sent behind it are lost with the connection, though
+//!   they have completed, too.
+//!   For the target answers what it does not allow by closing the connection: everything else in flight to
+//!   that peer fails with it, and the errno is the one that a peer's death gives. The provider then connects
+//!   again by itself, within 60 ms here; until it has, `rxm` fails operations with `FI_ENOTCONN`. So a write
+//!   with an old key may well reach a new process at an old address: keys should be drawn at random.
 //! - **A peer that dies** gives `FI_ECANCELED` for all that is in flight, within 0.1 ms of its death on one
 //!   host. What is posted to it afterwards, or to a peer that was never reached, is [busy](Post::Busy) for
 //!   ever or fails with `FI_ENOTCONN`; a peer that hangs gives nothing at all. Deadlines are the caller's.

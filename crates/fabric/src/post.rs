@@ -69,7 +69,8 @@ pub struct RemotePiece {
 /// When a write is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
-    /// The buffer may be used again; what has reached the target depends on the provider.
+    /// The buffer may be used again; what has reached the target depends on the provider. That the target
+    /// refuses the key may never be told: see the [crate's notes](crate).
     Reusable,
     /// The data are in the target's memory.
     Delivered,
@@ -79,7 +80,9 @@ pub enum Until {
 pub const PIECES_MAX: usize = 16;
 
 impl Endpoint {
-    /// Writes one piece to a peer's memory; complete when the buffer may be used again.
+    /// Writes one piece to a peer's memory; complete when the buffer may be used again. A key that the target
+    /// refuses need not fail it, and costs the connection with all that is sent behind it: see the [crate's
+    /// notes](crate).
     ///
     /// # Errors
     /// [`Error::NoPeer`]; [`Error::Call`] for `fi_write`.
@@ -147,7 +150,7 @@ impl Endpoint {
 
     /// Writes a few bytes, at most [`Description::inline_bytes`](crate::Description::inline_bytes), to a
     /// peer's memory. The bytes may be used again at return. No completion comes, except of a failure, which
-    /// then has no token.
+    /// then has no token; a key that the target refuses may be none, as of [`Endpoint::write`].
     ///
     /// # Errors
     /// [`Error::NoPeer`]; [`Error::TooMuch`]; [`Error::Call`] for `fi_inject_write`.

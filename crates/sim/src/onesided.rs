@@ -25,6 +25,7 @@ fn number_of(error: &OpError) -> u64 {
         OpError::Unsupported { .. } => 8,
         OpError::NoSuchHandler { .. } => 9,
         OpError::NoSuchAtomic { .. } => 10,
+        OpError::Panicked => 11,
     }
 }
 

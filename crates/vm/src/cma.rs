@@ -2,7 +2,8 @@
 //!
 //! What the kernel promises is little: a call that could not go on returns the bytes it has copied, or an
 //! error if there are none, and neither says whose address was bad. So a call that fell short is continued at
-//! the next byte; when not even that can be copied, it is found out which side's address it is.
+//! the next byte; when not even that can be copied, a second call that touches this process's memory only
+//! finds out which side's address it is.
 
 use libc::pid_t;
 use rustix::io::Errno;
@@ -238,8 +239,10 @@ impl Rest<'_> {
         Ok(())
     }
 
-    /// Whose address the next byte's is that could not be copied: the side that can be read by itself is not
-    /// to blame. Nothing is written to find out.
+    /// Whose address the next byte's is that could not be copied. The local end is to blame only where the
+    /// kernel cannot copy that byte to where this process needs it: to itself for a read, which changes
+    /// nothing. The other process may have changed its memory since the call that failed, so a look at it
+    /// would prove nothing.
     ///
     /// # Safety
     /// As for [`read_from`] or [`write_to`], by direction.
@@ -248,17 +251,17 @@ impl Rest<'_> {
             unreachable!("both lists have as many bytes, and a call for the next one has just failed");
         };
         let mut byte = 0_u8;
-        let target = [Iov { addr: (&raw mut byte) as u64, len: 1 }];
-        let (pid, source) = match self.direction {
-            Direction::Read => (self.pid, there.next),
-            Direction::Write => (std::process::id(), here.next),
+        let source = [Iov { addr: here.next, len: 1 }];
+        let target = match self.direction {
+            Direction::Read => source,
+            Direction::Write => [Iov { addr: (&raw mut byte) as u64, len: 1 }],
         };
-        // SAFETY: reads one byte, wherever it is, into a local variable.
-        let readable = unsafe { call(Direction::Read, pid, &[Iov { addr: source, len: 1 }], &target) };
-        let local = match (self.direction, readable) {
-            (_, Err(errno)) if errno != Errno::FAULT => return refused(errno),
-            (Direction::Read, readable) => readable.is_ok(),
-            (Direction::Write, readable) => readable.is_err(),
+        // SAFETY: reads one byte of a local piece, into a local variable or into that byte itself, which the
+        // caller may write and nobody else uses meanwhile.
+        let local = match unsafe { call(Direction::Read, std::process::id(), &source, &target) } {
+            Ok(copied) => copied == 0,
+            Err(Errno::FAULT) => true,
+            Err(errno) => return refused(errno),
         };
         let done = self.done;
         if local {

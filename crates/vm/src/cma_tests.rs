@@ -79,6 +79,22 @@ fn a_local_page_missing_is_not_blamed_on_the_peer() {
     }
 }
 
+/// The other process may have mapped its memory again when it is found out who is to blame.
+#[test]
+fn a_local_end_that_is_there_is_never_to_blame() {
+    let (there, here) = (Pages::new(1), Pages::new(2));
+    here.fill(0, 7);
+    let (remote, local) = ([iov(there.addr(0), 8)], [iov(here.addr(0), 8)]);
+    for direction in [Direction::Read, Direction::Write] {
+        let cursors = (Cursor::new(&remote, 2), Cursor::new(&local, 2));
+        let rest = Rest { direction, pid: me(), remote: cursors.0, local: cursors.1, done: 2 };
+        // SAFETY: test pages that nothing borrows, on both sides.
+        let fault = unsafe { rest.fault() };
+        assert_eq!(fault, CmaError::Fault { addr: there.addr(0), len: 8, done: 2 });
+    }
+    assert_eq!([0, 2, 7].map(|at| here.byte(at)), [7; 3], "to find out changes no byte");
+}
+
 #[test]
 fn read_only_pages_are_read_and_not_written() {
     let (there, here) = (Pages::new(2), Pages::new(2));

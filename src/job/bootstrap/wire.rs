@@ -199,7 +199,9 @@ pub enum Refusal {
         program: String,
     },
     /// The rank's process has ended, without leave or as the launcher says; nobody else gets the rank.
-    #[error("rank {rank} is over: it {how}")]
+    #[error(
+        "rank {rank} is over: its process {how}, and the job takes no other in its place (docs/PROCESS.md, Wrappers that retry)"
+    )]
     RankOver {
         /// The rank that the joiner named.
         rank: u32,

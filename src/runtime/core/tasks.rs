@@ -10,6 +10,7 @@
 //! then do it.
 
 use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Weak};
 use std::task::Waker;
@@ -172,15 +173,15 @@ impl NodeCore {
             self.deferred.fetch_and(!ENDED, Ordering::AcqRel);
             engine.take_ended(&mut ended);
         }
-        for op in ended {
+        each_to_the_last(ended, |op| {
             self.take_watcher(op).into_iter().for_each(|watcher| watcher.tell(self.number(), op));
-        }
+        });
     }
 
     /// The node has closed: nobody goes on with what queues wait for, which they find.
     pub(super) fn end_queued(&self) {
         let queued = std::mem::take(&mut lock(&self.watchers).queued);
-        queued.into_iter().for_each(|(op, (queue, place))| queue.ended(self.number(), op, place));
+        each_to_the_last(queued, |(op, (queue, place))| queue.ended(self.number(), op, place));
     }
 
     /// Tells nobody of an operation any more.
@@ -236,10 +237,49 @@ impl NodeCore {
     }
 }
 
+/// Does it for each, also where the program's code, as a waker is, panics at one. That panic goes on then.
+fn each_to_the_last<T>(all: impl IntoIterator<Item = T>, mut tell: impl FnMut(T)) {
+    let mut panicked = None;
+    for one in all {
+        let told = std::panic::catch_unwind(AssertUnwindSafe(|| tell(one)));
+        panicked = panicked.or(told.err());
+    }
+    if let Some(panic) = panicked {
+        std::panic::resume_unwind(panic);
+    }
+}
+
 /// Tasks that are to look, and queues that may have to.
 type ToWake = (HashMap<OpId, Waker>, Vec<Arc<dyn Queue>>);
 
+enum ToTell {
+    Task(Waker),
+    Queue(Arc<dyn Queue>),
+}
+
 fn wake_all((tasks, queues): ToWake) {
-    tasks.into_values().for_each(Waker::wake);
-    queues.iter().for_each(|queue| queue.nudge());
+    let all = tasks.into_values().map(ToTell::Task).chain(queues.into_iter().map(ToTell::Queue));
+    each_to_the_last(all, |one| match one {
+        ToTell::Task(waker) => waker.wake(),
+        ToTell::Queue(queue) => queue.nudge(),
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_waker_that_panics_keeps_no_other_from_being_woken() {
+        let mut told = Vec::new();
+        let telling = AssertUnwindSafe(|| {
+            each_to_the_last(0..4, |one| {
+                told.push(one);
+                assert!(one % 2 == 0, "number {one} panics");
+            });
+        });
+        let panic = std::panic::catch_unwind(telling).expect_err("the panic goes on");
+        let said = panic.downcast_ref::<String>().map(String::as_str);
+        assert_eq!((told, said), (vec![0, 1, 2, 3], Some("number 1 panics")));
+    }
 }

@@ -338,7 +338,8 @@ fn userfaultfd(offer: Userfaultfd) -> Check {
         _ => {
             "tells of registered memory that changes, but not of MADV_GUARD_INSTALL, shmat with SHM_REMAP, mprotect, \
              a userfaultfd of the program's own (UFFDIO_UNREGISTER, on Linux 6.1), and what a process does that shares the memory \
-             (CLONE_VM) and is killed meanwhile: no program may do these to memory that it transfers; not used between processes of one host"
+             (CLONE_VM) and is killed meanwhile: no program may do these to memory that it transfers; \
+             mremap of a range that only a part of is watched fails with EFAULT: whole mappings are, until others come to lie beside them; not used between processes of one host"
         }
     };
     check("userfaultfd", Status::Info, value, remedy)

@@ -137,6 +137,13 @@ fn report(job: &Job, before: &Snapshot, now: &Snapshot) -> Report {
     Report::of(job, before, now)
 }
 
+/// Whether a process is known to have another network than this one: nodes are called by names of their
+/// network.
+fn is_in_another_network(pid: u32) -> bool {
+    let network = |of: &str| std::fs::read_link(format!("/proc/{of}/ns/net")).ok();
+    network("self").zip(network(&pid.to_string())).is_some_and(|(ours, theirs)| ours != theirs)
+}
+
 /// The job that `pid` is of, or the only one there is.
 fn choose(mut jobs: Vec<Job>, pid: Option<u32>) -> Result<Job> {
     if let Some(pid) = pid {
@@ -144,6 +151,10 @@ fn choose(mut jobs: Vec<Job>, pid: Option<u32>) -> Result<Job> {
         let launched = jobs.iter().position(|job| job.launcher_pid() == pid);
         return match launched.or_else(|| jobs.iter().position(|job| job.has(pid))) {
             Some(index) => Ok(jobs.swap_remove(index)),
+            None if is_in_another_network(pid) => bail!(
+                "process {pid} is in another network namespace (a container, perhaps), and no node there can be seen from here; \
+                 to look there: `nsenter --net --target {pid} standpipe top {pid}`, as root"
+            ),
             None => bail!("process {pid} is of no job of yours on this host{}", listed(&jobs)),
         };
     }

@@ -128,6 +128,13 @@ impl<T: Transport> Node<T> {
         self.give_up(id.key(), OpError::Timeout { peer });
     }
 
+    /// Ends a collective now, as the program's function that combines its values has panicked.
+    pub fn end_panicked(&mut self, collective: OpId) {
+        if self.ops.get(collective.key()).is_some_and(|op| op.outcome.is_none()) {
+            self.give_up(collective.key(), OpError::Panicked);
+        }
+    }
+
     /// Says whose operations are started from now on, of those who share this node: their operations and
     /// failures are told apart. The first is 0.
     #[inline]

@@ -104,6 +104,7 @@ impl Run {
                 false
             }
             OpError::Protocol { .. } | OpError::Unsupported { .. } | OpError::Team { .. } => false,
+            OpError::Panicked => false,
         };
         if explained { Ok(()) } else { Err(format!("rank {rank}: {error}: {flying:?}")) }
     }

@@ -205,3 +205,32 @@ fn moving_the_break() {
     });
     println!("the break moved {moved} times");
 }
+
+/// The kernel moves no range that is watched in part: the program's `realloc` would have to copy.
+#[test]
+fn blocks_in_mappings_of_their_own_grow_by_moves_though_a_part_was_watched() {
+    let Ok(monitor) = vm::Monitor::of_process() else { return testbed::skip("there is no userfaultfd") };
+    const BLOCK: usize = 4 << 20;
+    for _ in 0..8 {
+        let area = Area::new(BLOCK as u64 / PAGE);
+        monitor.watch(area.addr + (1 << 20), 3 * PAGE).expect("a part of it is transferred");
+        // SAFETY: the area is this test's alone; it goes on at the new address, and is unmapped there.
+        unsafe {
+            let grown = libc::mremap(area.start(), BLOCK, 2 * BLOCK, libc::MREMAP_MAYMOVE);
+            assert_ne!(grown, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
+            assert_eq!(libc::munmap(grown, 2 * BLOCK), 0);
+        }
+        std::mem::forget(area);
+    }
+    // Beyond any threshold of glibc's, so that the block is a mapping.
+    let mut block = vec![7_u8; 40 << 20];
+    block.shrink_to_fit();
+    let time = std::time::Instant::now();
+    monitor.watch(block.as_ptr() as u64 + (8 << 20), 64 << 10).expect("a part of it is transferred");
+    let (before, at) = (monitor.counters().moved, block.as_ptr());
+    block.reserve_exact(40 << 20);
+    println!("watched, and grown to {} MiB, in {:?}", block.capacity() >> 20, time.elapsed());
+    let is_moved = monitor.counters().moved > before;
+    assert!(is_moved || block.as_ptr() == at, "moved, or longer where it is, and not copied");
+    assert!(block.iter().all(|byte| *byte == 7));
+}

@@ -96,7 +96,7 @@ impl<T: Pod + Send> LocalSteps for Owned<T> {
     }
 }
 
-/// Gives a collective up when the caller's function panics.
+/// Ends a collective when the caller's function panics, and forgets the function.
 struct GivenUp<'a> {
     core: &'a NodeCore,
     op: OpId,
@@ -104,7 +104,8 @@ struct GivenUp<'a> {
 
 impl Drop for GivenUp<'_> {
     fn drop(&mut self) {
-        self.core.engine().cancel(self.op);
+        self.core.engine().end_panicked(self.op);
+        self.core.background_steps.remove(self.op);
         // Other collectives of the team have ended with it.
         self.core.wake();
     }
@@ -370,14 +371,20 @@ impl Team {
             drop(engine);
             // Others wait for its steps, whatever this process does next.
             core.stand_by_for_team();
+            (op, begun)
+        });
+        let first = started.as_ref().ok().copied();
+        let started = started.map(|(op, _)| Some(op));
+        let team = self.membership.id;
+        // There before the caller's function runs, which may panic.
+        let event = TeamEvent { event: Event::new(&self.node, NO_PEER, started, ()), owned, team };
+        if let Some((op, begun)) = first {
             let _scope = HandlerScope::enter();
             core.background_steps().run(op);
             if let Some(begun) = begun {
                 core.follow(Timed::Collective, begun, op);
             }
-            Some(op)
-        });
-        let team = self.membership.id;
-        TeamEvent { event: Event::new(&self.node, NO_PEER, started, ()), owned, team }
+        }
+        event
     }
 }

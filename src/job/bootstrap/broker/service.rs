@@ -17,7 +17,7 @@ use crate::job::bootstrap::broker::round::{Command, Round};
 use crate::job::bootstrap::connection::{Connection, Handles, STARVED_PAUSE};
 use crate::job::bootstrap::env::JobName;
 use crate::job::bootstrap::poll::{Waker, poll_until};
-use crate::job::bootstrap::roster::{Candidate, Mail, Roster};
+use crate::job::bootstrap::roster::{Candidate, Mail, Roster, Standing};
 use crate::job::bootstrap::secret::Secret;
 use crate::job::bootstrap::socket::{HANDLES, Received, listen_at, receive};
 use crate::job::bootstrap::unauthenticated::{Applicant, Unauthenticated};
@@ -301,8 +301,10 @@ impl Service {
             };
         }
         match self.examine(&mut applicant) {
-            Err(Refusal::RankOver { how: How::Left, .. }) => self.send_on(applicant),
-            Err(refusal) => applicant.refuse(refusal),
+            Err(refusal) => match self.once_looked(refusal) {
+                Refusal::RankOver { how: How::Left, .. } => self.send_on(applicant),
+                refusal => applicant.refuse(refusal),
+            },
             Ok((candidate, process)) => {
                 let rank = candidate.rank;
                 let line = Connection::new(applicant.socket, self.roster.mail_max());
@@ -313,6 +315,27 @@ impl Service {
                 lock(&self.departed).retain(|departed| *departed != rank);
                 self.deliver(mails);
             }
+        }
+    }
+
+    /// What is true of a rank that seems to be taken: its process may have ended just now, without anybody
+    /// having looked, or be waiting for the launcher's account of its end.
+    fn once_looked(&mut self, refusal: Refusal) -> Refusal {
+        let Refusal::RankTaken { rank, .. } = refusal else { return refusal };
+        self.serve(rank);
+        let has_ended = |member: &Member| {
+            let mut process = [PollFd::new(&member.process, PollFlags::IN)];
+            poll_until(&mut process, Some(Instant::now())).is_ok() && !process[0].revents().is_empty()
+        };
+        if self.members.get(&rank).is_some_and(has_ended) {
+            self.miss(rank);
+        }
+        match self.roster.standing(rank) {
+            Standing::Over(how) => Refusal::RankOver { rank, how },
+            _ if self.members.get(&rank).is_some_and(|member| member.verdict_by.is_some()) => {
+                Refusal::RankOver { rank, how: How::Vanished }
+            }
+            _ => refusal,
         }
     }
 
@@ -499,7 +522,6 @@ mod tests {
     use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
     use super::*;
-    use crate::job::bootstrap::roster::Standing;
     use crate::job::bootstrap::socket::send;
     use crate::job::bootstrap::wire::encode;
 
@@ -537,6 +559,29 @@ mod tests {
                 handles: None,
             }]);
             assert!(matches!(service.roster.standing(0), Standing::Over(How::Left)), "{supervised}");
+        }
+    }
+
+    #[test]
+    fn a_rank_whose_process_has_ended_is_over_for_who_comes_in_its_place() {
+        let taken = Refusal::RankTaken { rank: 0, pid: 1, program: String::new() };
+        for supervised in [false, true] {
+            let (mut service, theirs) = with_member(supervised);
+            assert_eq!(service.once_looked(taken.clone()), taken, "it runs");
+            let mut child = std::process::Command::new("true").spawn().expect("a child");
+            let number = rustix::process::Pid::from_child(&child);
+            let process =
+                pidfd_open(number, PidfdFlags::empty()).expect("it is there until it is waited for");
+            child.wait().expect("its end");
+            service.members.get_mut(&0).expect("a member").process = process;
+            let over = Refusal::RankOver { rank: 0, how: How::Vanished };
+            assert_eq!(service.once_looked(taken.clone()), over, "the process has ended");
+            drop(theirs);
+            let (mut service, theirs) = with_member(supervised);
+            send(&theirs, &encode(&Request::Leave), &[]).expect("room");
+            drop(theirs);
+            let left = Refusal::RankOver { rank: 0, how: How::Left };
+            assert_eq!(service.once_looked(taken.clone()), left, "it took leave");
         }
     }
 
