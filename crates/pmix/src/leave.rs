@@ -5,8 +5,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::Aside;
 use crate::library::{Library, loaded};
+
+/// Makes a call on a thread of its own, and waits until it ends, for so long at most.
+pub type Aside = fn(call: Box<dyn FnOnce() + Send>, within: Duration);
 
 /// How long an `exit` waits for what is under way, and for the leave.
 const EXIT_WITHIN: Duration = Duration::from_secs(2);

@@ -19,6 +19,7 @@ use std::ffi::{CStr, CString};
 use std::time::Duration;
 
 use crate::ffi::{Info, Proc, RANK_WILDCARD, Status, Value};
+pub use crate::leave::Aside;
 pub use crate::library::LoadError;
 use crate::library::{Library, library};
 
@@ -26,9 +27,6 @@ use crate::library::{Library, library};
 /// compresses longer ones, and its `PMIx_Get` was seen to hand them out so. Its parameter
 /// `pcompress_base_limit` says beyond how many bytes, and 4,096 is its default.
 pub const TEXT_MAX: usize = 4096;
-
-/// Makes a call on a thread of its own, and waits until it ends, for so long at most.
-pub type Aside = fn(call: Box<dyn FnOnce() + Send>, within: Duration);
 
 /// Why PMIx did not do what it was asked to.
 #[derive(Debug, thiserror::Error)]

@@ -7,8 +7,9 @@
 //! | MPICH's and Intel's `mpiexec` (hydra), `srun --mpi=pmi2` | `PMI_FD`, `PMI_RANK`, `PMI_SIZE` | [PMI](pmi) 1, or 2 where the launcher refuses that, over the connection that it left |
 //! | torchrun, and scripts that do as it does | `RANK`, `WORLD_SIZE`, `MASTER_ADDR`, `MASTER_PORT` | a [meeting](tcp_meeting) at rank 0, encrypted by the job's secret |
 //!
-//! No wait for others is longer than its deadline, and two seconds where PMIx has to be asked: what keeps none
-//! by itself is called [blocking_call]. To leave takes five seconds more at most, where a launcher is silent.
+//! No wait for others is longer than its deadline, and two seconds where PMIx has to be asked: what keeps
+//! none by itself is called [blocking_call]. To leave takes five seconds more at most, where a launcher is
+//! silent.
 //!
 //! `STANDPIPE_LAUNCHER` names one, or `none`. Slurm is *untested on hardware*: `srun --mpi=pmi2` of Slurm
 //! 22.05 was tried on one host, its PMIx with Open MPI's launcher.
