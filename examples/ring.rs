@@ -1,5 +1,5 @@
-//! A word goes around a ring: every rank waits for the word from its left, adds its own number, and sets the
-//! word at its right, by a signal: that is seen whole, and wakes who waits for it.
+//! A word goes around a ring. Every rank waits for it, adds its own number, and sets it at its right by a
+//! signal. The next rank sees the signal whole, and wakes by it.
 //!
 //! ```text
 //! cargo build --release --example ring

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Guess: under `mlockall(MCL_FUTURE | MCL_ONFAULT)` only pages that are touched are locked, so only they count in the
-#   limit of locked memory; a large mapping that nobody touches, or may touch (PROT_NONE), can be made.
+# Guess: `mlockall(MCL_FUTURE | MCL_ONFAULT)` locks only pages that are touched. So only these count in the limit of
+#   locked memory, and a large untouched mapping, or one that nobody may touch (PROT_NONE), can be made.
 # Is: the kernel counts the whole mapping when it is made, and mmap fails with EAGAIN beyond the limit.
 # Seen with Linux 6.18, python 3.11 (ctypes alone: nothing is installed).
 # So: a library that maps a heap larger than `ulimit -l` names the limit in its error, and not MCL_ONFAULT as a way out.

@@ -1,9 +1,40 @@
 //! The examples, as their first lines say to run them: each looks itself whether what it finds is right.
 
-use std::path::PathBuf;
+#[path = "support/mod.rs"]
+mod support;
 
-use fabric::{Fabric, Hints};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
 use standpipe::launch::Launch;
+use support::{itself, network, role};
+
+/// The role of a process that runs an example, before its name and number of ranks.
+const RUNS: &str = "runs";
+
+/// Not a test: a process that ends by itself, and its example with it.
+#[test]
+fn child() {
+    let Some(role) = role() else { return };
+    let words: Vec<&str> = role.split(' ').collect();
+    let [RUNS, name, ranks] = words[..] else { panic!("no role {role}") };
+    if ranks == ALONE {
+        let status = bound(&mut Command::new(example(name))).status().expect("it starts");
+        assert!(status.success(), "{status}");
+    } else {
+        let job = Launch::new(example(name)).ranks(ranks.parse().expect("a number"));
+        assert_eq!(job.run().expect("the job starts").status(), 0);
+    }
+}
+
+/// In place of a number of ranks: the program is not launched.
+const ALONE: &str = "alone";
+
+/// Has the process end with this one.
+fn bound(command: &mut Command) -> &mut Command {
+    vm::spawn::die_with_parent(command);
+    command.stdin(Stdio::null())
+}
 
 /// Where Cargo puts examples that it builds together with this test.
 fn example(name: &str) -> PathBuf {
@@ -16,18 +47,20 @@ fn example(name: &str) -> PathBuf {
 
 /// As [`all_are_right`], over a network, where there is one.
 fn all_are_right_over_tcp(name: &str, ranks: u32) {
-    let hints = Hints { provider: Some("tcp".into()), ..Hints::default() };
-    if Fabric::load().is_ok_and(|fabric| fabric.providers(&hints).is_ok_and(|all| !all.is_empty())) {
-        all_are_right(name, ranks, "ofi:tcp");
-    } else {
-        testbed::skip("no libfabric with the provider tcp");
+    if let Some(network) = network() {
+        all_are_right(name, ranks, network);
     }
 }
 
 fn all_are_right(name: &str, ranks: u32, transport: &str) {
-    let job = Launch::new(example(name)).ranks(ranks).env("STANDPIPE_TRANSPORT", transport);
-    let outcome = job.run().expect("the job starts");
-    assert_eq!(outcome.status(), 0, "{name} with {ranks} ranks over {transport}");
+    is_right(name, &ranks.to_string(), transport);
+}
+
+fn is_right(name: &str, ranks: &str, transport: &str) {
+    let mut command = itself(&format!("{RUNS} {name} {ranks}"));
+    let output = bound(command.env("STANDPIPE_TRANSPORT", transport)).output().expect("it starts");
+    let [out, err] = [&output.stdout, &output.stderr].map(|said| String::from_utf8_lossy(said));
+    assert!(output.status.success(), "{name}, ranks: {ranks}, over {transport}:\n{out}{err}");
 }
 
 #[test]
@@ -44,8 +77,7 @@ fn a_task_hears_of_a_handler() {
         all_are_right("channel", ranks, "shm");
     }
     all_are_right_over_tcp("channel", 3);
-    let alone = std::process::Command::new(example("channel")).status().expect("it starts");
-    assert!(alone.success(), "{alone}");
+    is_right("channel", ALONE, "shm");
 }
 
 #[test]

@@ -5,6 +5,10 @@
 
 #[path = "support/hosts.rs"]
 mod hosts;
+#[path = "support/mod.rs"]
+mod support;
+#[path = "launchers/variables.rs"]
+mod variables;
 
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Output, Stdio};
@@ -20,27 +24,36 @@ const ROLE: &str = "LAUNCHERS_TEST_ROLE";
 /// Tells a role's lines from those of the test harness around it.
 const MARK: &str = "@@";
 const RANKS: u32 = 4;
+/// What the ranks of a job that meets by variables have in common.
+const SECRET: &str = "5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a";
 /// How long the ranks wait for one that does not come.
 const MEET: Duration = Duration::from_secs(2);
+
+/// No call of a rank takes longer.
+const CALL: Duration = Duration::from_secs(60);
+/// No rank lives longer, whatever becomes of its launcher.
+const LIFE: Duration = Duration::from_secs(180);
 
 /// What a rank does; nothing where this program is the test.
 #[test]
 fn child() {
-    match std::env::var(ROLE).as_deref() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    support::die_after(LIFE);
+    match role.as_str() {
         // On one host a process that has closed its node opens another.
-        Ok("talk twice") => (0..2).for_each(|_| talk()),
-        Ok("talk once") => talk(),
-        Ok("talk") => {
+        "talk twice" => (0..2).for_each(|_| talk()),
+        "talk once" => talk(),
+        "talk" => {
             talk();
             let error = Node::open(Config::new()).expect_err("the launcher lets processes meet once");
             assert!(error.to_string().contains("a process opens one node"), "{error}");
         }
-        Ok("talk much") => talk_much(),
-        Ok("differ") => differ(),
-        Ok(exits) if exits.starts_with("exits") => exits_open(exits),
-        Ok("mourn") => mourn(),
-        Ok("absent") => absent(),
-        Ok("alone") => {
+        "talk much" => talk_much(),
+        "differ" => differ(),
+        exits if exits.starts_with("exits") => exits_open(exits),
+        "mourn" => mourn(),
+        "absent" => absent(),
+        "alone" => {
             let config = Config::from_env().expect("good settings");
             let error = Node::open(config).expect_err("no job can be made of this");
             println!("{MARK}{error}");
@@ -51,8 +64,8 @@ fn child() {
 
 /// Has more handlers than one text of a launcher's can tell of.
 fn talk_much() {
-    let config =
-        (0..1000).fold(Config::new(), |config, number| config.handler(&format!("h{number}"), |_| {}));
+    let config = Config::new().timeout(CALL);
+    let config = (0..1000).fold(config, |config, number| config.handler(&format!("h{number}"), |_| {}));
     let node = Node::open(config).expect("a job");
     let last = node.handler("h999").expect("registered");
     for peer in 0..node.size() {
@@ -70,6 +83,7 @@ fn talk() {
     let counts = Arc::clone(&asked);
     let config = Config::from_env()
         .expect("good settings")
+        .timeout(CALL)
         .handler("ask", move |call| {
             let answer = call.node().handler("answer").expect("registered");
             let doubled = 2 * call.args()[0];
@@ -159,8 +173,9 @@ fn exits_open(role: &str) {
     }
     node.wait_until(|| node.lost_peers().contains(&who)).expect("its end is told");
     println!("{MARK}rank {} lost rank {who}", node.rank());
-    // Their loss would be told in place of that one's to whoever has not heard yet.
-    std::thread::sleep(Duration::from_secs(1));
+    // Their loss would be told in place of that one's to whoever has not heard yet. A launcher that ends all
+    // takes more than a second for it.
+    std::thread::sleep(Duration::from_secs(if role.contains("ending all") { 20 } else { 1 }));
     println!("{MARK}rank {} went on", node.rank());
 }
 
@@ -332,6 +347,32 @@ fn one_that_exits_with_its_node_open_is_lost_to_the_others() {
     }
 }
 
+/// As the table of docs/PROCESS.md has it.
+#[test]
+fn under_hydra_the_others_go_on_however_one_ends_by_itself() {
+    for (launcher, args) in [HYDRA, HYDRA_PMI_2] {
+        for (how, status) in [("quietly", 0), ("badly", 1)] {
+            let Some(output) = launched(launcher, args, &format!("exits {how} 1")) else { continue };
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(status), "{how}: {said}");
+            let told = |rank| [format!("rank {rank} lost rank 1"), format!("rank {rank} went on")];
+            assert_eq!(lines(&output), [0, 2, 3].map(told).concat(), "{how}: {said}");
+        }
+    }
+}
+
+#[test]
+fn under_open_mpi_all_are_ended_where_one_ends_without_a_leave_or_badly() {
+    let (launcher, args) = OPEN_MPI;
+    for how in ["quietly", "badly"] {
+        let role = format!("exits {how}, ending all, 1");
+        let Some(output) = launched(launcher, args, &role) else { continue };
+        let lines = lines(&output);
+        assert!(!output.status.success(), "{how}: {lines:?}");
+        assert!(!lines.iter().any(|line| line.ends_with("went on")), "{how}: {lines:?}");
+    }
+}
+
 /// Starts two ranks at each host.
 fn at_hosts(hosts: &[Host], name: &str) -> Vec<Started> {
     let (program, args) = role();
@@ -488,94 +529,5 @@ fn the_others_hear_of_one_that_is_killed() {
             assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
             assert_eq!(lines(&output), [format!("rank {rank} lost a peer")]);
         }
-    }
-}
-
-#[test]
-fn what_no_launcher_leaves_is_named() {
-    let (program, args) = role();
-    for (vars, named) in [
-        (&[("STANDPIPE_LAUNCHER", "mpi")][..], "STANDPIPE_LAUNCHER is not auto, none"),
-        (&[("STANDPIPE_LAUNCHER", "pmi1")][..], "PMI_SIZE is not"),
-        (
-            &[("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "::1"), ("MASTER_PORT", "9")][..],
-            "set STANDPIPE_SECRET",
-        ),
-        (&[("RANK", "0"), ("WORLD_SIZE", "2")][..], "MASTER_ADDR is not set"),
-        (&[("SLURM_STEP_NUM_TASKS", "2")][..], "--mpi=pmix or --mpi=pmi2"),
-        (&[("PMI_FD", "97"), ("PMI_RANK", "0"), ("PMI_SIZE", "1")][..], "Bad file descriptor"),
-        (&[("STANDPIPE_LAUNCHER", "pmix"), ("STANDPIPE_PMIX", "/nowhere.so")][..], "/nowhere.so"),
-    ] {
-        let mut command = command(&program, "alone");
-        let output =
-            finish(start(command.args(args).envs(vars.iter().copied())).expect("it starts"), "a rank");
-        let said = lines(&output);
-        assert!(said.len() == 1 && said[0].contains(named), "{vars:?}: {said:?}");
-    }
-}
-
-/// Names and values of the environment.
-type Vars<'a> = [(&'a str, &'a str)];
-
-const SECRET: &str = "5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a";
-
-/// What torchrun leaves, with some of it changed.
-fn torchs<'a>(changed: &Vars<'a>) -> Vec<(&'a str, &'a str)> {
-    let usual = [
-        ("RANK", "1"),
-        ("WORLD_SIZE", "2"),
-        ("MASTER_ADDR", "127.0.0.1"),
-        ("MASTER_PORT", "9"),
-        ("STANDPIPE_SECRET", SECRET),
-    ];
-    [&usual, changed].concat()
-}
-
-/// What hydra leaves, with some of it changed.
-fn hydras<'a>(changed: &Vars<'a>) -> Vec<(&'a str, &'a str)> {
-    // What is read from there is at its end at once.
-    [&[("PMI_FD", "0"), ("PMI_RANK", "0"), ("PMI_SIZE", "2")], changed].concat()
-}
-
-#[test]
-fn whatever_the_environment_says_ends_in_an_error_that_names_it() {
-    let (program, args) = role();
-    let long = "a".repeat(300);
-    let cases = [
-        (torchs(&[("RANK", "2")]), "RANK is not a number below"),
-        (torchs(&[("RANK", "-1")]), "RANK is not a number below"),
-        (torchs(&[("WORLD_SIZE", "0")]), "WORLD_SIZE is not"),
-        (torchs(&[("WORLD_SIZE", "1025")]), "a job of 1025"),
-        (torchs(&[("WORLD_SIZE", "4294967295")]), "a job of 4294967295"),
-        (torchs(&[("WORLD_SIZE", "99999999999999999999")]), "WORLD_SIZE is not"),
-        (torchs(&[("MASTER_PORT", "0")]), "MASTER_PORT"),
-        (torchs(&[("MASTER_PORT", "65535")]), "MASTER_PORT is not"),
-        (torchs(&[("MASTER_PORT", "http")]), "MASTER_PORT is not"),
-        (torchs(&[("STANDPIPE_PORT", "65536")]), "STANDPIPE_PORT is not"),
-        (torchs(&[("STANDPIPE_SECRET", "5a")]), "STANDPIPE_SECRET is not"),
-        (torchs(&[]), "rank 0 at 127.0.0.1, port 10"),
-        (torchs(&[("MASTER_ADDR", "192.0.2.1")]), "rank 0 at 192.0.2.1"),
-        (torchs(&[("MASTER_ADDR", "")]), "rank 0 at , port"),
-        (torchs(&[("MASTER_ADDR", "256.0.0.1")]), "rank 0 at 256.0.0.1"),
-        (torchs(&[("MASTER_ADDR", &long)]), "rank 0 at aaa"),
-        (torchs(&[("RANK", "0"), ("MASTER_ADDR", &long)]), "listening at aaa"),
-        (torchs(&[("RANK", "0"), ("STANDPIPE_PORT", "29637")]), "rank 1 did not come in time"),
-        (hydras(&[("PMI_FD", "-1")]), "PMI_FD"),
-        (hydras(&[("PMI_FD", "2147483648")]), "PMI_FD"),
-        (hydras(&[]), "PMI_FD"),
-        (hydras(&[("PMI_RANK", "2")]), "PMI_RANK is not"),
-        (hydras(&[("PMI_SIZE", "1000000")]), "a job of 1000000"),
-        (hydras(&[("STANDPIPE_LAUNCHER", "pmi2")]), "PMI_FD"),
-        (vec![("PMIX_NAMESPACE", "nobody's"), ("PMIX_RANK", "0")], "PMIx"),
-        (vec![("PMIX_NAMESPACE", "nobody's"), ("PMIX_RANK", "-7")], "PMIx"),
-    ];
-    for (vars, named) in cases {
-        let begun = Instant::now();
-        let mut command = command(&program, "alone");
-        command.args(args).envs(vars.iter().copied()).env("STANDPIPE_MEET_MS", MEET.as_millis().to_string());
-        let said = lines(&finish(start(&mut command).expect("it starts"), "a rank"));
-        assert!(said.len() == 1 && said[0].contains(named), "{vars:?}: {said:?}");
-        let took = begun.elapsed();
-        assert!(took < MEET * 5, "{vars:?} took {took:?}");
     }
 }

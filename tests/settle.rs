@@ -1,6 +1,8 @@
-//! What was given up writes nothing more, once `quiet`, `fence` or a barrier has returned: a put or an atomic
-//! is cancelled, is late, or its event is dropped, then the target's memory is given to somebody else; the
-//! target stands still meanwhile, or not. Each byte that is found later is one that the new owner wrote.
+//! Operations that were given up: their bytes may come until they settle, and never after.
+//!
+//! A put or an atomic is cancelled, is late, or its event is dropped. `quiet`, `fence` or a barrier waits for
+//! it; the target stands still meanwhile, or not. Then the target's memory is given to somebody else, and
+//! each byte that is found there later is one that the new owner wrote.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -12,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal as Kill, kill_process};
 use standpipe::launch::End;
-use standpipe::{AtomicOp, Config, GlobalPtr, HeapArray, Node, ProgressThread, Remote, Signal};
+use standpipe::{AtomicOp, Config, Error, GlobalPtr, HeapArray, Node, ProgressThread, Remote, Signal};
 use support::{Heard, Random, config, heap_of, job_of, look_up, network, publish, say};
 
 /// For how long each route goes on, where that is not [`SHORT`].
@@ -32,6 +34,9 @@ const BLOCK: usize = 4 << 20;
 
 /// What operations write; who reuses a block writes other bytes.
 const PUT: u8 = 0xee;
+
+/// What was given up has settled then, also where the target stood still.
+const SETTLES_WITHIN: Duration = Duration::from_secs(5);
 
 /// How long a target stands still.
 const STILL: Duration = Duration::from_millis(8);
@@ -100,15 +105,12 @@ fn rounds(settings: &[(&str, &str)]) {
 
 /// One job. Returns how many rounds it made.
 fn one(settings: &[(&str, &str)], seed: u64, time: Duration) -> u64 {
-    let name = settings.iter().map(|(_, value)| value.replace(':', "-")).collect::<String>();
-    let folder = std::env::temp_dir().join(format!("settle-{}-{name}", std::process::id()));
-    std::fs::create_dir(&folder).expect("a folder");
-    let job = job_of(2, "settle").env(FOLDER, &folder).env(SEED, seed.to_string());
+    let folder = tempfile::tempdir().expect("a folder of this job's own");
+    let job = job_of(2, "settle").env(FOLDER, folder.path()).env(SEED, seed.to_string());
     let job = job.env(JOB_MS, time.as_millis().to_string());
     let job = settings.iter().fold(job, |job, (name, value)| job.env(*name, *value));
     let heard = Heard::default();
     let outcome = heard.run(job);
-    let _ = std::fs::remove_dir_all(&folder);
     let well = outcome.ranks.iter().all(|rank| rank.end == End::Exited(0));
     assert!(well, "{SEED}={seed} over {settings:?}: {outcome:?}\n{}", heard.all());
     heard.said(0).last().and_then(|text| text.parse().ok()).expect("rank 0 says how many rounds it made")
@@ -290,8 +292,8 @@ fn give_up(
 /// Waits for what was given up.
 fn settle(target: &mut Target<'_>, how: usize, still: bool) {
     let node = target.node;
-    // That something was late is told by some of them: what they wait for they have waited for then.
-    let _ = match how {
+    // Some of them tell that something was late: what they wait for they have waited for then.
+    let said = match how {
         0 => node.quiet(),
         1 => node.quiet_with(1),
         2 => node.fence(),
@@ -309,4 +311,15 @@ fn settle(target: &mut Target<'_>, how: usize, still: bool) {
         }
     };
     assert!(node.lost_peers().is_empty(), "the other is lost");
+    settles(node, how, said);
+}
+
+/// Has all that failed told, until a call says that nothing is under way: it comes soon.
+fn settles(node: &Node, how: usize, said: Result<(), Error>) {
+    let deadline = Instant::now() + SETTLES_WITHIN;
+    let mut failed = Vec::from_iter(said.err());
+    while let Err(error) = node.within(SETTLES_WITHIN).quiet() {
+        failed.push(error);
+        assert!(Instant::now() < deadline, "it does not settle, waited for by {how}: {failed:?}");
+    }
 }

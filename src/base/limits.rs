@@ -20,8 +20,8 @@ pub const SMALL_BYTES: usize = 4 << 10;
 /// Bytes of a large buffer.
 pub const LARGE_BYTES: usize = 64 << 10;
 
-/// Bytes of a part in the caller's memory, at most. That parts end shows that the network carries them, and
-/// what has ended is not begun anew where another copy by the same connection is given up.
+/// Bytes of a part in the caller's memory, at most. The ends of parts show that the network carries them. A
+/// part that has ended is not begun anew where another copy by the same connection is given up.
 pub const DIRECT_BYTES: usize = 1 << 20;
 
 /// Peers with copies under way that auxiliary endpoints carry at once; copies with others go through buffers.

@@ -38,8 +38,8 @@ impl Stats {
         self.counters.staged
     }
 
-    /// Operations of this node's that were cancelled, or whose deadline passed, while they could still write
-    /// at their peers: [`Node::quiet`](crate::Node::quiet) has waited for them, or is going to.
+    /// Operations of this node that were cancelled or late while they could still write at their peers.
+    /// [`Node::quiet`](crate::Node::quiet) waits for them.
     pub fn given_up(&self) -> u64 {
         self.counters.given_up
     }

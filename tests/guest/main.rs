@@ -71,6 +71,16 @@ fn a_runtime_of_tasks_forks_and_takes_its_signals() {
 }
 
 #[test]
+fn a_launcher_that_is_gone_is_an_error_and_no_signal() {
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().expect("a socket pair");
+    drop(theirs);
+    let mut command = itself("orphan");
+    command.env("PMI_FD", "0").env("PMI_RANK", "0").env("PMI_SIZE", "2");
+    let status = command.stdin(std::os::fd::OwnedFd::from(ours)).status().expect("it starts");
+    assert!(status.success(), "{status}");
+}
+
+#[test]
 fn a_library_that_is_unloaded_stays_while_its_threads_run() {
     runs("unload", "shm", 0);
 }
@@ -109,6 +119,7 @@ fn child() {
         Some("tokio") => tasks(),
         Some("unload") => unload(),
         Some("leaves") => leaves(),
+        Some("orphan") => orphan(),
         Some(role) => panic!("no role {role}"),
     }
 }
@@ -136,6 +147,15 @@ fn runs(role: &str, transport: &str, status: i32) {
 fn config() -> Config {
     let config = Config::from_env().expect("good settings").heap_bytes(8 << 20);
     config.progress(ProgressThread::On).copiers(1)
+}
+
+/// Opens a node as a program in C does, which a signal tells of a closed connection.
+fn orphan() {
+    // SAFETY: the default action is no function that could be gone or do what a handler may not, and nobody
+    // else in this process sets it.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    let error = Node::open(config()).expect_err("the launcher is gone");
+    assert!(error.to_string().contains("PMI_FD"), "{error}");
 }
 
 /// Two nodes of this process that have met.

@@ -34,7 +34,7 @@ pub(crate) struct SimArgs {
     #[arg(long, value_name = "K", default_value_t = 100_000, value_parser = at_least(1_u64))]
     steps: u64,
     /// Faults to inject, each kind with its own frequency or the usual one, as in `unmap=0.5,delay`: delay,
-    /// reorder, register-fail and register-slow with a chance of 0 to 1; shrink, unmap, stop, mute and
+    /// reorder, register-fail, register-slow and late with a chance of 0 to 1; shrink, unmap, stop, mute and
     /// restart 0 to 1000 times in a millisecond of virtual time, over all ranks
     #[arg(long, value_name = "LIST", default_value = "", value_parser = parse_faults)]
     faults: Faults,
@@ -70,8 +70,8 @@ fn parse_faults(text: &str) -> Result<Faults, String> {
     }
     text.parse().map_err(|error: FaultsError| match error {
         FaultsError::Frequency(_) => format!(
-            "{error}: delay, reorder, register-fail and register-slow take a chance of 0 to 1; shrink, unmap, stop, \
-             mute and restart a number of times in a millisecond of virtual time, 0 to 1000"
+            "{error}: delay, reorder, register-fail, register-slow and late take a chance of 0 to 1; shrink, unmap, \
+             stop, mute and restart a number of times in a millisecond of virtual time, 0 to 1000"
         ),
         FaultsError::Unknown(_) => error.to_string(),
     })
@@ -276,6 +276,14 @@ mod tests {
         let error = parse_faults("delay=7").expect_err("no chance");
         assert!(error.contains("\"delay=7\"") && error.contains("a chance of 0 to 1"), "{error}");
         assert!(parse_faults("unmap=1001").is_err_and(|error| error.contains("0 to 1000")));
+        let command = SimArgs::augment_args(clap::Command::new("sim"));
+        let option = command.get_arguments().find(|arg| arg.get_id() == "faults").expect("it is there");
+        let help = option.get_help().expect("it has some").to_string();
+        for kind in Faults::all().to_string().split(',').map(|part| part.split('=').next().unwrap_or(part)) {
+            let error = parse_faults(&format!("{kind}=1001")).expect_err("too often");
+            assert!(error.contains("0 to 1000") && error.matches(kind).count() >= 2, "{error}");
+            assert!(help.contains(kind), "{kind} is not in the help of --faults: {help}");
+        }
         assert!(parse_faults("delay,delay").is_err_and(|error| error.contains("twice")));
         assert!([",", "delay,"].map(parse_faults).iter().all(Result::is_err) && parse_faults("").is_ok());
         assert!(parse_faults("rain").is_err_and(|error| error.contains("register-slow")));

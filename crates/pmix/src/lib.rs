@@ -19,11 +19,13 @@ use std::ffi::{CStr, CString};
 use std::time::Duration;
 
 use crate::ffi::{Info, Proc, RANK_WILDCARD, Status, Value};
+pub use crate::leave::Aside;
 pub use crate::library::LoadError;
 use crate::library::{Library, library};
 
-/// The longest text that every PMIx gives back as it was put, in bytes. PMIx 5.0.11 compresses longer ones,
-/// and its `PMIx_Get` was seen to hand them out so.
+/// The longest text that a PMIx gives back as it was put, in bytes, unless it is set otherwise. PMIx 5.0.11
+/// compresses longer ones, and its `PMIx_Get` was seen to hand them out so. Its parameter
+/// `pcompress_base_limit` says beyond how many bytes, and 4,096 is its default.
 pub const TEXT_MAX: usize = 4096;
 
 /// Why PMIx did not do what it was asked to.
@@ -61,9 +63,9 @@ pub enum PmixError {
 }
 
 /// This process's part in the exchange. Leaving it is what tells the launcher that the process ends as it
-/// should: when this is dropped, or else at the process's `exit`.
+/// should: when this is dropped, or else at the process's `exit`, which waits two seconds for it at most.
 ///
-/// One at a time; any thread may own it.
+/// Any thread may own it. A process makes one call of the library at a time: others wait for its end.
 #[derive(Debug)]
 pub struct Client {
     library: &'static Library,
@@ -72,18 +74,20 @@ pub struct Client {
 }
 
 impl Client {
-    /// Joins. Waits for the launcher's local server at most.
+    /// Joins. Waits for the launcher's local server at most. The process's `exit` leaves by `aside`.
     ///
     /// # Errors
     /// [`PmixError::Load`] where there is no library, [`PmixError::Call`] where no server answers.
-    pub fn init() -> Result<Client, PmixError> {
+    pub fn init(aside: Aside) -> Result<Client, PmixError> {
         let library = library()?;
         let mut own = Proc::default();
+        let mut joined = leave::one_call();
         // SAFETY: `own` is a live local of the layout that the call fills; no list of infos is given, and its
         // length is zero.
         let status = unsafe { (library.init)(&mut own, std::ptr::null(), 0) };
         check(library, status, || "PMIx_Init".to_owned())?;
-        leave::joined();
+        leave::joined(&mut joined, aside);
+        drop(joined);
         let mut client = Client { library, own, size: 0 };
         client.size =
             client.value(&own.fellow(RANK_WILDCARD), "pmix.job.size", None, |value| value.as_u32())?;
@@ -108,6 +112,7 @@ impl Client {
     pub fn put(&mut self, key: &str, text: &str) -> Result<(), PmixError> {
         let (key_text, text) = (c_key(key)?, c_text(text)?);
         let value = Value::string(&text);
+        let _one = leave::one_call();
         // SAFETY: the key ends with a zero and is no longer than a key may be; the value is a live local of
         // type string, whose text lives until the call has ended, by when the library has copied it.
         let status = unsafe { (self.library.put)(ffi::GLOBAL, key_text.as_ptr(), &value) };
@@ -120,6 +125,7 @@ impl Client {
     /// # Errors
     /// [`PmixError::Call`], after the time too where the server keeps it.
     pub fn fence(&mut self, within: Duration) -> Result<(), PmixError> {
+        let _one = leave::one_call();
         // SAFETY: the call takes nothing; it hands on what the library itself has kept since `PMIx_Put`.
         let status = unsafe { (self.library.commit)() };
         check(self.library, status, || "PMIx_Commit".to_owned())?;
@@ -158,6 +164,7 @@ impl Client {
             None => (std::ptr::null(), 0),
         };
         let mut found: *mut Value = std::ptr::null_mut();
+        let _one = leave::one_call();
         // SAFETY: the process and the infos are live locals of the layouts that the call reads, as many as it
         // is told; the key ends with a zero; `found` is where it puts the address of a value that it makes.
         let status = unsafe { (self.library.get)(from, key_text.as_ptr(), infos, count, &mut found) };

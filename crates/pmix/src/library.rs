@@ -76,14 +76,7 @@ fn names(lookup: impl Fn(&str) -> Option<OsString>) -> Vec<OsString> {
 }
 
 fn load() -> Result<Library, LoadError> {
-    let mut found = Err(LoadError::Missing { reason: "nothing to load".to_owned() });
-    for name in names(|name| std::env::var_os(name)) {
-        found = open(name);
-        if found.is_ok() {
-            break;
-        }
-    }
-    let handle = found?;
+    let handle = open_first(names(|name| std::env::var_os(name)))?;
     // SAFETY: each symbol is taken for the function of that name in PMIx's interface, which the types follow;
     // they have not changed since PMIx 2, and a library of that file name keeps to it.
     unsafe {
@@ -103,6 +96,21 @@ fn load() -> Result<Library, LoadError> {
             )?),
         })
     }
+}
+
+/// The first that can be loaded. Else the reason of the first stands: it is the one that was asked for.
+fn open_first(names: Vec<OsString>) -> Result<*mut c_void, LoadError> {
+    let mut first = None;
+    for name in names {
+        match open(name.clone()) {
+            Ok(handle) => return Ok(handle),
+            Err(error) => {
+                tracing::debug!(?name, %error, "no PMIx");
+                first.get_or_insert(error);
+            }
+        }
+    }
+    Err(first.unwrap_or_else(|| LoadError::Missing { reason: "nothing to load".to_owned() }))
 }
 
 /// Loads a library, for as long as the process lives.
@@ -160,5 +168,16 @@ mod tests {
         assert_eq!(both, [own.as_os_str(), USUAL.as_ref()]);
         assert_eq!(found(Some("/x.so")), ["/x.so"]);
         assert_eq!(names(|name| (name == PREFIX).then(OsString::new)), [USUAL]);
+    }
+
+    #[test]
+    fn the_reason_of_the_first_library_is_told_when_none_can_be_loaded() {
+        let folder = tempfile::tempdir().expect("a folder of our own");
+        let own = folder.path().join(USUAL);
+        std::fs::write(&own, "no library at all").expect("a file of our own");
+        let error = open_first(vec![own.clone().into(), "/nowhere.so".into()]).expect_err("neither is one");
+        let LoadError::Missing { reason } = &error else { panic!("{error}") };
+        assert!(reason.contains(own.to_str().expect("a plain path")), "{error}");
+        assert!(open_first(vec![own.into(), "libc.so.6".into()]).is_ok());
     }
 }

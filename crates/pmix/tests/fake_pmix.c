@@ -41,6 +41,11 @@ int PMIx_Init(proc_t *proc, void *infos, size_t count) {
 int PMIx_Finalize(void *infos, size_t count) {
     (void)infos, (void)count;
     char at[1024];
+    if (getenv("FAKE_PMIX_LEAVE_MS") != NULL) {
+        path(at, "leaves", "job", own);
+        leave(at, "");
+        usleep(1000 * (useconds_t)atoi(getenv("FAKE_PMIX_LEAVE_MS")));
+    }
     path(at, "left", "job", own);
     leave(at, "");
     if (given != 0) {

@@ -11,8 +11,6 @@ pub struct Mapped {
     pub rights: String,
     /// Whether a core dump would contain it, if it contains shared memory.
     pub is_dumped: bool,
-    /// Bytes that have memory.
-    pub resident: u64,
 }
 
 impl Mapped {
@@ -44,18 +42,13 @@ pub fn mapped(name: &str) -> Vec<Mapped> {
             if is_one {
                 let rights = words.next().unwrap_or_default().to_owned();
                 let range = number(start)..number(end);
-                found.push(Mapped { range, rights, is_dumped: true, resident: 0 });
+                found.push(Mapped { range, rights, is_dumped: true });
             }
             continue;
         }
         let Some(last) = found.last_mut().filter(|_| is_one) else { continue };
-        match first {
-            "Rss:" => {
-                let kib: u64 = words.next().and_then(|word| word.parse().ok()).expect("a number of KiB");
-                last.resident = kib << 10;
-            }
-            "VmFlags:" => last.is_dumped = !words.any(|word| word == "dd"),
-            _ => {}
+        if first == "VmFlags:" {
+            last.is_dumped = !words.any(|word| word == "dd");
         }
     }
     found

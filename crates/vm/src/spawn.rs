@@ -180,6 +180,14 @@ pub fn inherited(number: i32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(duplicate) })
 }
 
+/// Whether something is open under `number` that a program started by this one would get, too: what this
+/// process's own code opens is usually closed there.
+pub fn is_inheritable(number: i32) -> bool {
+    // SAFETY: takes numbers only, and any; it gives flags, or -1.
+    let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };
+    flags >= 0 && flags & libc::FD_CLOEXEC == 0
+}
+
 /// The process at the other end of a Unix socket, at the time it connected or began to listen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerCredentials {

@@ -1,8 +1,10 @@
 //! Running other programs: shown before they start, bounded in time.
 
 use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 /// A command line to run, from the workspace's root unless told otherwise.
@@ -89,7 +91,7 @@ impl Run {
 
     /// Runs it unseen and gives its standard output.
     pub(crate) fn output(self) -> Result<String, Failure> {
-        let output = self.command().stdin(Stdio::null()).stderr(Stdio::null()).output();
+        let output = written(self.command().stdin(Stdio::null()));
         self.judge(output.as_ref().map(|output| output.status.code()).map_err(|error| error.kind().into()))?;
         let bytes = output.map(|output| output.stdout).unwrap_or_default();
         Ok(String::from_utf8_lossy(&bytes).into_owned())
@@ -98,11 +100,15 @@ impl Run {
     /// Runs it, and gives what it wrote on standard error instead of showing it.
     pub(crate) fn complaint(self) -> (Result<(), Failure>, String) {
         println!("$ {}", self.line());
-        let output =
-            self.command().stdin(Stdio::null()).stdout(Stdio::inherit()).stderr(Stdio::piped()).output();
-        let bytes = output.as_ref().map(|output| output.stderr.as_slice()).unwrap_or_default();
-        let complaint = String::from_utf8_lossy(bytes).into_owned();
-        (self.judge(output.map(|output| output.status.code())), complaint)
+        let ended = Written::new().and_then(|said| {
+            let status = self.command().stdin(Stdio::null()).stderr(said.stdio()?).status()?;
+            Ok((status.code(), said.read()?))
+        });
+        let (code, said) = match ended {
+            Ok((code, said)) => (Ok(code), said),
+            Err(error) => (Err(error), Vec::new()),
+        };
+        (self.judge(code), String::from_utf8_lossy(&said).into_owned())
     }
 
     fn line(&self) -> String {
@@ -125,6 +131,34 @@ impl Run {
             Ok(None) => Err(Failure(format!("`{line}` was ended by a signal"))),
             Err(error) => Err(Failure(format!("`{line}` did not start: {error}"))),
         }
+    }
+}
+
+/// Runs a command until it ends itself, and gives what it has written by then. A process that it leaves
+/// behind would hold pipes open, and keep who reads them.
+pub(crate) fn written(command: &mut Command) -> std::io::Result<Output> {
+    let (out, err) = (Written::new()?, Written::new()?);
+    let status = command.stdout(out.stdio()?).stderr(err.stdio()?).status()?;
+    Ok(Output { status, stdout: out.read()?, stderr: err.read()? })
+}
+
+/// A file without a name, in place of a pipe.
+struct Written(File);
+
+impl Written {
+    fn new() -> std::io::Result<Written> {
+        tempfile::tempfile().map(Written)
+    }
+
+    fn stdio(&self) -> std::io::Result<Stdio> {
+        self.0.try_clone().map(Stdio::from)
+    }
+
+    fn read(mut self) -> std::io::Result<Vec<u8>> {
+        self.0.rewind()?;
+        let mut bytes = Vec::new();
+        self.0.read_to_end(&mut bytes)?;
+        Ok(bytes)
     }
 }
 
@@ -154,6 +188,18 @@ mod tests {
             (result, said.as_str()),
             (Err(Failure("`sh -c echo why >&2; exit 3` exited with 3".into())), "why\n")
         );
+    }
+
+    #[test]
+    fn a_process_that_a_command_leaves_behind_keeps_nobody_waiting() {
+        let folder = tempfile::tempdir().expect("a folder of our own");
+        // It ends with the folder, or after ten seconds.
+        let leaves = "for i in $(seq 100); do [ -e \"$0\" ] && sleep 0.1; done & echo said; echo why >&2";
+        let started = || run("sh -c").arg(leaves).arg(folder.path().display().to_string());
+        let begun = std::time::Instant::now();
+        assert_eq!(started().output(), Ok("said\n".into()));
+        assert_eq!(started().complaint(), (Ok(()), "why\n".into()));
+        assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
     }
 
     #[test]

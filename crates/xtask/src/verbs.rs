@@ -68,7 +68,7 @@ const LIMITS: &str = "--nocapture providers_that_pin no_more_is_pinned";
 /// All words, in all three cases of their target, and what else is measured over a network.
 const WORDS: &str = "perf --transport 'ofi:verbs;ofi_rxm'";
 
-/// One thing of each kind, in two minutes; the limits are more than twice what that takes beside a busy
+/// One thing of each kind, in five minutes; the limits are more than twice what that takes beside a busy
 /// process.
 const SHORT: [Step; 13] = [
     step("fabric/two_processes", "", 30),

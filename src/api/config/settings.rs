@@ -75,11 +75,8 @@ pub const SETTINGS: &[Setting] = &[
         unit: "on, off, auto",
         default: "auto",
         cost: "a thread that wakes for every message that nobody is polling for",
-        help: "whether a thread of the library runs handlers and serves peers while no call waits; auto: over ofi, once cross-memory \
-               attach turns out to be forbidden, here or to a peer, once memory is exposed that peers reach by messages, once a node \
-               that nobody launched and that has handlers gives its address or connects, and from the first await that has to wait; \
-               else, of a node that has handlers or has begun a collective, once messages have waited for 10 ms in which it has \
-               not polled, and until it polls again; off: never, and a thread that only wakes tasks lets their own polls make progress",
+        help: "whether a thread of the library runs handlers and serves peers while no call waits; auto: where peers \
+               depend on it, as *Threads and progress* in docs/API.md lists; off: never, and a thread that only wakes tasks lets their own polls make progress",
         methods: &["progress"],
         parse: |config, text| word(text, PROGRESS).map(|progress| config.progress = progress),
         show: |config| word_of(config.progress, PROGRESS),

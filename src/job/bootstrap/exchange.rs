@@ -7,8 +7,9 @@
 //! | MPICH's and Intel's `mpiexec` (hydra), `srun --mpi=pmi2` | `PMI_FD`, `PMI_RANK`, `PMI_SIZE` | [PMI](pmi) 1, or 2 where the launcher refuses that, over the connection that it left |
 //! | torchrun, and scripts that do as it does | `RANK`, `WORLD_SIZE`, `MASTER_ADDR`, `MASTER_PORT` | a [meeting](tcp_meeting) at rank 0, encrypted by the job's secret |
 //!
-//! No wait here is longer than its deadline, and two seconds where PMIx has to be asked: what keeps none by
-//! itself is called [blocking_call].
+//! No wait for others is longer than its deadline, and two seconds where PMIx has to be asked: what keeps
+//! none by itself is called [blocking_call]. To leave takes five seconds more at most, where a launcher is
+//! silent.
 //!
 //! `STANDPIPE_LAUNCHER` names one, or `none`. Slurm is *untested on hardware*: `srun --mpi=pmi2` of Slurm
 //! 22.05 was tried on one host, its PMIx with Open MPI's launcher.
@@ -151,6 +152,9 @@ mod tests {
             found(&[&[fd], &HYDRA[1..], &OPEN_MPI[..]].concat()).expect("nothing to misread")
         };
         let (ours, _theirs) = std::os::unix::net::UnixStream::pair().expect("a socket pair");
+        // A socket of the program's own has got the number.
+        assert_eq!(both(ours.as_raw_fd()), Some(Launcher::Pmix));
+        rustix::io::fcntl_setfd(&ours, rustix::io::FdFlags::empty()).expect("it is open");
         // Hydra in a shell that Slurm has started by PMIx, and Open MPI in one of hydra's or of Slurm's.
         assert_eq!(both(ours.as_raw_fd()), Some(Launcher::Pmi(pmi::Version::One)));
         assert_eq!(both(i32::MAX), Some(Launcher::Pmix));

@@ -1,12 +1,15 @@
 //! Storms: a cluster driven by one seed with operations of every kind, in the weather asked for, and watched.
 //!
 //! Ranks put, get, scatter, count and send to ranks, memory and sizes that the seed picks, under budgets and
-//! settings that it picks, while the faults of the plan happen. Checked is, after every step: no card was
-//! asked for what was not registered as it should be, and none ever pinned more than M + MAXVICTIM;
-//! of a rank that is quiet nothing can still write; whenever an operation ends: it ends once, with the bytes
-//! that were put there or an error that a fault explains;
-//! after a thousand things that have happened, or fewer, and at the end: each node's books add up, and those
-//! of the two ends of every right agree; and once the faults are over, everything ends.
+//! settings that it picks, while the faults of the plan happen. The storm checks:
+//!
+//! - after every step, that no card was asked for what was not registered as it should be, that none ever
+//!   pinned more than M + MAXVICTIM, and that nothing of a quiet rank can still write;
+//! - whenever an operation ends, that it ends once, with the bytes that were put there or an error that a
+//!   fault explains;
+//! - after a thousand things that have happened, or fewer, and at the end, that each node's books add up, and
+//!   that those of the two ends of every right agree;
+//! - once the faults are over, that everything ends.
 //!
 //! Read in this order: `run` (what happens), `program` (what ranks do), `locality` (where they do it),
 //! `verdict` (how it must end), `settled` (what was given up), `shadow` (what must lie in memory),

@@ -1,4 +1,4 @@
-//! What was given up: until it has settled its bytes may come, and never after.
+//! Operations that were given up: their bytes may come until they settle, and never after.
 
 use engine::{OpError, Rank};
 

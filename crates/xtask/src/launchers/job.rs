@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 
 use super::environment::{Environment, Family, on};
 use super::hosts::{Host, address};
+use crate::command::written;
 use crate::outcome::Outcome;
 
 /// Seconds for a job, of which many ranks on few cores take most.
@@ -107,7 +108,7 @@ impl Job {
         command.args(launcher.words(ranks, hosts.len(), &agent)).args(["env", "STANDPIPE_HEAP=16M"]);
         command.args(["STANDPIPE_LIBFABRIC=bundled", &format!("LAUNCHERS_TEST_ROLE={}", self.role())]);
         command.args(self.vars).arg(program).args(["--exact", "child", "--nocapture"]);
-        let output = match command.stdin(Stdio::null()).current_dir(folder).output() {
+        let output = match written(command.stdin(Stdio::null()).current_dir(folder)) {
             Ok(output) => output,
             Err(error) => return Outcome::Failed(format!("it did not start: {error}")),
         };

@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
+use rustix::net::SendFlags;
 
 use super::common::{ExchangeError, Lookup, place, variable};
 use super::store::Store;
@@ -44,12 +45,13 @@ pub(super) fn missing(lookup: Lookup<'_>) -> Option<ExchangeError> {
     Some(ExchangeError::NoPmi { size })
 }
 
-/// Whether there is the connection that the environment names: this process's own launcher's, then.
+/// Whether there is the connection that the environment names: this process's own launcher's, then. It has
+/// come through an `exec`; a socket of the program's own, which may have got the number, is closed by one.
 pub(super) fn is_connected(lookup: Lookup<'_>) -> bool {
-    let link = socket_number(lookup)
-        .ok()
-        .and_then(|number| std::fs::read_link(format!("/proc/self/fd/{number}")).ok());
-    link.is_some_and(|link| link.to_string_lossy().starts_with("socket:"))
+    let Ok(number) = socket_number(lookup) else { return false };
+    let link = std::fs::read_link(format!("/proc/self/fd/{number}"));
+    let is_socket = link.is_ok_and(|link| link.to_string_lossy().starts_with("socket:"));
+    is_socket && vm::spawn::is_inheritable(number)
 }
 
 /// A launcher's connection that is well described, for people.
@@ -76,7 +78,7 @@ const KEY_MAX: usize = 64;
 const TEXT_MAX_TWO: usize = 1000;
 
 /// How long a launcher that has refused one protocol may take to answer in the other.
-const SECOND_WITHIN: Duration = Duration::from_secs(5);
+const SECOND_WITHIN: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 5 });
 
 /// How long the rest of an answer may take that is of neither protocol.
 const NONSENSE_WITHIN: Duration = Duration::from_millis(200);
@@ -312,11 +314,13 @@ impl Line {
     /// Asks in PMI 2.
     fn ask_two(&mut self, ask: &str, wanted: &str, deadline: Instant) -> Result<Answer, ExchangeError> {
         self.send(format!("{:>LENGTH_DIGITS$}{ask}", ask.len()).as_bytes(), deadline)?;
-        while self.pending.len() < LENGTH_DIGITS {
+        let is_of_length = |byte: &u8| matches!(byte, b' ' | b'0'..=b'9');
+        while self.pending.len() < LENGTH_DIGITS && self.pending.iter().all(is_of_length) {
             self.receive(deadline)?;
         }
-        let head = String::from_utf8_lossy(&self.pending[..LENGTH_DIGITS]).into_owned();
-        let Some(len) = head.trim().parse::<usize>().ok().filter(|len| *len <= ANSWER_MAX) else {
+        let head = self.pending.get(..LENGTH_DIGITS).and_then(|head| str::from_utf8(head).ok());
+        let len = head.and_then(|head| head.trim_matches(' ').parse().ok());
+        let Some(len) = len.filter(|len| *len <= ANSWER_MAX) else {
             return Err(answered(ask, &self.nonsense(deadline)));
         };
         self.take(LENGTH_DIGITS);
@@ -341,7 +345,8 @@ impl Line {
     fn send(&mut self, mut bytes: &[u8], deadline: Instant) -> Result<(), ExchangeError> {
         while !bytes.is_empty() {
             self.wait(PollFlags::OUT, deadline)?;
-            match rustix::io::write(&self.socket, bytes) {
+            // A launcher that is gone is an error here, and no signal to the program.
+            match rustix::net::send(&self.socket, bytes, SendFlags::NOSIGNAL) {
                 Ok(sent) => bytes = &bytes[sent..],
                 Err(Errno::INTR | Errno::AGAIN) => {}
                 Err(error) => return Err(failed(error.into())),

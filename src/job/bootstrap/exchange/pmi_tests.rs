@@ -161,10 +161,43 @@ fn a_launcher_that_speaks_neither_is_an_error_that_has_its_answer() {
     let agreed = "cmd=response_to_init pmi_version=2 pmi_subversion=0 rc=0\n";
     let error = said(Version::Two, vec![(INIT_2, agreed)].leak());
     assert!(error.contains("STANDPIPE_LAUNCHER=pmi1"), "{error}");
-    // It refuses both, or is silent once it has refused one.
+    // It refuses both.
     let (one, two) = ("cmd=response_to_init rc=1 pmi_version=9\n", "cmd=response_to_init rc=2\n");
     let error = said(Version::One, vec![(INIT_1, one), (INIT_2, two)].leak());
     assert!(error.contains("pmi_version=9"), "{error}");
+}
+
+#[test]
+fn a_launcher_that_is_silent_once_it_has_refused_one_protocol_is_not_waited_for_long() {
+    let (ours, mut theirs) = UnixStream::pair().expect("a socket pair");
+    let launcher = std::thread::spawn(move || {
+        theirs.read_exact(&mut [0; INIT_1.len()]).expect("a question");
+        theirs.write_all(b"cmd=response_to_init rc=1 pmi_version=9\n").expect("room");
+        theirs.read_exact(&mut [0; INIT_2.len()]).expect("another question");
+        theirs
+    });
+    let begun = Instant::now();
+    let error = Pmi::greet(Version::One, Line::new(ours.into()), (0, 1), "", soon());
+    let error = error.err().expect("nothing to agree on").to_string();
+    assert!(error.contains("pmi_version=9"), "{error}");
+    assert!(begun.elapsed() < 5 * SECOND_WITHIN, "{:?}", begun.elapsed());
+    launcher.join().expect("it was asked for both");
+}
+
+#[test]
+fn an_answer_too_short_for_a_length_is_an_error_at_once() {
+    for answer in ["no\n", "12\n", "    3\n", "\n", "x"] {
+        let (ours, mut theirs) = UnixStream::pair().expect("a socket pair");
+        theirs.write_all(answer.as_bytes()).expect("room");
+        let begun = Instant::now();
+        let error = Line::new(ours.into()).ask_two("cmd=x;", "x-response", soon()).err();
+        let said = error.expect("no answer at all");
+        assert!(
+            matches!(&said, ExchangeError::Answer { answer: shown, .. } if shown == answer.trim_end()),
+            "{answer:?}: {said}"
+        );
+        assert!(begun.elapsed() < Duration::from_secs(5), "{answer:?}: {:?}", begun.elapsed());
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use pmix::{Client, PmixError, TEXT_MAX};
 
-use super::blocking_call::{BlockingCaller, Unanswered};
+use super::blocking_call::{BlockingCaller, Unanswered, once};
 use super::common::ExchangeError;
 use super::store::Store;
 
@@ -26,7 +26,8 @@ pub(crate) struct Pmix {
 
 impl Pmix {
     pub(crate) fn init(deadline: Instant) -> Result<Pmix, ExchangeError> {
-        let mut client = BlockingCaller::start(Client::init, deadline).map_err(unanswered("PMIx_Init"))??;
+        let mut client =
+            BlockingCaller::start(|| Client::init(aside), deadline).map_err(unanswered("PMIx_Init"))??;
         let place = client.run(|client| (client.rank(), client.size()), deadline);
         let (rank, size) = place.map_err(unanswered("PMIx"))?;
         Ok(Pmix { client, rank, size })
@@ -74,6 +75,11 @@ impl Store for Pmix {
         let key = key.to_owned();
         self.run("PMIx_Get", deadline, move |client| client.get(rank, &key, left(deadline)))
     }
+}
+
+/// Without a thread, or in time, there is no leave: the launcher notices by itself.
+fn aside(call: Box<dyn FnOnce() + Send>, within: Duration) {
+    let _ = once(call, Instant::now() + within);
 }
 
 fn unanswered(call: &str) -> impl Fn(Unanswered) -> ExchangeError + use<> {
