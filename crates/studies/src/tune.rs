@@ -356,6 +356,7 @@ fn show(args: &TuneArgs, outcome: &Outcome, missing: Vec<String>) -> Show {
         figures: ["put", "get"].into_iter().filter_map(|op| figure(op, outcome)).collect(),
         grids: vec![costs(outcome), choices(outcome)],
         findings: missing.into_iter().chain(outcome.choices.iter().filter(|v| v.agrees == Some(false)).map(finding)).collect(),
+        numbers: Vec::new(),
         explanations: Vec::new(),
         costs: None,
         seed: None,
