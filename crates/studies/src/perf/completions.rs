@@ -137,12 +137,9 @@ fn look(
     runtime()?.block_on(async {
         let (queue, bare) = (AsyncFd::new(queue)?, AsyncFd::new(bare)?);
         let takes = async {
-            let mut ended = Vec::new();
             while taken.load(Ordering::SeqCst) != OVER {
                 let mut ready = queue.readable().await?;
-                // A second look for more would make progress, beside the thread that goes on.
-                queue.get_ref().take_some(ALL, &mut ended)?;
-                for done in ended.drain(..) {
+                while let Some(done) = queue.get_ref().take()? {
                     done.result?;
                     count(taken);
                 }
@@ -163,9 +160,6 @@ fn look(
         tokio::try_join!(takes, reads).map(|_| ())
     })
 }
-
-/// More than can have ended.
-const ALL: usize = 8;
 
 fn count(seen: &AtomicU64) {
     let before = seen.load(Ordering::SeqCst);
