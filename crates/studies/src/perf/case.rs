@@ -228,8 +228,8 @@ const fn shared(case: Case) -> Case {
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
-/// Nanoseconds of work that a limit between two cores has on each side: what a header, a handler's call and its
-/// answer take.
+/// Nanoseconds of work that a limit between two cores has on each side: what a header, a handler's call and
+/// its answer take.
 pub(super) const WORK_NS: u32 = 25;
 
 /// The bounds between two cores: of an Active Message beside a line that is bounced with [`WORK_NS`] on each

@@ -38,8 +38,8 @@ pub(crate) struct Yardsticks {
     /// The same bytes by a TCP connection over loopback: asked for, sent by a thread of the owner's while it
     /// makes blocks, and received.
     pub socket_ns: f64,
-    /// Blocks that the owner fills in a thousand seconds of its processor time while nobody pulls, and while a
-    /// peer pulls from it without a pause.
+    /// Blocks that the owner fills in a thousand seconds of its processor time while nobody pulls, and while
+    /// a peer pulls from it without a pause.
     pub made_alone: f64,
     /// See `made_alone`.
     pub made_pulled: f64,

@@ -147,8 +147,8 @@ fn timed(act: impl FnOnce() -> Result<()>) -> Result<u64> {
     Ok(u64::try_from(begun.elapsed().as_nanos())?)
 }
 
-/// Blocks that the owner fills in a thousand seconds of its processor time while this process does that, again
-/// and again.
+/// Blocks that the owner fills in a thousand seconds of its processor time while this process does that,
+/// again and again.
 fn rate(job: &Job, mut act: impl FnMut() -> Result<()>) -> Result<u64> {
     let made =
         || -> Result<[u64; 2]> { job.find(OWNER, MADE)?.try_into().ok().context("a count and a time") };

@@ -215,7 +215,7 @@ mod tests {
 
     use super::*;
 
-    /// As `standpipe perf am` has it: beside it a layer whose own way to answer is a reply is measured fairly.
+    /// As `standpipe perf am` has it: beside it a layer that answers by a reply is measured fairly.
     #[test]
     fn a_bare_message_is_answered_by_its_reply() {
         let node = Node::open(Config::default()).expect("a job of one");
