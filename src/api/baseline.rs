@@ -9,7 +9,9 @@ use std::time::Duration;
 use engine::{MemId, OpError, PathReason};
 pub use vm::Blocks;
 use vm::Iov;
-pub use vm::baseline::{LockablePages, Mapped, bounce, futex_barrier, futex_ping_pong};
+pub use vm::baseline::{
+    LockablePages, Mapped, Work, bounce, bounce_after, crossing, futex_barrier, futex_ping_pong, signals,
+};
 
 pub use self::network::Wire;
 use crate::api::node::Node;

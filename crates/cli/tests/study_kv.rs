@@ -60,7 +60,17 @@ fn blocks_are_pulled_recycled_and_verified() {
     let private: u64 = ["cma", "message"].iter().filter_map(|name| json["mechanisms"][name].as_u64()).sum();
     assert_eq!(private, pulls * BLOCK_BYTES, "each block came out of private memory, once: {json}");
     assert!(json["pull_us_by_pieces"]["1024"].as_f64().is_some_and(|us| us > 0.0), "{json}");
+    let beside = &json["yardsticks"];
+    for key in ["pull_us", "memcpy_us", "socket_us", "owner_keeps"] {
+        assert!(beside[key].as_f64().is_some_and(|value| value > 0.0), "{key}: {json}");
+    }
+    assert_eq!(beside["make_us"], 300.0);
+    let without = &json["without_pulling"];
+    assert_eq!(number(without, "requests"), 10, "a sixth");
+    assert!(number(without, "made") > number(without, "made_pulling"), "nobody pulled: {json}");
     let page = fs::read_to_string(out.path().join("report.html")).expect("a report");
+    assert_eq!(page.contains("class=\"busy\""), json["busy"].as_bool().expect("it is known"));
+    assert!(page.contains("Is it worth it?") && page.contains("a TCP socket on this host"));
     assert!(page.contains("--block-bytes 65536") && page.matches("<svg").count() == 5);
     let kept = fs::read(out.path().join("result.json")).expect("a result");
     assert_eq!(serde_json::from_slice::<Value>(&kept).expect("JSON"), json);

@@ -54,6 +54,14 @@ fn every_layer_has_its_figures_beside_the_bare_library() {
     let text = std::fs::read_to_string(folder.path().join("report.html")).expect("a report");
     assert!(text.contains("Latency by size over shm") && text.contains("What was published"));
     assert_eq!((&told["verified"], &told["emulated"]), (&true.into(), &false.into()));
+    // What one came for is first, and the rows of numbers are folded at the end.
+    let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part}"));
+    let order = ["Features, as in", "What was published", "Latency by size", "All numbers", "Times over shm"];
+    assert!(order.map(at).is_sorted(), "{order:?}");
+    assert!(text.contains("<summary>Times over shm, in µs</summary>"));
+    let is_busy = told["busy"].as_bool().expect("it is known");
+    assert_eq!(text.contains("Other programs kept this machine busy"), is_busy);
+    assert_eq!(text.contains("class=\"busy\""), is_busy);
 }
 
 #[test]
@@ -68,11 +76,16 @@ fn features_have_tests_and_published_figures_a_sentence() {
         let (file, name) = test.split_once("::").expect("a file and a function");
         let text = std::fs::read_to_string(root.join(file)).expect("the file is there");
         assert!(text.contains(&format!("fn {name}()")), "{feature}");
+        let original = &feature["original"];
+        assert!(original["holds"].is_string() && original["source"].is_string(), "{feature}");
     }
+    assert_eq!(names(&told["missing"], "layer"), ["VIA", "vmmc-2"].map(str::to_owned).into());
+    let page = std::fs::read_to_string(folder.path().join("report.html")).expect("a report");
+    assert!(page.contains("vmmc-2 (missing here)") && page.contains("then: none (recalled)"));
     assert_eq!(names(&told["features"], "layer").len(), 4);
     assert_eq!(names(&told["features"], "feature").len(), 11);
     for figure in told["paper"].as_array().expect("a list") {
-        for key in ["layer", "what", "published", "source", "why"] {
+        for key in ["layer", "what", "published", "source"] {
             assert!(figure[key].as_str().is_some_and(|text| !text.is_empty()), "{key}: {figure}");
         }
     }

@@ -75,6 +75,55 @@ fn rank_of_copies() {
 }
 
 #[test]
+fn full_lanes() {
+    job("rank_of_full_lanes");
+}
+
+/// A short message is copied once, however often its lane is full when it is tried, and arrives as it was at
+/// its first try.
+#[test]
+#[ignore = "a rank of `full_lanes`"]
+fn rank_of_full_lanes() {
+    let (node, bip) = open(&[]);
+    for words in [16, SMALL_WORDS as usize] {
+        let mut message = vec![7_u32; words];
+        let place = message.as_mut_ptr().cast::<u8>();
+        // What was sent, which the receiver takes only then: it is told by a heap that moves without it.
+        node.barrier().expect("both are there");
+        if bip.mynode() == 0 {
+            let before = bip.copies().sent;
+            let send = || bip.isend(1, 1, place, words as i32).expect("it is on its way");
+            let (mut sent, mut last) = (1, send());
+            while bip.stest(last).expect("it is known") {
+                (sent, last) = (sent + 1, send());
+            }
+            for _ in 0..100 {
+                assert_eq!(bip.stest(last), Ok(false));
+            }
+            let held_back = bip.counts().held_back;
+            let copied = (bip.copies().sent - before) / (4 * words as u64);
+            assert!(copied == sent || held_back > 0 && copied == sent - 1, "{copied} of {sent}, {held_back}");
+            node.directory().publish(&format!("sent {words}"), &sent.to_le_bytes()).expect("there is room");
+            bip.swait(last).expect("it arrives");
+        } else {
+            let name = format!("sent {words}");
+            let found = || node.directory().lookup(&name).expect("it can be looked for");
+            let sent = loop {
+                if let Some(sent) = found() {
+                    break u64::from_le_bytes(sent[..].try_into().expect("a count"));
+                }
+                std::thread::yield_now();
+            };
+            for _ in 0..sent {
+                bip.recv(1, place, words as i32).expect("it arrives");
+                assert_eq!(message, vec![7; words]);
+            }
+        }
+    }
+    bip.leave();
+}
+
+#[test]
 fn counts() {
     job("rank_of_counts");
 }

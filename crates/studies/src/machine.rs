@@ -89,12 +89,27 @@ pub(crate) fn load_before() -> Option<f64> {
 /// Whether other programs kept the machine busy when this command began to measure.
 #[must_use]
 pub(crate) fn is_busy() -> bool {
-    noise(load_before(), host::cores()).is_some()
+    busy().is_some()
+}
+
+/// That they did, for the top of what this command shows: `None` on a quiet machine.
+#[must_use]
+pub(crate) fn busy() -> Option<String> {
+    let load = load_before().filter(|load| is_more_than(*load, host::cores()))?;
+    Some(format!(
+        "Other programs kept this machine busy: {load:.1} processes wanted one of its {} when the run began. \
+         Its times are noise.",
+        counted(host::cores() as u64, "core")
+    ))
+}
+
+fn is_more_than(load: f64, cores: usize) -> bool {
+    load > cores as f64
 }
 
 /// The warning, where other programs keep the machine busy.
 fn noise(load: Option<f64>, cores: usize) -> Option<String> {
-    let load = load.filter(|load| *load > cores as f64)?;
+    let load = load.filter(|load| is_more_than(*load, cores))?;
     Some(format!(
         "the load average is {load:.1} on {}: other programs run, and what is measured is noise",
         counted(cores as u64, "core")

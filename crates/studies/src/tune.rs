@@ -239,8 +239,8 @@ fn sizes(sizes: Sizes, quick: bool) -> Vec<usize> {
 }
 
 fn measure(way: &Way, op: Op, size: usize) -> Result<f64> {
-    let case =
-        Case { op, size, n: 1, memory: way.memory, target: Target::Asleep, cores: Cores::Apart, bound: None };
+    let (target, cores) = (Target::Asleep, Cores::Apart);
+    let case = Case { op, size, n: 1, memory: way.memory, target, cores, placement: None, bound: None };
     let network = Transport::parse(way.network).context("a transport")?;
     let row = perf::measure_by(&case, &network, way.settings);
     Ok(row.with_context(|| format!("measuring {} of {size} bytes, {}", op.name(), way.name))?.median_ns)
@@ -356,6 +356,7 @@ fn show(args: &TuneArgs, outcome: &Outcome, missing: Vec<String>) -> Show {
         figures: ["put", "get"].into_iter().filter_map(|op| figure(op, outcome)).collect(),
         grids: vec![costs(outcome), choices(outcome)],
         findings: missing.into_iter().chain(outcome.choices.iter().filter(|v| v.agrees == Some(false)).map(finding)).collect(),
+        numbers: Vec::new(),
         explanations: Vec::new(),
         costs: None,
         seed: None,

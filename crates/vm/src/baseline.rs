@@ -192,10 +192,117 @@ pub unsafe fn attach_read(pid: u32, remote: &[Iov], local: &[Iov], times: u32) -
     Some(start.elapsed())
 }
 
+/// Arithmetic that takes a processor about so long, as software takes on its way from one cache line to the
+/// next: how long a line takes depends on what its holder does in between.
+#[derive(Clone, Copy, Debug)]
+pub struct Work {
+    rounds: u32,
+}
+
+impl Work {
+    /// None at all.
+    pub const NONE: Work = Work { rounds: 0 };
+
+    /// Of about so many nanoseconds, as this processor does it now.
+    pub fn of_ns(ns: u32) -> Work {
+        const ROUNDS: u32 = 20_000;
+        let took = || {
+            let begun = Instant::now();
+            Work { rounds: ROUNDS }.run();
+            begun.elapsed().as_nanos() as u64
+        };
+        // Whatever disturbs a try makes it longer.
+        let least = (0..9).map(|_| took()).min().unwrap_or(1).max(1);
+        let rounds = u64::from(ns) * u64::from(ROUNDS) / least;
+        Work { rounds: u32::try_from(rounds).unwrap_or(u32::MAX).max(u32::from(ns > 0)) }
+    }
+
+    /// Does it.
+    #[inline]
+    pub fn run(self) {
+        let mut value = u64::from(self.rounds);
+        for _ in 0..self.rounds {
+            value = black_box(value.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 1);
+        }
+    }
+}
+
+/// Adds to a word of another process's and waits until that has added to one of this one's, `times` times
+/// there and back, each `work` before it adds. Both call it with the same two words (`mine` of one is
+/// `theirs` of the other), which both must hold `start`. Returns at once with the time so far if `stop` says
+/// so.
+pub fn signals(
+    [mine, theirs]: [&AtomicU64; 2],
+    first: bool,
+    start: u64,
+    times: u32,
+    work: Work,
+    stop: impl Fn() -> bool,
+) -> Duration {
+    let begun = Instant::now();
+    for wanted in start + 1..=start + u64::from(times) {
+        if !first && !await_at_least(mine, wanted, &stop) {
+            break;
+        }
+        work.run();
+        theirs.fetch_add(1, Ordering::AcqRel);
+        if first && !await_at_least(mine, wanted, &stop) {
+            break;
+        }
+    }
+    begun.elapsed()
+}
+
+/// Tells another process of a round and waits until that has told of it, too, `times` times, both at once,
+/// each `work` before it tells. Words and `stop` are as for [`signals`].
+pub fn crossing(
+    [mine, theirs]: [&AtomicU64; 2],
+    start: u64,
+    times: u32,
+    work: Work,
+    stop: impl Fn() -> bool,
+) -> Duration {
+    let begun = Instant::now();
+    for wanted in start + 1..=start + u64::from(times) {
+        work.run();
+        theirs.store(wanted, Ordering::Release);
+        if !await_at_least(mine, wanted, &stop) {
+            break;
+        }
+    }
+    begun.elapsed()
+}
+
+/// Whether the word has come to `wanted`, before `stop` said so.
+#[inline]
+fn await_at_least(word: &AtomicU64, wanted: u64, stop: &impl Fn() -> bool) -> bool {
+    let mut spins = 0u32;
+    while word.load(Ordering::Acquire) < wanted {
+        spin_loop();
+        spins = spins.wrapping_add(1);
+        if spins.is_multiple_of(1 << 16) && stop() {
+            return false;
+        }
+    }
+    true
+}
+
 /// Bounces a cache line with another process `times` times there and back; both call it with the same word,
 /// which must hold `start`, and exactly one of them is `first`. Returns at once with the time so far if
 /// `stop` says so.
 pub fn bounce(word: &AtomicU64, first: bool, start: u64, times: u32, stop: impl Fn() -> bool) -> Duration {
+    bounce_after(word, first, start, times, Work::NONE, stop)
+}
+
+/// The same, each `work` before it passes the line on.
+pub fn bounce_after(
+    word: &AtomicU64,
+    first: bool,
+    start: u64,
+    times: u32,
+    work: Work,
+    stop: impl Fn() -> bool,
+) -> Duration {
     let begun = Instant::now();
     let parity = u64::from(!first);
     for turn in 0..u64::from(times) {
@@ -208,6 +315,7 @@ pub fn bounce(word: &AtomicU64, first: bool, start: u64, times: u32, stop: impl 
                 return begun.elapsed();
             }
         }
+        work.run();
         word.store(mine + 1, Ordering::Release);
     }
     while first && word.load(Ordering::Acquire) != start + 2 * u64::from(times) {
@@ -290,6 +398,24 @@ mod tests {
                 Err(refused) => return testbed::skip(format_args!("no page may be locked here: {refused}")),
             }
         }
+    }
+
+    #[test]
+    fn words_that_go_both_ways_come_to_their_last_value() {
+        let words: [AtomicU64; 2] = Default::default();
+        let give_up = Instant::now() + Duration::from_secs(20);
+        let stop = || Instant::now() > give_up;
+        let (near, far) = ([&words[0], &words[1]], [&words[1], &words[0]]);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                signals(far, false, 0, 50, Work::of_ns(25), stop);
+                crossing(far, 50, 50, Work::NONE, stop);
+            });
+            assert!(signals(near, true, 0, 50, Work::of_ns(25), stop) > Duration::ZERO);
+            assert!(crossing(near, 50, 50, Work::NONE, stop) > Duration::ZERO);
+        });
+        assert_eq!(words.map(AtomicU64::into_inner), [100, 100]);
+        assert!(Work::of_ns(25).rounds > 0 && Work::of_ns(0).rounds == 0);
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub const FEATURES: &[Feature] = &[
     ),
     feature(
         "multiprogramming",
-        "jobs of one host side by side (the original: no)",
+        "jobs of one host side by side",
         "crates/layers-c/tests/bip.rs::jobs_side_by_side",
     ),
     feature(
@@ -31,7 +31,7 @@ pub const FEATURES: &[Feature] = &[
     ),
     feature(
         "flow control",
-        "a window: the declared buffers and 1,024 (the original: none for short ones)",
+        "a window: the declared buffers and 1,024",
         "crates/layers-c/tests/bip.rs::held_back",
     ),
     feature("send path", "short: 1 copy, long: none", "crates/layers/tests/bip.rs::copies"),

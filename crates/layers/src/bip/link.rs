@@ -29,7 +29,8 @@ pub(super) struct Link {
     inner: Arc<Inner>,
     /// Gets that are under way. Whoever holds this may run handlers, which never look here.
     gets: Mutex<Vec<Get>>,
-    /// Where a short message lies while it is put into the lane.
+    /// Where a short message lies while it is put into the lane, and until that has room for it: each further
+    /// try takes it from here, and copies nothing.
     outgoing: Mutex<Vec<u8>>,
 }
 
@@ -139,12 +140,14 @@ impl Link {
         let sent = self.try_message_of(send);
         let is_sent = self.abandon_if_failed(sent)?;
         let mut state = self.state();
-        if send.is_short() {
+        if send.is_short() && !send.is_copied {
             state.copies.sent += u64::from(send.words) * WORD as u64;
         }
         if is_sent {
             state.sends.sent();
             state.sent(send.peer, send.is_short());
+        } else {
+            state.sends.refused();
         }
         Ok(is_sent)
     }
@@ -157,12 +160,20 @@ impl Link {
         }
         let (short, len) = (Message::Short { tag, words }, words as usize * WORD);
         let from = with_exposed_provenance(send.addr);
+        let outgoing = || self.outgoing.lock().unwrap_or_else(PoisonError::into_inner);
+        if send.is_copied {
+            return self.try_message(send.peer, short, &outgoing());
+        }
         if len <= ON_STACK {
             let mut bytes = [0; ON_STACK];
             self.memory.read(from, &mut bytes[..len]);
-            return self.try_message(send.peer, short, &bytes[..len]);
+            let is_sent = self.try_message(send.peer, short, &bytes[..len])?;
+            if !is_sent {
+                bytes[..len].clone_into(&mut outgoing());
+            }
+            return Ok(is_sent);
         }
-        let mut bytes = self.outgoing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bytes = outgoing();
         bytes.resize(len, 0);
         self.memory.read(from, &mut bytes);
         self.try_message(send.peer, short, &bytes)

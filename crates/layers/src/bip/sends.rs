@@ -17,6 +17,8 @@ pub(super) struct Send {
     pub(super) words: u32,
     /// Where the words lie in the program's memory.
     pub(super) addr: usize,
+    /// Whether a short message's words are copied already: its lane was full.
+    pub(super) is_copied: bool,
     /// Whether the peer has been told of it.
     pub(super) is_sent: bool,
 }
@@ -62,7 +64,7 @@ impl Sends {
         }
         self.count += 1;
         self.refused = None;
-        let send = Send { id: id_of(self.count), peer, tag, words, addr, is_sent: false };
+        let send = Send { id: id_of(self.count), peer, tag, words, addr, is_copied: false, is_sent: false };
         self.current = Some(send);
         Ok(send)
     }
@@ -81,6 +83,13 @@ impl Sends {
             if send.is_short() {
                 self.current = None;
             }
+        }
+    }
+
+    /// The lane of the message that was tried is full: a short one's copy is kept.
+    pub(super) fn refused(&mut self) {
+        if let Some(send) = &mut self.current {
+            send.is_copied = send.is_short();
         }
     }
 

@@ -20,7 +20,7 @@ pub const FEATURES: &[Feature] = &[
     ),
     feature(
         "multiprogramming",
-        "jobs run side by side, as processes of the system; the original took the network for one",
+        "jobs run side by side, as processes of the system",
         "crates/layers-c/tests/gam/main.rs::jobs_run_side_by_side",
     ),
     feature(
@@ -30,7 +30,7 @@ pub const FEATURES: &[Feature] = &[
     ),
     feature(
         "order",
-        "requests of a process in the order sent; the interface promises none",
+        "requests of a process in the order sent",
         "crates/layers-c/tests/gam/main.rs::requests_of_one_process_come_in_order",
     ),
     feature(

@@ -64,6 +64,7 @@ fn measure() -> Result<Measured> {
         memory: Memory::Heap,
         target: Target::Asleep,
         cores: Cores::Apart,
+        placement: None,
         bound: None,
     };
     let bar = progress::bar(6, "{pos}/{len} {msg}");

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use standpipe::{GlobalPtr, Node, Reduction, Remote, Team, baseline};
 
-use super::case::{Case, Memory, Op, SMALL_MAX, Samples};
+use super::case::{Case, Memory, Op, SMALL_MAX, Samples, WORK_NS};
 use super::memory::{Own, PATIENCE, REFUSED, Shared, Theirs};
 use super::timing::{ROUNDS, SLOW_TURNS, TURNS, each};
 
@@ -77,24 +77,35 @@ impl Ours {
     }
 }
 
+/// The word of each side that crosses the other's.
+const CROSSED: usize = 2;
+
 fn beside_a_line(node: &Node, case: &Case, ours: &mut Ours) -> Result<Samples> {
     let first = node.rank() == 0;
-    let _mine = first.then(|| Shared::new(node, case)).transpose()?;
+    let own = Shared::new(node, case)?;
     let word = baseline::Word::new(node, Theirs::find(node, 0)?.note(1))?;
-    let (mut mine, mut limit) = (Vec::new(), Vec::new());
+    let inbox = baseline::Word::new(node, own.words.ptr(8 * CROSSED))?;
+    let outbox = baseline::Word::new(node, Theirs::find(node, 1 - node.rank())?.note(CROSSED))?;
+    let (mut mine, mut limit, mut line) = (Vec::new(), Vec::new(), Vec::new());
+    let work = baseline::Work::of_ns(WORK_NS);
+    let stop = || !node.lost_peers().is_empty();
     for round in 0..=ROUNDS as u64 {
         node.barrier()?;
         let start = 2 * round * u64::from(TURNS);
-        let bare = baseline::bounce(word.get(), first, start, TURNS, || !node.lost_peers().is_empty());
+        let bounced = baseline::bounce(word.get(), first, start, TURNS, stop);
+        node.barrier()?;
+        let bare = baseline::crossing([inbox.get(), outbox.get()], start / 2, TURNS, work, stop);
         node.barrier()?;
         let took = ours.times(TURNS)?;
         if round > 0 {
             mine.push(each(took, TURNS));
             limit.push(each(bare, TURNS));
+            line.push(each(bounced, TURNS));
         }
     }
     node.barrier()?;
-    Ok(Samples::new("a cache line bounced there and back", TURNS, mine, limit))
+    let name = "two words that cross, with 25 ns of work a side";
+    Ok(Samples::new(name, TURNS, mine, limit).beside_line(line))
 }
 
 fn beside_a_futex(node: &Node, case: &Case, ours: &mut Ours) -> Result<Samples> {

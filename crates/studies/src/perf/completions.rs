@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 
 use super::case::{Case, Samples};
 use super::memory::{PATIENCE, Shared, Theirs};
+use super::placement::Placement;
 use super::timing::{each, interleave, timed};
 
 /// Copies of 8 bytes, which the compiler does not see into, by which a queue may cost an operation more.
@@ -63,20 +64,21 @@ pub(super) fn through_a_queue(node: &Node) -> Result<Option<Samples>> {
 ///
 /// # Errors
 /// Whatever the library says, and where the system gives no descriptors.
-pub(super) fn by_descriptor(node: &Node) -> Result<Option<Samples>> {
+pub(super) fn by_descriptor(node: &Node, case: &Case) -> Result<Option<Samples>> {
     let words = node.heap().alloc_zeroed::<u64>(1)?;
     let queue = Arc::new(node.completions::<()>(8)?);
     let bare = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
     // How many of each the tasks have seen.
     let (taken, read) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let pair = case.placement.and_then(Placement::pair);
     let tasks = {
         let (queue, bare) = (Arc::clone(&queue), Arc::clone(&bare));
         let (taken, read) = (Arc::clone(&taken), Arc::clone(&read));
-        std::thread::spawn(move || look(queue, bare, &taken, &read))
+        let core = pair.map(|pair| pair[0]);
+        std::thread::spawn(move || look(core, queue, bare, &taken, &read))
     };
-    let cores = host::core_numbers();
-    if cores.len() > 1 {
-        host::bind_to_core(cores[1])?;
+    if let Some([_, core]) = pair {
+        host::bind_to_core(core)?;
     }
     let (mut sent, mut rung) = (0, 0);
     let samples = interleave(
@@ -122,9 +124,15 @@ fn until(count: &AtomicU64, wanted: u64) -> Result<()> {
     deprecated,
     reason = "what tokio would have instead is unsafe, and asks what holds of both: their descriptors stay"
 )]
-fn look(queue: Arc<Completions<()>>, bare: Arc<OwnedFd>, taken: &AtomicU64, read: &AtomicU64) -> Result<()> {
-    if let Some(core) = host::core_numbers().first() {
-        host::bind_to_core(*core)?;
+fn look(
+    core: Option<usize>,
+    queue: Arc<Completions<()>>,
+    bare: Arc<OwnedFd>,
+    taken: &AtomicU64,
+    read: &AtomicU64,
+) -> Result<()> {
+    if let Some(core) = core {
+        host::bind_to_core(core)?;
     }
     runtime()?.block_on(async {
         let (queue, bare) = (AsyncFd::new(queue)?, AsyncFd::new(bare)?);

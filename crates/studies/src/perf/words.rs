@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use standpipe::{GlobalPtr, Node, Remote, Signal, baseline};
 
-use super::case::{Case, Cores, Samples};
+use super::case::{Case, Cores, Samples, WORK_NS};
 use super::memory::{PATIENCE, Shared, Theirs};
 use super::timing::{ROUNDS, SLOW_TURNS, TURNS, each, interleave, timed};
 
@@ -72,15 +72,20 @@ pub(super) fn put_signal(node: &Node, case: &Case) -> Result<Option<Samples>> {
     let turns = if case.cores == Cores::Shared { SLOW_TURNS } else { TURNS };
     let (to, counter) = (Remote::from(theirs.heap), mine.words.ptr(8 * COUNTER));
     let (signal, bytes) = (Signal::add(theirs.note(COUNTER), 1), vec![5u8; case.size]);
-    let (mut ours, mut limit) = (Vec::new(), Vec::new());
+    let (mut ours, mut limit, mut line) = (Vec::new(), Vec::new(), Vec::new());
+    let work = baseline::Work::of_ns(WORK_NS);
+    let stop = || !node.lost_peers().is_empty();
     for round in 0..=ROUNDS as u64 {
         node.barrier()?;
-        let start = 2 * round * u64::from(turns);
+        let start = round * u64::from(turns);
         let bare = match case.cores {
             Cores::Apart => {
-                baseline::bounce(word.get(), first, start, turns, || !node.lost_peers().is_empty())
+                let bare = baseline::bounce(word.get(), first, 2 * start, turns, stop);
+                line.extend((round > 0).then_some(each(bare, turns)));
+                node.barrier()?;
+                baseline::signals([inbox.get(), outbox.get()], first, start, turns, work, stop)
             }
-            Cores::Shared => baseline::futex_ping_pong(inbox.get(), outbox.get(), first, start / 2, turns),
+            Cores::Shared => baseline::futex_ping_pong(inbox.get(), outbox.get(), first, start, turns),
         };
         node.barrier()?;
         let took = there_and_back(node, to, &bytes, (signal, counter), round * u64::from(turns), turns)?;
@@ -91,10 +96,10 @@ pub(super) fn put_signal(node: &Node, case: &Case) -> Result<Option<Samples>> {
     }
     node.barrier()?;
     let name = match case.cores {
-        Cores::Apart => "a cache line bounced there and back",
+        Cores::Apart => "words added to there and back, with 25 ns of work a side",
         Cores::Shared => "futex ping-pong on the same core",
     };
-    Ok(first.then(|| Samples::new(name, turns, ours, limit)))
+    Ok(first.then(|| Samples::new(name, turns, ours, limit).beside_line(line)))
 }
 
 /// The time that puts with `signal` take there and back, where `mine` is the counter that the other side's

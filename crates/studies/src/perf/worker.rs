@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use standpipe::{GetPiece, GlobalPtr, Node, Remote, Strided, baseline, host};
 
-use super::case::{Case, Cores, Memory, Op, Samples, Target};
+use super::case::{Case, Cores, Memory, Op, Samples, Target, WORK_NS};
 use super::collectives;
 use super::memory::{PATIENCE, REFUSED, Shared, Theirs};
+use super::placement::Placement;
 use super::timing::{ROUNDS, SLOW_TURNS, TURNS, each, interleave, timed};
 use super::{completions, messages, misses, pins, words};
 use crate::job_config;
@@ -53,7 +54,7 @@ pub(super) fn run(case: &Case) -> Result<Option<Samples>> {
         Op::PutSignal => words::put_signal(&node, case),
         Op::Atomic => words::atomic(&node, case),
         Op::Completion => completions::through_a_queue(&node),
-        Op::CompletionFd => completions::by_descriptor(&node),
+        Op::CompletionFd => completions::by_descriptor(&node, case),
         Op::Pending => completions::pending(&node, case),
         Op::TryRequest => messages::tried(&node, &served),
         Op::TakePayload => messages::kept(&node, case, &served),
@@ -82,7 +83,8 @@ fn place(case: &Case, open: impl FnOnce() -> Result<Node>) -> Result<Node> {
             if case.processes() == 2 && !matches!(case.op, Op::Idle | Op::Open) && cores.len() > 1 =>
         {
             let node = open()?;
-            host::bind_to_core(cores[rank % cores.len()])?;
+            let pair = case.placement.and_then(Placement::pair).unwrap_or([cores[0], cores[1]]);
+            host::bind_to_core(pair[rank % 2])?;
             Ok(node)
         }
         Cores::Apart => open(),
@@ -308,16 +310,23 @@ fn active_messages(node: &Node, case: &Case, served: &AtomicU64) -> Result<Optio
     let (word, inbox) = (baseline::Word::new(node, keeper)?, baseline::Word::new(node, mine.words.ptr(16))?);
     let outbox = baseline::Word::new(node, theirs.note(2))?;
     let turns = if case.cores == Cores::Shared { SLOW_TURNS } else { TURNS };
-    let (mut ours, mut limit) = (Vec::new(), Vec::new());
+    let (mut ours, mut limit, mut line) = (Vec::new(), Vec::new(), Vec::new());
+    let work = baseline::Work::of_ns(WORK_NS);
+    let stop = || !node.lost_peers().is_empty();
     let (rounds, payload) = (ROUNDS as u64, vec![5; case.size]);
     for round in 0..=rounds {
         node.barrier()?;
-        let start = 2 * round * u64::from(turns);
+        let start = round * u64::from(turns);
         let bare = match case.cores {
             Cores::Apart => {
-                baseline::bounce(word.get(), first, start, turns, || !node.lost_peers().is_empty())
+                let bare = baseline::bounce(word.get(), first, 4 * start, turns, stop);
+                node.barrier()?;
+                let start = 4 * start + 2 * u64::from(turns);
+                let worked = baseline::bounce_after(word.get(), first, start, turns, work, stop);
+                line.extend((round > 0).then_some(each(bare, turns)));
+                worked
             }
-            Cores::Shared => baseline::futex_ping_pong(inbox.get(), outbox.get(), first, start / 2, turns),
+            Cores::Shared => baseline::futex_ping_pong(inbox.get(), outbox.get(), first, start, turns),
         };
         node.barrier()?;
         let begun = Instant::now();
@@ -339,10 +348,10 @@ fn active_messages(node: &Node, case: &Case, served: &AtomicU64) -> Result<Optio
         }
     }
     let name = match case.cores {
-        Cores::Apart => "a cache line bounced there and back",
+        Cores::Apart => "a cache line bounced, with 25 ns of work a side",
         Cores::Shared => "futex ping-pong on the same core",
     };
-    Ok(first.then(|| Samples::new(name, turns, ours, limit)))
+    Ok(first.then(|| Samples::new(name, turns, ours, limit).beside_line(line)))
 }
 
 /// Messages that are sent before any is taken. As many fit a lane several times, so that nobody waits for

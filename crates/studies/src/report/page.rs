@@ -59,6 +59,19 @@ impl Grid {
     /// The card.
     #[must_use]
     pub(crate) fn html(&self) -> String {
+        let (title, body) = self.parts();
+        format!("<div class=\"card\"><h3>{title}</h3>{body}</div>\n")
+    }
+
+    /// A card that shows its title, and the table once that is clicked.
+    #[must_use]
+    pub(crate) fn folded(&self) -> String {
+        let (title, body) = self.parts();
+        format!("<details class=\"card\"><summary>{title}</summary>\n{body}</details>\n")
+    }
+
+    /// The title, and what stands below it.
+    fn parts(&self) -> (String, String) {
         let row = |tag: &str, cells: &[String]| {
             let cell = |(column, cell): (usize, &String)| {
                 let class = if self.has_words(column) { " class=\"words\"" } else { "" };
@@ -67,10 +80,13 @@ impl Grid {
             format!("<tr>{}</tr>\n", cells.iter().enumerate().map(cell).collect::<String>())
         };
         let rows: String = self.rows.iter().map(|cells| row("td", cells)).collect();
-        let (title, note, header) = (escape(&self.title), escape(&self.note), row("th", &self.header));
-        format!(
-            "<div class=\"card\"><h3>{title}</h3><p class=\"note\">{note}</p><table>{header}{rows}</table></div>\n"
-        )
+        let header = row("th", &self.header);
+        let (title, body) = (escape(&self.title), format!("<table>{header}{rows}</table>"));
+        let note = match self.note.as_str() {
+            "" => String::new(),
+            note => format!("<p class=\"note\">{}</p>", escape(note)),
+        };
+        (title, format!("{note}<div class=\"wide\">{body}</div>"))
     }
 
     /// Whether a column is read as words, and not compared as numbers.
@@ -88,6 +104,12 @@ impl Grid {
             if self.note.is_empty() { String::new() } else { format!("\n{}", wrapped(&self.note, layout)) };
         format!("{}\n{}{note}\n", self.title, table.text(layout))
     }
+}
+
+/// What warns of a whole run, where it cannot be overlooked.
+#[must_use]
+pub(crate) fn warning(text: Option<&str>) -> String {
+    text.map_or_else(String::new, |text| format!("<p class=\"busy\">{}</p>\n", escape(text)))
 }
 
 /// A card that shows its title, and all paragraphs below it once that is clicked.

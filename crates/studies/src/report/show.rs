@@ -8,9 +8,9 @@ use crate::{
     machine,
     report::{
         output::Output,
-        page::{Figure, Grid, document, escape, folded, table},
+        page::{Figure, Grid, document, escape, folded, table, warning},
     },
-    table::Layout,
+    table::{self, Layout},
 };
 
 /// All that a study has to show.
@@ -25,6 +25,9 @@ pub(crate) struct Show {
     pub(crate) figures: Vec<Figure>,
     /// The tables.
     pub(crate) grids: Vec<Grid>,
+    /// Rows of numbers behind the drawings, on the page alone: folded, and last. Where there are any, the
+    /// other tables are what one came for, and stand before the drawings.
+    pub(crate) numbers: Vec<Grid>,
     /// What is to be said about them beyond the summary, a sentence each.
     pub(crate) findings: Vec<String>,
     /// What takes longer to say: a question, and its answer's paragraphs. It is on the page only.
@@ -79,20 +82,31 @@ impl Show {
     fn html(&self) -> String {
         let figures: String = self.figures.iter().map(|figure| figure.html("nothing was measured")).collect();
         let grids: String = self.grids.iter().map(Grid::html).collect();
+        let numbers: String = self.numbers.iter().map(Grid::folded).collect();
         let lines = |texts: &[String], tag: &str| -> String {
             texts.iter().map(|text| format!("<{tag}>{}</{tag}>\n", escape(text))).collect()
         };
         let explanations: String =
             self.explanations.iter().map(|(question, answer)| folded(question, answer)).collect();
+        let drawings = format!("<h2>Figures</h2>\n<div class=\"grid\">\n{figures}</div>\n");
+        let tables = format!("<h2>In numbers</h2>\n<div class=\"stack\">\n{grids}</div>\n");
+        let shown = match self.numbers[..] {
+            [] => drawings + &tables,
+            _ => format!("<div class=\"stack first\">\n{grids}</div>\n{drawings}"),
+        };
+        let behind = match self.numbers[..] {
+            [] => String::new(),
+            _ => format!("<h2>All numbers</h2>\n<div class=\"stack\">\n{numbers}</div>\n"),
+        };
         let main = format!(
-            "<h1>{heading}</h1>\n<p class=\"lead\">{lead}</p>\n<ul class=\"summary\">\n{summary}</ul>\n\
-             <h2>Figures</h2>\n<div class=\"grid\">\n{figures}</div>\n\
-             <h2>In numbers</h2>\n<div class=\"stack\">\n{grids}</div>\n\
-             {findings}\
+            "<h1>{heading}</h1>\n{warning}<p class=\"lead\">{lead}</p>\n\
+             <ul class=\"summary\">\n{summary}</ul>\n{shown}\
+             {findings}{behind}\
              <h2>What was run</h2>\n<div class=\"grid\">\n{setup}{machine}</div>\n\
              <h2>To repeat it</h2>\n<div class=\"card\"><pre>{command}</pre></div>\n\
              <footer>Written by standpipe {version}. {times}</footer>\n",
             heading = self.heading,
+            warning = warning(self.warning().as_deref()),
             lead = escape(&self.lead),
             summary = lines(&self.summary, "li"),
             findings = self.findings_html(&lines(&self.findings, "p"), &explanations),
@@ -120,6 +134,11 @@ impl Show {
         }
     }
 
+    /// That other programs kept the machine busy, where times are of this machine.
+    fn warning(&self) -> Option<String> {
+        machine::busy().filter(|_| self.is_live())
+    }
+
     /// Whether times are of this machine.
     fn is_live(&self) -> bool {
         self.costs.as_ref().is_none_or(|costs| file_of(costs) == MEASURED)
@@ -138,7 +157,8 @@ impl Show {
     fn text(&self, layout: Layout) -> String {
         let grids: Vec<String> = self.grids.iter().map(|grid| grid.text(layout)).collect();
         let said: Vec<&str> = self.summary.iter().chain(&self.findings).map(String::as_str).collect();
-        format!("{}\n{}", grids.join("\n"), said.join("\n"))
+        let warning = self.warning().map_or_else(String::new, |text| table::wrapped(&text, layout) + "\n\n");
+        format!("{warning}{}\n{}", grids.join("\n"), said.join("\n"))
     }
 }
 

@@ -227,6 +227,7 @@ fn show(args: &PoliciesArgs, workloads: &[Workload], outcome: &Outcome) -> Show 
         figures,
         grids: vec![grid(outcome)],
         findings: findings(workloads, outcome),
+        numbers: Vec::new(),
         explanations: Vec::new(),
         costs: Some(Costs::infiniband_modern()),
         seed: Some(args.seed),

@@ -207,6 +207,7 @@ fn show(args: &ScaleArgs, experiment: &Scale, outcome: &Outcome) -> Show {
         figures: vec![misses(outcome), memory(outcome)],
         grids: vec![grid(outcome)],
         findings: Vec::new(),
+        numbers: Vec::new(),
         explanations: Vec::new(),
         costs: Some(experiment.costs.clone()),
         seed: None,

@@ -105,7 +105,7 @@ struct GivenUp<'a> {
 impl Drop for GivenUp<'_> {
     fn drop(&mut self) {
         self.core.engine().end_panicked(self.op);
-        self.core.background_steps.remove(self.op);
+        self.core.background_steps().remove(self.op);
         // Other collectives of the team have ended with it.
         self.core.wake();
     }

@@ -43,6 +43,7 @@ pub(super) fn show(args: &FirehoseArgs, experiment: &Experiment, outcome: &Outco
             .iter()
             .flat_map(|shape| deviations(words(*shape).title, &of(*shape, outcome)))
             .collect(),
+        numbers: Vec::new(),
         explanations: Vec::new(),
         seed: Some(args.seed),
         setup: vec![

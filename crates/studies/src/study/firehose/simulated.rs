@@ -206,6 +206,7 @@ fn show(args: &FirehoseArgs, experiment: &Figures, outcome: &Outcome) -> Show {
             .map(|(shape, result)| finding(shape, result))
             .chain(applications::findings(&outcome.applications))
             .collect(),
+        numbers: Vec::new(),
         explanations: std::iter::once(strategies()).chain(applications::explanations()).collect(),
         costs: Some(experiment.costs.clone()),
         seed: Some(args.seed),

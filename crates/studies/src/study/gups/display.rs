@@ -25,6 +25,7 @@ pub(super) fn show(command: &str, chosen: &Chosen, outcome: &Outcome) -> Show {
         figures: vec![figure(outcome)],
         grids: [Some(grid(outcome)), beside(outcome)].into_iter().flatten().collect(),
         findings: Vec::new(),
+        numbers: Vec::new(),
         explanations: Vec::new(),
         costs: None,
         seed: None,

@@ -23,6 +23,7 @@ pub(super) fn show(command: &str, seed: u64, chosen: &Chosen, outcome: &Outcome)
         figures: vec![parts(outcome), rate(outcome)],
         grids: vec![grid(outcome)],
         findings: Vec::new(),
+        numbers: Vec::new(),
         explanations: Vec::new(),
         costs: None,
         seed: Some(seed),

@@ -44,6 +44,9 @@ pub(crate) struct KvArgs {
     /// Keep pulled blocks, so that a block may have several holders
     #[arg(long)]
     pub keep_copies: bool,
+    /// Make blocks that other workers hold, rather than pull them
+    #[arg(long, hide = true)]
+    pub no_pulls: bool,
 }
 
 impl KvArgs {
@@ -68,6 +71,7 @@ impl KvArgs {
             cap_bytes: bytes(self.cap)?,
             compute: Duration::from_micros(self.compute_us),
             keep_copies: self.keep_copies,
+            pulls: !self.no_pulls,
         })
     }
 
@@ -110,6 +114,9 @@ impl KvArgs {
         if self.keep_copies {
             words.push("--keep-copies".to_owned());
         }
+        if self.no_pulls {
+            words.push("--no-pulls".to_owned());
+        }
         words
     }
 }
@@ -142,7 +149,7 @@ mod tests {
 
     #[test]
     fn workers_get_equal_arguments() {
-        let text = "--workers 7 --trace a.jsonl --requests 12 --cap 3M --layers 8 --keep-copies";
+        let text = "--workers 7 --trace a.jsonl --requests 12 --cap 3M --layers 8 --keep-copies --no-pulls";
         for text in [text, "", "--seed 9"] {
             let args = parse(text).expect("good arguments");
             assert_eq!(parse(&args.to_words().join(" ")).expect("what we wrote"), args);

@@ -16,6 +16,7 @@ use super::{
     report::Report,
     statistics::{Statistics, favourite_share},
     worker_process::SUBCOMMAND,
+    worth::{self, WithoutPulling},
 };
 use crate::study::subcommand::Subcommand;
 use crate::units::{bytes, counted, grouped};
@@ -24,7 +25,7 @@ use crate::{
     qemu::{self, VmArgs},
     report::output::{Output, OutputArgs},
     signals,
-    table::Layout,
+    table::{self, Layout},
     transport::{Chosen, TransportArgs, look_for},
     usage_error::UsageError,
 };
@@ -80,15 +81,21 @@ fn run(args: &StudyArgs) -> Result<ExitCode> {
     machine::mind_load();
     machine::UNOPTIMISED.into_iter().for_each(signals::say);
     let requests = trace.requests as u64;
-    let record = match args.phases {
-        true => phases::replay(&args.kv, chosen, requests)?,
-        false => replay(&args.kv, chosen, requests)?,
+    let mut record = match args.phases {
+        true => phases::replay(&args.kv, chosen.clone(), requests)?,
+        false => replay(&args.kv, chosen.clone(), requests)?,
     };
+    record.make_us = args.kv.compute_us as f64;
+    if !args.phases && record.losses().is_none() {
+        record.without_pulling = without_pulling(&args.kv, chosen, &record)?;
+    }
     let outcome = Outcome::of(&record);
     let report = Report { favourite_share, ..report(args, plan, &trace, &record, &outcome) };
     let layout = Layout::of_stdout();
     let phases = phased::grid(&outcome).map_or_else(String::new, |grid| format!("\n\n{}", grid.text(layout)));
-    output.deliver(&report.html(), &format!("{}{phases}", outcome.table().text(layout)), &outcome)?;
+    let warning = machine::busy().map_or_else(String::new, |text| table::wrapped(&text, layout) + "\n\n");
+    let text = format!("{warning}{}{phases}", outcome.table().text(layout));
+    output.deliver(&report.html(), &text, &outcome)?;
     verdict(&outcome, &record)
 }
 
@@ -143,6 +150,19 @@ fn replay(args: &KvArgs, chosen: Chosen, requests: u64) -> Result<Record> {
     record.chosen = chosen;
     record.gave_up = outcome.ranks.iter().map(|rank| matches!(rank.end, End::Exited(_))).collect();
     Ok(record)
+}
+
+/// The first of the requests once more, by workers that make what they do not hold; `None` where those would
+/// be fewer than the workers.
+fn without_pulling(args: &KvArgs, chosen: Chosen, pulling: &Record) -> Result<Option<WithoutPulling>> {
+    let compared = worth::compared(usize::try_from(pulling.wanted)?);
+    if compared < pulling.ticks.len() || pulling.ticks.len() < 2 {
+        return Ok(None);
+    }
+    let requests = compared as u64;
+    let args = KvArgs { requests: Some(requests), no_pulls: true, ..args.clone() };
+    let without = replay(&args, chosen, requests)?;
+    Ok(WithoutPulling::of(compared, &pulling.ticks, &without.ticks))
 }
 
 fn verdict(outcome: &Outcome, record: &Record) -> Result<ExitCode> {

@@ -21,5 +21,7 @@ pub(crate) mod trace;
 pub(crate) mod worker;
 pub(crate) mod worker_lines;
 pub(crate) mod worker_process;
+pub(crate) mod worth;
+pub(crate) mod yardsticks;
 
 pub(crate) use command::STUDY;

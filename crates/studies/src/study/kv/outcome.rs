@@ -7,7 +7,8 @@ use comfy_table::CellAlignment;
 use serde::Serialize;
 use standpipe::Strategy;
 
-use super::worker_lines::{Done, Pull, Sweep, Tick};
+use super::worker_lines::{Done, Pull, Sweep, Tick, Yardsticks};
+use super::worth::{Beside, WithoutPulling};
 use crate::machine;
 use crate::table::{Table, plain};
 use crate::transport::Chosen;
@@ -18,6 +19,12 @@ use crate::units::{bytes, grouped, micros};
 pub(crate) struct Record {
     /// What the sweep over numbers of pieces measured; empty for a single worker.
     pub sweep: Vec<Sweep>,
+    /// What a pull stands beside, measured before the replay; `None` for a single worker, and with phases.
+    pub yardsticks: Option<Yardsticks>,
+    /// Processor time that making a block takes, in microseconds.
+    pub make_us: f64,
+    /// The first requests with and without pulling, where both were served.
+    pub without_pulling: Option<WithoutPulling>,
     /// Each worker's ticks.
     pub ticks: Vec<Vec<Tick>>,
     /// Each worker's last line; `None` for one that died.
@@ -43,6 +50,9 @@ impl Record {
     pub(crate) fn new(workers: usize) -> Self {
         Self {
             sweep: Vec::new(),
+            yardsticks: None,
+            make_us: 0.0,
+            without_pulling: None,
             ticks: vec![Vec::new(); workers],
             done: vec![None; workers],
             wanted: 0,
@@ -176,6 +186,12 @@ pub(crate) struct Outcome {
     pub build: &'static str,
     /// How many processes wanted a processor, on average over the last minute of it.
     pub load_average: Option<f64>,
+    /// Whether other programs kept the machine busy when it began: then its times are noise.
+    pub busy: bool,
+    /// A block by each way to have it, and what its owner loses; `None` for a single worker, and with phases.
+    pub yardsticks: Option<Beside>,
+    /// The first requests with and without pulling, where both were served.
+    pub without_pulling: Option<WithoutPulling>,
     /// How workers reached each other: `shm`, or `ofi` with the provider.
     pub transport: String,
     /// What they registered; `None` over shared memory, where nothing is.
@@ -256,6 +272,9 @@ impl Outcome {
         Self {
             build: machine::BUILD,
             load_average: machine::load_average(),
+            busy: machine::is_busy(),
+            yardsticks: record.yardsticks.map(|measured| Beside::of(&measured, record.make_us)),
+            without_pulling: record.without_pulling,
             transport: record.chosen.transport.to_string(),
             strategy: record.chosen.strategy.map(Strategy::name),
             workers: record.done.len(),
@@ -368,6 +387,7 @@ impl Outcome {
             ("blocks gone before the pin".to_owned(), grouped(self.stale)),
             ("duration".to_owned(), format!("{:.1} s", self.seconds)),
         ];
+        rows.extend(self.worth());
         if self.workers_lost > 0 {
             rows.push(("workers lost".to_owned(), format!("{} of {}", self.workers_lost, self.workers)));
         }
@@ -380,6 +400,31 @@ impl Outcome {
         rows.extend(self.mechanisms.iter().map(|(name, moved)| (format!("moved by {name}"), bytes(*moved))));
         if self.workers_lost > 0 {
             rows.push((format!("  {}", self.left_out()), String::new()));
+        }
+        rows
+    }
+
+    /// The rows of what a pull stands beside.
+    fn worth(&self) -> Vec<(String, String)> {
+        let mut rows = Vec::new();
+        if let Some(beside) = &self.yardsticks {
+            let row = |what: &str, us| (what.to_owned(), micros(us));
+            rows.extend([
+                row("one block, by a pull", beside.pull_us),
+                row("  by one memcpy", beside.memcpy_us),
+                row("  by a TCP socket", beside.socket_us),
+                row("  by making it", beside.make_us),
+                (
+                    "owner keeps, pulled without a pause".to_owned(),
+                    format!("{:.0} %", 100.0 * beside.owner_keeps),
+                ),
+            ]);
+        }
+        if let Some(without) = &self.without_pulling {
+            let row = |what, seconds| (what, format!("{seconds:.2} s"));
+            let first = grouped(without.requests);
+            rows.push(row(format!("first {first} requests, pulling"), without.seconds_pulling));
+            rows.push(row("  without pulling".to_owned(), without.seconds));
         }
         rows
     }

@@ -15,6 +15,8 @@ pub(crate) struct Plan {
     pub compute: Duration,
     /// Whether a worker keeps what it pulled, so that there are several copies of a block.
     pub keep_copies: bool,
+    /// Whether a worker pulls: without, it makes what it does not hold.
+    pub pulls: bool,
 }
 
 impl Plan {

@@ -51,6 +51,7 @@ impl Progress {
                 gathered.record.ticks[rank].push(tick);
             }
             Some(Line::Sweep(sweep)) => gathered.record.sweep = sweep,
+            Some(Line::Yardsticks(yardsticks)) => gathered.record.yardsticks = Some(yardsticks),
             Some(Line::Done(done)) => gathered.record.done[rank] = Some(done),
             None => return false,
         }

@@ -8,9 +8,11 @@ use super::{
     phased,
     statistics::{FAVOURITES, Statistics},
     worker_lines::Tick,
+    worth,
 };
+use crate::machine;
 use crate::report::{
-    page::{document, escape, table},
+    page::{document, escape, table, warning},
     plots,
 };
 use crate::units::{bytes, counted, grouped, micros};
@@ -48,8 +50,8 @@ impl Report<'_> {
             .map(|figure| figure.html("no pulls"))
             .collect();
         let main = format!(
-            "<h1>Pulling KV-cache blocks from busy workers</h1>\n{lead}\
-             {losses}<div class=\"tiles\">\n{tiles}</div>\n{phases}\
+            "<h1>Pulling KV-cache blocks from busy workers</h1>\n{warning}{lead}\
+             {losses}<div class=\"tiles\">\n{tiles}</div>\n{worth}{phases}\
              <h2>How long pulls take, and when</h2>\n<div class=\"grid\">\n{figures}<div class=\"stack\">{mechanisms}{reasons}</div>\n</div>\n\
              <h2>In numbers</h2>\n<div class=\"grid\">\n{result}<div class=\"stack\">{workers}{setup}</div></div>\n\
              <h2>What was run</h2>\n<div class=\"grid\">\n{trace}{machine}</div>\n\
@@ -57,7 +59,9 @@ impl Report<'_> {
              <footer>Written by standpipe {version}. Every byte pulled was compared with what its block must hold; \
              a pull is timed from before its scatter get to after it, without the look-up and the check. Amounts of memory \
              are binary (a MiB is 2<sup>20</sup> bytes), rates decimal (a GB/s is 10<sup>9</sup> bytes a second).</footer>\n",
+            warning = warning(machine::busy().as_deref()),
             lead = self.lead(),
+            worth = self.worth(),
             losses = self.losses(),
             tiles = self.tiles(),
             phases = self.phases(),
@@ -89,6 +93,13 @@ impl Report<'_> {
             requests = counted(outcome.requests, "request"),
             how = self.how_pulled(),
         )
+    }
+
+    /// A block by each way to have it, and what its owner loses.
+    fn worth(&self) -> String {
+        let Some(beside) = &self.outcome.yardsticks else { return String::new() };
+        let grid = worth::grid(beside, self.outcome.without_pulling.as_ref());
+        format!("<h2>Is it worth it?</h2>\n<div class=\"stack\">\n{}</div>\n", grid.html())
     }
 
     /// The replay before and after a worker was killed and another joined, where that was wanted.
@@ -156,15 +167,19 @@ impl Report<'_> {
         };
         let pulls = |text| outcome.of_pulls(text);
         let wrong = if outcome.mismatched_bytes == 0 { "good" } else { "bad" };
-        [
-            tile("", pulls(micros(outcome.pull_p50_us)), "to pull a block, median"),
-            tile("", pulls(micros(outcome.pull_p99_us)), "to pull a block, 99th percentile"),
-            tile("", pulls(format!("{:.2} GB/s", outcome.pull_p50_gbps)), "within the median pull"),
-            tile("", format!("{:.1} %", outcome.hit_rate * 100.0), "of blocks were held by a worker"),
-            tile("", bytes(outcome.verified_bytes), "pulled and verified"),
-            tile(wrong, grouped(outcome.mismatched_bytes), "wrong bytes"),
-        ]
-        .concat()
+        let mut tiles = vec![tile("", pulls(micros(outcome.pull_p50_us)), "to pull a block, median")];
+        if let Some(beside) = &outcome.yardsticks {
+            tiles.push(tile("", micros(beside.make_us), "to make it instead"));
+            tiles.push(tile("", format!("{:.0} %", 100.0 * beside.owner_keeps), KEPT));
+        }
+        tiles.push(tile("", format!("{:.1} %", outcome.hit_rate * 100.0), "of blocks were held by a worker"));
+        if let Some(without) = &outcome.without_pulling {
+            let ratio = without.made as f64 / without.made_pulling.max(1) as f64;
+            tiles.push(tile("", format!("{ratio:.2} ×"), "the blocks to make, without pulling"));
+        }
+        let checked = format!("wrong bytes, of {} pulled", bytes(outcome.verified_bytes));
+        tiles.push(tile(wrong, grouped(outcome.mismatched_bytes), &checked));
+        tiles.concat()
     }
 
     fn workers(&self) -> String {
@@ -240,6 +255,9 @@ impl Report<'_> {
     }
 }
 
+/// What an owner keeps, on its tile.
+const KEPT: &str = "of its rate is left to an owner that is pulled from";
+
 /// Times an even share from which on a worker's share of the pulls wants a reason.
 const UNEVEN: f64 = 1.5;
 /// Share of the blocks named most from which on they explain such a worker.
@@ -303,7 +321,8 @@ mod tests {
     use crate::study::kv::{
         generate::Generator,
         trace::Request,
-        worker_lines::{Done, Pull, Sweep},
+        worker_lines::{Done, Pull, Sweep, Yardsticks},
+        worth::WithoutPulling,
     };
 
     /// A made-up run that looks like a real one.
@@ -387,6 +406,32 @@ mod tests {
         for part in ["cross-memory attach", "2 (died)", "wrong bytes", "256 MiB", "Hit rate over time"] {
             assert!(page.contains(part), "{part}");
         }
+    }
+
+    #[test]
+    fn what_a_pull_is_worth_leads_and_no_percentile_of_the_machines_load() {
+        let measured = Yardsticks {
+            pull_ns: 324_000.0,
+            memcpy_ns: 100_000.0,
+            socket_ns: 800_000.0,
+            made_alone: 100.0,
+            made_pulled: 97.0,
+        };
+        let without =
+            WithoutPulling { requests: 10, seconds: 3.0, made: 90, seconds_pulling: 2.0, made_pulling: 60 };
+        let record = Record {
+            yardsticks: Some(measured),
+            make_us: 3000.0,
+            without_pulling: Some(without),
+            ..record()
+        };
+        let page = page_of(&record);
+        let (before, _) = page.split_once("How long pulls take, and when").expect("the charts");
+        assert!(!before.contains("percentile"), "{before}");
+        for part in ["97 %", "1.50 ×", "Is it worth it?", "0.108 of making", "one memcpy"] {
+            assert!(before.contains(part), "{part}: {before}");
+        }
+        assert!(page.contains("99th percentile"), "it stands in the table");
     }
 
     #[test]

@@ -144,6 +144,9 @@ impl<P: Peers> Worker<P> {
 
     /// Pulls a block from any worker that holds it; `None` if there is none.
     fn pull(&mut self, id: u64) -> Result<Option<Pieces>, Error> {
+        if !self.plan.pulls {
+            return Ok(None);
+        }
         let mut locations = unless_lost(self.directory.look_up(id))?.unwrap_or_default();
         locations.retain(|location| !self.lost.contains(&location.owner));
         locations.shuffle(&mut self.rng);

@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) enum Line {
     /// What the sweep over numbers of pieces measured, before the replay.
     Sweep(Vec<Sweep>),
+    /// What a pull stands beside, before the replay.
+    Yardsticks(Yardsticks),
     /// What was done since the line before. A worker that dies has told all but its last fraction of a
     /// second.
     Tick(Tick),
@@ -24,6 +26,23 @@ pub(crate) struct Sweep {
     pub pieces: usize,
     /// Duration of each scatter get in nanoseconds.
     pub took_ns: Vec<u64>,
+}
+
+/// What a pull stands beside: medians, in nanoseconds for one block of the replay's pieces.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Yardsticks {
+    /// A pull, from a worker that makes blocks.
+    pub pull_ns: f64,
+    /// One memcpy of the same bytes, within a process.
+    pub memcpy_ns: f64,
+    /// The same bytes by a TCP connection over loopback: asked for, sent by a thread of the owner's while it
+    /// makes blocks, and received.
+    pub socket_ns: f64,
+    /// Blocks that the owner fills in a thousand seconds of its processor time while nobody pulls, and while
+    /// a peer pulls from it without a pause.
+    pub made_alone: f64,
+    /// See `made_alone`.
+    pub made_pulled: f64,
 }
 
 /// Work done since the last tick.
@@ -125,6 +144,7 @@ mod tests {
         let tick = Line::Tick(Tick { at_ms: 5, requests: 2, pulls: vec![pull], ..Tick::default() });
         let done = Line::Done(Done { mechanisms: [("cma".to_owned(), 9)].into(), ..Done::default() });
         let sweep = Line::Sweep(vec![Sweep { pieces: 4, took_ns: vec![7, 8] }]);
-        survive(vec![sweep, tick, done]);
+        let yardsticks = Line::Yardsticks(Yardsticks { pull_ns: 1.5, ..Yardsticks::default() });
+        survive(vec![sweep, yardsticks, tick, done]);
     }
 }

@@ -16,6 +16,7 @@ use super::{
     sweep,
     worker::{Worker, await_others},
     worker_lines::{Line, Tick},
+    worth, yardsticks,
 };
 use crate::job_config;
 use crate::json_lines::tell;
@@ -36,18 +37,29 @@ pub(crate) fn run(args: &KvArgs) -> Result<ExitCode> {
     let layout = Layout::new(size, Statistics::of(&requests).distinct_blocks, plan.slots(), plan.layers);
     let job = Job::join(&node, layout)?;
     let directory = Directory::new(job, layout);
-    let sweep = sweep::run(&directory, plan.block_bytes())?;
-    if !sweep.is_empty() {
-        tell(&Line::Sweep(sweep))?;
+    if plan.pulls {
+        let sweep = sweep::run(&directory, plan.block_bytes())?;
+        if !sweep.is_empty() {
+            tell(&Line::Sweep(sweep))?;
+        }
+        if let Some(yardsticks) = yardsticks::run(&directory, &plan)? {
+            tell(&Line::Yardsticks(yardsticks))?;
+        }
     }
     let before = directory.words().counts();
     let (mut teller, begun) = (Teller::new(), Instant::now());
     let mut worker = Worker::new(directory, plan);
-    for request in requests.iter().skip(rank).step_by(size) {
+    let compared = worth::compared(requests.len());
+    for (at, request) in requests.iter().enumerate().skip(rank).step_by(size) {
         worker.serve(request, |worker| {
             let pinned = worker.directory().words().pinned_peak_bytes();
             if teller.is_due(worker.tick()) { teller.tell(worker.take_tick(), pinned) } else { Ok(()) }
         })?;
+        // Its last of the requests that are served once more without pulling: until when is compared.
+        if at < compared && at + size >= compared {
+            let pinned = worker.directory().words().pinned_peak_bytes();
+            teller.tell(worker.take_tick(), pinned)?;
+        }
     }
     let pinned = worker.directory().words().pinned_peak_bytes();
     teller.tell(worker.take_tick(), pinned)?;

@@ -2,6 +2,7 @@
 
 use super::benches::BARE;
 use super::figures::Row;
+use super::originals::{Original, VMMC_2, original};
 use super::outcome::Outcome;
 use crate::report::page::{Figure, Grid};
 use crate::report::plots::{Chart, Series, short};
@@ -10,12 +11,7 @@ use crate::units::bytes;
 
 /// All that there is to show of a run, which this command line repeats.
 pub(super) fn show(command: &str, outcome: &Outcome) -> Show {
-    let mut grids = Vec::new();
-    for transport in outcome.transports() {
-        grids.extend(numbers(outcome, transport));
-    }
-    grids.push(features(outcome));
-    grids.push(paper(outcome));
+    let numbers = outcome.transports().into_iter().flat_map(|transport| numbers(outcome, transport));
     let emulated = if outcome.emulated { " All times are of an emulated machine." } else { "" };
     Show {
         heading: "Historic communication layers on one testbed",
@@ -26,7 +22,8 @@ pub(super) fn show(command: &str, outcome: &Outcome) -> Show {
         ),
         summary: summary(outcome),
         figures: figures(outcome),
-        grids,
+        grids: vec![features(outcome), paper(outcome)],
+        numbers: numbers.collect(),
         findings: findings(outcome),
         explanations: explanations(),
         costs: None,
@@ -69,7 +66,7 @@ fn summary(outcome: &Outcome) -> Vec<String> {
         let ratio = |layer: &&str| Some(format!("{layer} {:.2}", of(layer)? / bare?));
         layers_of(outcome).iter().filter_map(ratio).collect::<Vec<_>>().join(", ")
     };
-    vec![
+    let mut said = vec![
         format!(
             "Latency of {} over {transport}, as a multiple of a bare message's: {}.",
             bytes(smallest as u64),
@@ -80,14 +77,40 @@ fn summary(outcome: &Outcome) -> Vec<String> {
             bytes(longest as u64),
             ratios(&bandwidth, bandwidth(BARE[1]))
         ),
-    ]
+    ];
+    said.extend(impossible(outcome, transport));
+    said
+}
+
+/// How far a layer's figures may seem better than those of the library that it runs on.
+const AHEAD_MAX: f64 = 1.1;
+
+/// The layers whose figures over a transport cannot be, as they run on what they seem to beat.
+fn impossible(outcome: &Outcome, transport: &str) -> Option<String> {
+    let (smallest, longest) = ends(outcome, transport)?;
+    let latency = |layer: &str| outcome.row(layer, transport, smallest)?.latency_us;
+    let bandwidth = |layer: &str| outcome.row(layer, transport, longest)?.bandwidth_mbps;
+    let (bare_latency, bare_bandwidth) = (latency(BARE[0])?, bandwidth(BARE[1])?);
+    let is_ahead = |layer: &&str| {
+        latency(layer).is_some_and(|us| us * AHEAD_MAX < bare_latency)
+            || bandwidth(layer).is_some_and(|mbps| mbps > bare_bandwidth * AHEAD_MAX)
+    };
+    let ahead: Vec<&str> = layers_of(outcome).into_iter().filter(is_ahead).collect();
+    (!ahead.is_empty()).then(|| {
+        format!(
+            "No layer can beat the library that it runs on. Here {} did: the machine was disturbed, so take none of \
+             these figures.",
+            ahead.join(" and ")
+        )
+    })
 }
 
 fn findings(outcome: &Outcome) -> Vec<String> {
     let deviating = |beside: &super::paper::Beside| {
         let ours = beside.ours.as_ref()?;
         let who = if beside.layer == "all" { "The study" } else { beside.layer };
-        Some(format!("{who}, {}: {} published, {ours} here. {}", beside.what, beside.published, beside.why))
+        let why = beside.why.as_ref().map_or_else(String::new, |why| format!(" {why}"));
+        Some(format!("{who}, {}: {} published, {ours} here.{why}", beside.what, beside.published))
     };
     outcome.paper.iter().filter_map(deviating).collect()
 }
@@ -216,19 +239,28 @@ fn dash() -> String {
 
 fn features(outcome: &Outcome) -> Grid {
     let names: Vec<&str> = layers::ALL.iter().map(|layer| layer.name).collect();
+    let then = |original: Option<Original>| {
+        original.map_or_else(|| "then: unknown".to_owned(), |original| format!("then: {}", original.said()))
+    };
     let cell = |feature: &str, layer: &str| {
         let found = outcome.features.iter().find(|cell| cell.feature == feature && cell.layer == layer);
-        found.map_or_else(dash, |cell| cell.holds.to_owned())
+        found.map_or_else(dash, |cell| format!("{}; {}", cell.holds, then(cell.original)))
     };
     let line = |feature: &&str| {
         let cells = names.iter().map(|layer| cell(feature, layer));
-        std::iter::once((*feature).to_owned()).chain(cells).collect::<Vec<String>>()
+        let missing = then(original(VMMC_2, feature));
+        std::iter::once((*feature).to_owned()).chain(cells).chain([missing]).collect::<Vec<String>>()
     };
-    let header = std::iter::once("").chain(names.iter().copied()).map(str::to_owned).collect();
+    let missing = format!("{VMMC_2} (missing here)");
+    let header = std::iter::once("").chain(names.iter().copied()).map(str::to_owned).chain([missing]);
+    let missing = outcome.missing.map(|missing| format!("{}, {}.", missing.layer, missing.why));
     Grid {
         title: "Features, as in the paper's comparison".to_owned(),
-        note: "There is a test behind each cell: `--json` names it.".to_owned(),
-        header,
+        note: format!(
+            "There is a test behind each cell: `--json` names it. After it stands what the original did. Missing here: {}",
+            missing.join(" ")
+        ),
+        header: header.collect(),
         rows: layers::features::NAMES.iter().map(line).collect(),
     }
 }

@@ -5,6 +5,7 @@ mod benches;
 mod command;
 mod display;
 mod figures;
+mod originals;
 mod outcome;
 mod paper;
 mod plan;

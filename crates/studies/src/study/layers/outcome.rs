@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::figures::{Row, rows};
+use super::originals::{MISSING, Missing, Original, original};
 use super::paper::{self, Beside};
 use super::plan::{Figure, Plan};
 use crate::machine;
@@ -16,6 +17,8 @@ pub(super) struct Outcome {
     pub(super) senders: u32,
     pub(super) rows: Vec<Row>,
     pub(super) features: Vec<Feature>,
+    /// Layers of the time that are missing here.
+    pub(super) missing: [Missing; 2],
     pub(super) paper: Vec<Beside>,
     /// Each message of the first round was looked at, byte by byte: else there is no outcome.
     pub(super) verified: bool,
@@ -25,6 +28,8 @@ pub(super) struct Outcome {
     pub(super) build: &'static str,
     /// Processes that wanted a processor on average over the last minute, at the end.
     pub(super) load_average: Option<f64>,
+    /// Whether other programs kept the machine busy when it began: then no figure is explained.
+    pub(super) busy: bool,
 }
 
 /// A cell of the table of features.
@@ -34,6 +39,8 @@ pub(super) struct Feature {
     pub(super) feature: &'static str,
     pub(super) holds: &'static str,
     pub(super) test: &'static str,
+    /// What the layer of the 1990s did, where it is known, and how surely.
+    pub(super) original: Option<Original>,
 }
 
 /// What the jobs over one transport told.
@@ -51,22 +58,26 @@ impl Outcome {
             Some(first) => rows.iter().filter(|row| row.transport == first.transport).collect(),
             None => Vec::new(),
         };
-        let paper = paper::beside(&first, &COPYING);
         let features = layers::ALL.iter().flat_map(|layer| layer.features).map(|feature| Feature {
             layer: feature.layer,
             feature: feature.feature,
             holds: feature.holds,
             test: feature.test,
+            original: original(feature.layer, feature.feature),
         });
+        let busy = machine::is_busy();
         Outcome {
             rounds: plan.rounds,
             senders,
             features: features.collect(),
-            paper,
+            missing: MISSING,
+            // A disturbed run, or one of unoptimised code, explains nothing.
+            paper: paper::beside(&first, &COPYING, !busy && machine::UNOPTIMISED.is_none()),
             verified: true,
             emulated,
             build: machine::BUILD,
             load_average: machine::load_average(),
+            busy,
             rows,
         }
     }

@@ -76,6 +76,10 @@ struct Measured<'a> {
     plan: &'a Plan,
 }
 
+/// Messages there and back that are timed together: of many batches the one in the middle counts, so that a
+/// few that something interrupted do not.
+const BATCH: u32 = 25;
+
 /// An answer that the measurements themselves need is so long.
 const ANSWER: usize = 8;
 
@@ -105,12 +109,16 @@ impl Measured<'_> {
     fn latency(&self, bench: &mut dyn Bench, size: usize) -> Result<Told> {
         let (turns, other) = (self.plan.turns_of(size), self.other());
         self.node.barrier()?;
-        let begun = Instant::now();
-        for _ in 0..turns {
-            if self.is_first() { bench.round_trip(other, size)? } else { bench.serve(other, size)? }
+        let mut batches = Vec::new();
+        for left in (1..=turns).rev().step_by(BATCH as usize) {
+            let (begun, batch) = (Instant::now(), left.min(BATCH));
+            for _ in 0..batch {
+                if self.is_first() { bench.round_trip(other, size)? } else { bench.serve(other, size)? }
+            }
+            batches.push(ns_each(begun.elapsed(), batch) / 2.0);
         }
-        let each = ns_each(begun.elapsed(), turns) / 2.0;
-        Ok(if self.is_first() { vec![(Measure::Latency, each)] } else { Vec::new() })
+        let middle = *middle(&mut batches).context("some turns")?;
+        Ok(if self.is_first() { vec![(Measure::Latency, middle)] } else { Vec::new() })
     }
 
     /// Many messages one way, until the last is answered; and what both sides copied for them.
@@ -203,6 +211,12 @@ impl Measured<'_> {
         let below: u64 = below.map(|(operation, mechanism)| stats.get(operation, mechanism).bytes).sum();
         own.sent + own.received + below - bench.landed()
     }
+}
+
+/// The value in the middle.
+fn middle(values: &mut [f64]) -> Option<&f64> {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len().saturating_sub(1) / 2)
 }
 
 fn ns_each(time: Duration, count: u32) -> f64 {

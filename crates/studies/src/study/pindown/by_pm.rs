@@ -153,6 +153,7 @@ fn show(args: &PinDownArgs, plan: &PmPlan, outcome: &Outcome) -> Show {
              cannot."
                 .to_owned(),
         ],
+        numbers: Vec::new(),
         explanations: Vec::new(),
         costs: None,
         seed: None,

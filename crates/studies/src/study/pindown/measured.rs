@@ -213,6 +213,7 @@ fn show(args: &PinDownArgs, experiment: &Experiment, outcome: &Outcome, costs: C
         figures: vec![figure(outcome)],
         grids: vec![grid(outcome)],
         findings: Vec::new(),
+        numbers: Vec::new(),
         explanations: Vec::new(),
         seed: None,
         setup: vec![

@@ -100,6 +100,7 @@ fn show(args: &PinDownArgs, experiment: &PinDown, outcome: &Outcome) -> Show {
             rows: outcome.rows.iter().map(Row::cells).collect(),
         }],
         findings: Vec::new(),
+        numbers: Vec::new(),
         explanations: Vec::new(),
         costs: Some(experiment.costs.clone()),
         seed: None,
