@@ -14,8 +14,10 @@
 //! **How a job ends.** A rank fails when it exits with a status other than zero or is killed by a signal. The
 //! first to fail is named, and the others get `SIGTERM` and, after a [grace period](Launch::grace),
 //! `SIGKILL`, unless they are to [go on](Launch::keep_going). Whatever a rank that has ended leaves in its
-//! process group is killed. If the launcher itself is killed, by whatever means, the kernel kills every rank;
-//! what a rank started in turn learns of it when it is a member of the job, and is not waited for.
+//! process group is killed. If the launcher itself is killed, by whatever means, the kernel kills every rank,
+//! and a guard, which is a `/bin/sh` of the launcher's, kills what is left in the ranks' process groups: a
+//! program that a wrapper has started, for example. The guard ends with the job. A process that has left its
+//! rank's group, as by `setsid`, lives on in either case; as a member of the job it learns of the end.
 //!
 //! **Signals** `SIGINT`, `SIGTERM`, `SIGHUP`, `SIGQUIT`, `SIGUSR1`, `SIGUSR2`, `SIGWINCH`, `SIGTSTP` and
 //! `SIGCONT` that reach the launcher while [`run`](Launch::run) is at work go to all ranks; those that the
@@ -25,6 +27,7 @@
 //! as the kernel tells it how ranks end only then.
 
 mod end;
+mod guard;
 mod hosted;
 mod kills;
 mod output;

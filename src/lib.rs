@@ -110,6 +110,8 @@ mod documents {
     struct Completion;
     #[doc = include_str!("../docs/ASYNC.md")]
     struct Async;
+    #[doc = include_str!("../docs/RECIPES.md")]
+    struct Recipes;
     #[doc = include_str!("../docs/MEMORY.md")]
     struct MemoryPage;
     #[doc = include_str!("../docs/SHARING.md")]

@@ -26,6 +26,14 @@ fn the_first_program_for_tasks_is_the_example() {
 }
 
 #[test]
+fn the_readme_and_the_changelog_have_this_version() {
+    let read = |page: &str| std::fs::read_to_string(page).expect("the page stands in the repository");
+    let version = env!("CARGO_PKG_VERSION");
+    assert!(read("README.md").contains(&format!("This is version {version}")));
+    assert!(read("CHANGELOG.md").contains(&format!("\n## {version} - ")));
+}
+
+#[test]
 fn the_page_on_errors_has_every_code() {
     let page = std::fs::read_to_string("docs/ERRORS.md").expect("the page stands in the repository");
     let is_row = |line: &&str| line.strip_prefix("| ").is_some_and(|row| row.starts_with(char::is_numeric));

@@ -205,10 +205,47 @@ fn killing_the_launcher_leaves_no_rank() {
     println!("all ranks were gone {:?} after the launcher was killed", killed.elapsed());
 }
 
+/// The processes whose parent is this one, those of threads included.
+fn children(parent: u32) -> Vec<String> {
+    let threads = std::fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
+    let lists = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+    lists.flat_map(|list| list.split_whitespace().map(str::to_owned).collect::<Vec<_>>()).collect()
+}
+
+#[test]
+fn killing_the_launcher_leaves_nothing_that_a_wrapper_has_started() {
+    for signal in [Signal::KILL, Signal::ABORT] {
+        // Wrappers that go on beside the program, that have ended before it, and that are wrapped themselves.
+        let script =
+            "sleep 60 & echo @@$!; (sleep 60 & echo @@$!); sh -c 'sleep 60 & echo @@$!; wait; true'; true";
+        let mut launcher = Launcher::of(2, script);
+        let pids = launcher.lines(6);
+        let children = children(launcher.child.id());
+        assert_eq!(children.len(), 3, "two ranks and the guard");
+        assert!(pids.iter().chain(&children).all(|pid| is_running(pid)));
+        launcher.signal(signal);
+        let killed = Instant::now();
+        assert_eq!(launcher.end().signal(), Some(signal.as_raw()));
+        while let Some(pid) = pids.iter().chain(&children).find(|pid| is_running(pid)) {
+            assert!(killed.elapsed() < Duration::from_secs(5), "process {pid} outlived the launcher");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+#[test]
+fn the_guard_ends_with_the_job() {
+    let mut launcher = Launcher::start("linger", &[(SCRIPT, "exit 0"), ("RANKS", "3")], &[]);
+    assert_eq!(launcher.line(), "job over");
+    assert_eq!(children(launcher.child.id()), [""; 0], "neither a rank nor the guard is left");
+    launcher.signal(Signal::TERM);
+    assert_eq!(launcher.end().signal(), Some(15));
+}
+
 #[test]
 fn killing_the_launcher_leaves_no_socket_and_a_ranks_child_learns_of_it() {
-    // The member is a child of the rank: the kernel does not kill it with the launcher.
-    let mut launcher = Launcher::of(1, "\"$THIS\" --exact child --nocapture & wait");
+    // The member is a child of the rank and has left its group: neither the kernel nor the guard kills it.
+    let mut launcher = Launcher::of(1, "setsid \"$THIS\" --exact child --nocapture & wait");
     let job = launcher.line();
     let listening = || std::fs::read_to_string("/proc/net/unix").expect("Linux").contains(&job);
     assert!(listening());

@@ -11,7 +11,7 @@ pub use crate::job::bootstrap::Listen;
 pub use crate::transport::list::Transport;
 use crate::transport::peers::PLACES_MAX;
 use crate::transport::shm::Attach;
-pub use settings::{ConfigError, SETTINGS, Setting};
+pub use settings::{ConfigError, SETTINGS, Setting, UNKNOWN_VARIABLES};
 
 /// How long a rank on another host may be silent where nothing else is said: no network that is to be used
 /// again is away for longer, and few machines that are busy.

@@ -97,6 +97,8 @@ impl Node {
     /// waited for later (forms that end in `_nb` or `_nbi`) must end by then, too, counted from its start,
     /// whoever waits for it, and how; an event of a collective of a [`Team`](crate::Team) waits at most so
     /// long, from the wait on.
+    /// [`Duration::ZERO`] ends a call at once where it would have to wait; `STANDPIPE_TIMEOUT_MS=0` means no
+    /// limit.
     pub fn within(&self, timeout: Duration) -> Node {
         Node { timeout: Some(timeout), ..self.clone() }
     }

@@ -13,6 +13,7 @@ use rustix::process::{
 
 use vm::spawn::ChildrenWait;
 
+use super::guard::Guard;
 use super::kills::Kills;
 use super::output::{Output, Pipe, Pump, Stream};
 use super::signals::Signals;
@@ -153,6 +154,8 @@ pub(super) struct Started {
     pub(super) children_wait: ChildrenWait,
     /// Before any rank could be killed.
     pub(super) kills: Kills,
+    /// Why there is none, where there is none.
+    pub(super) guard: io::Result<Guard>,
 }
 
 /// A rank's process, which is ours to reap.
@@ -190,7 +193,7 @@ pub(super) fn start(plan: Plan, output: Output) -> Result<Started, LaunchError> 
     // A signal that comes while the ranks are being started is theirs too.
     let signals = Signals::new()?;
     let children_wait = ChildrenWait::new();
-    let mut crew = Crew { ranks: Vec::new(), pipes: Vec::new() };
+    let mut crew = Crew { ranks: Vec::new(), pipes: Vec::new(), guard: Some(Guard::start()) };
     let refused = |source| LaunchError::SameAddresses { source };
     let _placed = plan.same_addresses.then(vm::spawn::SameAddresses::new).transpose().map_err(refused)?;
     for rank in 0..ranks {
@@ -200,13 +203,16 @@ pub(super) fn start(plan: Plan, output: Output) -> Result<Started, LaunchError> 
         Output::Direct { .. } => None,
         output => Some(Pump::start(std::mem::take(&mut crew.pipes), output)?),
     };
-    Ok(Started { broker, signals, ranks: std::mem::take(&mut crew.ranks), pump, children_wait, kills })
+    let guard = crew.guard.take().expect("set where the crew was made");
+    Ok(Started { broker, signals, ranks: std::mem::take(&mut crew.ranks), pump, children_wait, kills, guard })
 }
 
 /// The ranks started so far. Dropped before the last has been, it ends them.
 struct Crew {
     ranks: Vec<Rank>,
     pipes: Vec<Pipe>,
+    /// Gone when all have been started.
+    guard: Option<io::Result<Guard>>,
 }
 
 impl Drop for Crew {
@@ -215,6 +221,9 @@ impl Drop for Crew {
             rank.signal(Signal::KILL);
         }
         for rank in &self.ranks {
+            if let Some(Ok(guard)) = &mut self.guard {
+                guard.forget(rank.process);
+            }
             // Nobody asks how they ended.
             let _ = waitid(WaitId::PidFd(rank.handle.as_fd()), WaitIdOptions::EXITED);
         }
@@ -240,6 +249,9 @@ impl Crew {
         vm::spawn::unblock_signals_of(&mut command);
         let child = command.spawn().map_err(fail)?;
         let process = Pid::from_child(&child);
+        if let Some(Ok(guard)) = &mut self.guard {
+            guard.watch(process);
+        }
         if let Some(raised) = raised {
             raised.lower_for(process);
         }
@@ -247,6 +259,9 @@ impl Crew {
             Ok(handle) => self.ranks.push(Rank { rank, process, handle }),
             Err(error) => {
                 end_unwatched(child);
+                if let Some(Ok(guard)) = &mut self.guard {
+                    guard.forget(process);
+                }
                 return Err(match error {
                     Errno::PERM | Errno::ACCESS | Errno::NOSYS => {
                         LaunchError::Unwatched { source: error.into() }

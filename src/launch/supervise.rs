@@ -7,6 +7,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Signal, WaitId, WaitIdOptions, WaitIdStatus, getpid, kill_process, waitid};
 
 use super::end::{End, Outcome, RankOutcome};
+use super::guard::Guard;
 use super::kills::Kills;
 use super::output::Pump;
 use super::signals::Signals;
@@ -47,7 +48,12 @@ pub(super) struct Policy {
 impl Started {
     /// Stays until the last rank has ended and its output has been passed on.
     pub(super) fn supervise(self, policy: Policy) -> Outcome {
-        let Self { broker, signals, ranks, pump, children_wait, kills } = self;
+        let Self { broker, signals, ranks, pump, children_wait, kills, guard } = self;
+        if let Err(error) = &guard {
+            (policy.say)(&format!(
+                "no /bin/sh to guard the job ({error}): what ranks start in turn goes on if this launcher is killed"
+            ));
+        }
         let supervisor = Supervisor {
             broker,
             signals,
@@ -63,6 +69,7 @@ impl Started {
             interrupt: None,
             killed_by_interrupt: false,
             kills,
+            guard: guard.ok(),
         };
         let outcome = supervisor.run();
         drop(children_wait);
@@ -89,6 +96,7 @@ struct Supervisor {
     killed_by_interrupt: bool,
     /// How many the kernel had killed for want of memory before the ranks told of so far were.
     kills: Kills,
+    guard: Option<Guard>,
 }
 
 /// The first `SIGINT`, which went to all ranks.
@@ -130,7 +138,7 @@ impl Supervisor {
         self.ended.sort_by_key(|rank| rank.rank);
         let interrupted = self.killed_by_interrupt;
         // From here on an interrupt ends the launcher: whoever takes the output may have stopped doing so.
-        drop((self.signals, self.broker));
+        drop((self.signals, self.broker, self.guard));
         let lost = self.pump.take().and_then(Pump::finish);
         if let Some(error) = &lost {
             (self.policy.say)(&format!("not all that the ranks wrote could be passed on: {error}"));
@@ -184,6 +192,10 @@ impl Supervisor {
                 self.running.push(rank);
                 continue;
             };
+            if let Some(guard) = &mut self.guard {
+                // The group is dead by now, and its number may be another's as soon as the rank is reaped.
+                guard.forget(rank.process);
+            }
             self.broker.ended(rank.rank, rank.pid(), end.how());
             let outcome = RankOutcome { rank: rank.rank, pid: rank.pid(), end, ended_by_launcher };
             self.ended.push(outcome);

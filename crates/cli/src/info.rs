@@ -51,7 +51,10 @@ struct PathRow {
     peer: &'static str,
     /// What is transferred.
     what: &'static str,
+    /// How, by the name that it has in the library: an older key.
     path: &'static str,
+    /// As what it counts, which is the word in `top`, metrics and `PathReason`s.
+    mechanism: &'static str,
 }
 
 /// The paths that the library takes: what it is asked itself, for examples of all that decides.
@@ -61,7 +64,8 @@ fn paths() -> Vec<PathRow> {
         let limits = Limits { small: SHORT, direct_min: ONE_SIDED_MIN, staged_min: STAGED_MIN, stages: true };
         let mem = if memory == HEAP { MemId::Heap } else { MemId::Space };
         let facts = Facts { wanted: Wanted::Put, bytes, alone: true, memory: mem, access, limits };
-        PathRow { memory, peer, what, path: path::choose(&facts).path.name() }
+        let path = path::choose(&facts).path;
+        PathRow { memory, peer, what, path: path.name(), mechanism: path.mechanism().name() }
     };
     let refused = Access::Attach(Err(PathReason::PtraceDenied));
     let (near, nearby) = ("near", "near, attach refused");
@@ -85,9 +89,23 @@ fn paths() -> Vec<PathRow> {
 const HEAP: &str = "heap";
 const PRIVATE: &str = "private";
 
-const PATHS: &str = "paths: mapped, a store; attached, one system call; direct and registered, one-sided by a key; \
-                     asked, the owner is asked for a key first, and short bytes ride in the question; staged, through \
-                     the owner's heap; chunks, inside messages.";
+const PATHS: &str = "path: mapped, a store; cma, cross-memory attach, one system call; registered, one-sided by a key; \
+                     message, which the owner answers. how: one key, for the whole heap; held key, known already; asks \
+                     first, the owner is asked for a key; riding, short bytes go with the question; staged, \
+                     through the owner's heap; inside, in the messages themselves.";
+
+/// How a path is taken, where there are several of its word.
+fn how(path: &str) -> &str {
+    match path {
+        "direct" => "one key",
+        "registered" => "held key",
+        "asked" => "asks first",
+        "asked, riding" => "riding",
+        "staged" => "staged",
+        "chunks" => "inside",
+        _ => "",
+    }
+}
 
 /// Looks at what there is, and prints it.
 ///
@@ -148,9 +166,9 @@ fn text(info: &Info, layout: Layout) -> String {
         let note = format!("{names}: untested on hardware; each is chosen all the same where it is found.");
         lines.push(format!("\n{}", wrapped(&note, layout)));
     }
-    let mut table = plain(&["memory", "peer", "transfer", "path"]);
-    for PathRow { memory, peer, what, path } in &info.paths {
-        table.add_row([memory, peer, what, path]);
+    let mut table = plain(&["memory", "peer", "transfer", "path", "how"]);
+    for PathRow { memory, peer, what, path, mechanism } in &info.paths {
+        table.add_row([memory, peer, what, mechanism, how(path)]);
     }
     lines.push(format!("\n{}\n\n{}", table.text(layout), wrapped(PATHS, layout)));
     lines.join("\n")

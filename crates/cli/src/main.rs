@@ -22,7 +22,7 @@ use std::{
 use anyhow::{Context, Result};
 use clap::{ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
-use standpipe::Config;
+use standpipe::{Config, config::UNKNOWN_VARIABLES};
 use studies::{
     kernels::{self, KernelArgs},
     perf,
@@ -34,7 +34,7 @@ use studies::{
     usage_error::UsageError,
     worker::Worker,
 };
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{EnvFilter, LevelFilter};
 
 use self::study::Given;
 
@@ -130,6 +130,7 @@ fn main() -> ExitCode {
     let matches = Cli::command().get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     log_to_stderr(cli.verbose);
+    cli.command.say_unknown_variables();
     let Some(without) = cli.command.without() else { return status(cli.command.run()) };
     let attended = match Attended::begin(without).context("minding signals") {
         Ok(attended) => attended,
@@ -200,6 +201,16 @@ impl Command {
         }
     }
 
+    /// Names variables that look like settings and are none. `doctor` has a row for them; programs that a job
+    /// runs may not look for any.
+    fn say_unknown_variables(&self) {
+        if !matches!(self, Self::Doctor(_) | Self::Completions { .. } | Self::Man { .. }) {
+            for name in Config::unknown_variables() {
+                complain(format_args!("standpipe: {}", Config::unknown_variable(&name)));
+            }
+        }
+    }
+
     /// Refuses a setting in the environment that each of the ranks which this command starts would refuse. An
     /// option overrides the setting of its name.
     fn check_settings(&self, matches: &ArgMatches) -> Result<()> {
@@ -262,8 +273,10 @@ fn log_to_stderr(verbose: u8) {
         2 => LevelFilter::DEBUG,
         _ => LevelFilter::TRACE,
     };
+    // The command says by itself, and once, which variables nothing reads.
+    let filter = EnvFilter::new(format!("{level},{UNKNOWN_VARIABLES}=off"));
     tracing_subscriber::fmt()
-        .with_max_level(level)
+        .with_env_filter(filter)
         .with_ansi(shows_colours(&io::stderr()))
         .with_writer(io::stderr)
         // A standard error that takes no line takes no complaint of that either.

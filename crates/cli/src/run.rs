@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
-use standpipe::Config;
 use standpipe::launch::{End, Launch, Outcome, RANKS_MAX, RankOutcome, unblock_signals};
+use standpipe::{Config, Transport};
 use studies::{
     signals::complain,
     stdout::print,
+    transport::{TRANSPORT, chosen, look_for, parse},
     units::{between, seconds},
     usage_error::UsageError,
 };
@@ -21,6 +22,10 @@ pub(crate) struct RunArgs {
     /// How many processes to start
     #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = between(1, RANKS_MAX))]
     ranks: u32,
+    /// How the processes reach each other: shm, ofi or ofi:PROVIDER, such as ofi:tcp. Without it, as
+    /// STANDPIPE_TRANSPORT says
+    #[arg(long, value_name = "NAME", value_parser = parse)]
+    transport: Option<Transport>,
     /// Put `[rank] ` in front of every line that a process writes; lines of different ranks then never mix
     #[arg(long)]
     tag_output: bool,
@@ -50,7 +55,8 @@ pub(crate) struct RunArgs {
 /// [`Outcome::status`]; 127 where there is no such program, 126 where it cannot be run, 125 where the job
 /// cannot be started otherwise.
 pub(crate) fn run(args: RunArgs) -> ExitCode {
-    let RunArgs { ranks, tag_output, hosts, same_addresses, keep_going, grace, json, command } = args;
+    let RunArgs { ranks, transport, tag_output, hosts, same_addresses, keep_going, grace, json, command } =
+        args;
     if let Some(hosts) = hosts {
         complain(format_args!("{}", launchers(&hosts, ranks, &command)));
         return UsageError::STATUS.into();
@@ -59,15 +65,13 @@ pub(crate) fn run(args: RunArgs) -> ExitCode {
     if let Err(error) = unblock_signals() {
         complain(format_args!("standpipe: signals that are blocked stay so: {error}"));
     }
-    // The ranks are the user's programs, which do not look for such.
-    for name in Config::unknown_variables() {
-        complain(format_args!(
-            "standpipe: {name} has no meaning: nothing reads it; `standpipe doctor` and docs/API.md name what is read"
-        ));
-    }
-    if let Err(error) = Config::from_env() {
-        complain(format_args!("standpipe: {error}: a rank that opens a node will refuse it"));
-    }
+    let transport = match given(transport) {
+        Ok(transport) => transport,
+        Err(error) => {
+            complain(format_args!("standpipe: {error}"));
+            return UsageError::STATUS.into();
+        }
+    };
     let mut words = command.into_iter();
     let program = words.next().expect("clap wants at least one");
     let launch = Launch::new(program)
@@ -78,6 +82,7 @@ pub(crate) fn run(args: RunArgs) -> ExitCode {
         .stdout_to_stderr(json)
         .keep_going(keep_going)
         .grace(grace);
+    let launch = transport.into_iter().fold(launch, |launch, name| launch.env(TRANSPORT, name.to_string()));
     match launch.run() {
         Ok(outcome) => {
             let said = if json { print(Report::of(&outcome).to_json()).map(drop) } else { Ok(()) };
@@ -94,6 +99,21 @@ pub(crate) fn run(args: RunArgs) -> ExitCode {
             error.status().into()
         }
     }
+}
+
+/// The transport that the option names, once it or that of the environment has been looked for: each rank
+/// would fail by itself. Of other settings that ranks will refuse there is a warning, as they may change
+/// them.
+fn given(option: Option<Transport>) -> Result<Option<Transport>, UsageError> {
+    if let Err(error) = Config::from_env()
+        && (option.is_none() || error.name() != TRANSPORT)
+    {
+        complain(format_args!("standpipe: {error}: a rank that opens a node will refuse it"));
+    }
+    if let Ok(transport) = chosen(option.as_ref()) {
+        look_for(&transport)?;
+    }
+    Ok(option)
 }
 
 /// How other launchers start a program on several hosts. Whichever of them does, its processes are one job.

@@ -199,6 +199,35 @@ fn a_variable_that_looks_like_a_setting_and_is_none_is_told_once() {
     assert!(output.status.success());
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(said.matches("STANDPIPE_HAEP has no meaning").count(), 1, "{said}");
+    for words in [&["run", "-n", "2", "--", "true"][..], &["info"], &["top"], &["doctor"]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_standpipe"));
+        let output = command.args(words).env("STANDPIPE_HAEP", "1G").output().expect("the command runs");
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8_lossy(&said).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(said.matches("STANDPIPE_HAEP").count(), 1, "{words:?}: {said}");
+        assert!(said.contains("did you mean STANDPIPE_HEAP?"), "{words:?}: {said}");
+        assert!(!said.contains("WARN"), "{words:?}: {said}");
+    }
+}
+
+#[test]
+fn a_transport_that_is_not_there_is_told_before_ranks_start() {
+    let refused = |args: &[&str], set: &str| {
+        let mut command = standpipe(args);
+        let output = command.env("STANDPIPE_TRANSPORT", set).output().expect("the command runs");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned(), output.stdout)
+    };
+    let program = ["-n", "2", "--", "sh", "-c", "echo started $STANDPIPE_TRANSPORT"];
+    let named = [&["--transport", "ofi:nonesuch"], &program[..]].concat();
+    for (args, set) in [(&program[..], "ofi:nonesuch"), (&named[..], "shm")] {
+        let (status, said, written) = refused(args, set);
+        assert_eq!((status, written.len()), (Some(2), 0), "{said}");
+        assert!(said.starts_with("standpipe: ") && said.lines().count() == 1, "{said}");
+    }
+    let other = [&["--transport", "shm"], &program[..]].concat();
+    let (status, said, written) = refused(&other, "ofi:nonesuch");
+    let written = String::from_utf8_lossy(&written);
+    assert_eq!((status, written.matches("started shm").count()), (Some(0), 2), "{said}");
 }
 
 #[test]

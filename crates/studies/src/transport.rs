@@ -18,7 +18,7 @@ pub const STRATEGY: &str = "STANDPIPE_STRATEGY";
 ///
 /// # Errors
 /// What names there are.
-pub(crate) fn parse(name: &str) -> Result<Transport, String> {
+pub fn parse(name: &str) -> Result<Transport, String> {
     Transport::parse(name).ok_or_else(|| "it is shm, ofi or ofi:PROVIDER".to_owned())
 }
 
@@ -26,7 +26,7 @@ pub(crate) fn parse(name: &str) -> Result<Transport, String> {
 ///
 /// # Errors
 /// If the environment names none that there is.
-pub(crate) fn chosen(option: Option<&Transport>) -> Result<Transport> {
+pub fn chosen(option: Option<&Transport>) -> Result<Transport> {
     option.map_or_else(|| from_env(variable(TRANSPORT).as_deref()), |transport| Ok(transport.clone()))
 }
 
@@ -35,7 +35,7 @@ pub(crate) fn chosen(option: Option<&Transport>) -> Result<Transport> {
 ///
 /// # Errors
 /// If there is no libfabric, or it has no such provider.
-pub(crate) fn look_for(transport: &Transport) -> Result<(), UsageError> {
+pub fn look_for(transport: &Transport) -> Result<(), UsageError> {
     match transport {
         Transport::Ofi { provider } => network::look_for(provider.as_deref()).map_err(UsageError::new),
         _ => Ok(()),

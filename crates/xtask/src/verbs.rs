@@ -262,6 +262,23 @@ mod tests {
     }
 
     #[test]
+    fn the_machine_takes_emulation_where_the_processor_has_more_registers_than_its_kernel() {
+        let flags = tempfile::NamedTempFile::new().expect("a temporary file");
+        let said = |text: &str| {
+            std::fs::write(flags.path(), text).expect("ours");
+            let mut machine =
+                std::process::Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tools/rdma-vm"));
+            // It ends at the kind of device, before it makes anything.
+            machine.args(["-a", "uml", "-d", "nonesuch", "true"]).env("RDMA_VM_CPUINFO", flags.path());
+            let output = machine.output().expect("bash is there");
+            assert_eq!(output.status.code(), Some(125));
+            String::from_utf8_lossy(&output.stderr).into_owned()
+        };
+        assert!(said("flags\t: fpu avx512f amx_bf16 amx_tile\n").contains("taking tcg"));
+        assert!(!said("flags\t: fpu avx512f\n").contains("taking tcg"));
+    }
+
+    #[test]
     fn all_is_built_where_a_step_is_a_program() {
         assert!(targets(&LONG).is_empty(), "the command is a step of it");
         let tests = [step("layers/gam", "", 1), step("bursts", "", 1), step("standpipe", "", 1)];

@@ -210,7 +210,7 @@ pub const SETTINGS: &[Setting] = &[
         unit: "milliseconds, 0 for none",
         default: "0",
         cost: "none",
-        help: "how long a blocking call or an await may wait before it ends with Timeout",
+        help: "how long a blocking call or an await may wait before it ends with Timeout; `within` of no time at all ends at once instead",
         methods: &["timeout"],
         parse: |config, text| milliseconds_or_0(text).map(|time| config.timeout = time),
         show: |config| Some(milliseconds_of(config.timeout)),
@@ -237,6 +237,12 @@ const OTHERS: [&str; 16] = [
     "STANDPIPE_CHANGE_",
     "STANDPIPE_TEST_",
 ];
+
+/// The target of the warning about variables that nothing reads: for programs that say so themselves.
+pub const UNKNOWN_VARIABLES: &str = "standpipe::unknown_variables";
+
+/// So much of a name may be other than in the one that is meant.
+const UNLIKE: f64 = 0.4;
 
 /// What all names of variables begin with that this project reads.
 const PREFIX: &str = "STANDPIPE_";
@@ -286,13 +292,14 @@ into_io_error!(ConfigError);
 
 impl Config {
     /// The defaults, changed by the variables of [`SETTINGS`] that are set. Of
-    /// [others](Config::unknown_variables) with such a name a warning is logged.
+    /// [others](Config::unknown_variables) with such a name a [warning](Config::unknown_variable) is logged,
+    /// under the target [`UNKNOWN_VARIABLES`].
     ///
     /// # Errors
     /// [`ConfigError`] for the first variable whose value is not what the table says.
     pub fn from_env() -> Result<Config, ConfigError> {
         for name in Config::unknown_variables() {
-            tracing::warn!("{name} is set, and is no setting of standpipe's");
+            tracing::warn!(target: UNKNOWN_VARIABLES, "{}", Config::unknown_variable(&name));
         }
         Config::from_lookup(crate::base::environment::variable)
     }
@@ -302,6 +309,23 @@ impl Config {
     pub fn unknown_variables() -> Vec<String> {
         let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
         names.filter(|name| is_unknown(name)).collect()
+    }
+
+    /// What to say of a [variable that nothing reads](Config::unknown_variables): a sentence that names the
+    /// variable that will have been meant, if one is like it.
+    pub fn unknown_variable(name: &str) -> String {
+        let names = SETTINGS.iter().map(|setting| setting.name).chain(OTHERS.into_iter().filter(is_whole));
+        let likeness = |known: &str| {
+            let [given, known] = [name, known].map(|name| name.strip_prefix(PREFIX).unwrap_or(name));
+            strsim::damerau_levenshtein(given, known) as f64 / known.len().max(given.len()).max(1) as f64
+        };
+        let nearest = names.map(|known| (likeness(known), known)).min_by(|a, b| a.0.total_cmp(&b.0));
+        match nearest.filter(|(parts, _)| *parts <= UNLIKE) {
+            Some((_, meant)) => format!("{name} has no meaning: nothing reads it; did you mean {meant}?"),
+            None => {
+                format!("{name} has no meaning: nothing reads it; docs/API.md (Settings) names what is read")
+            }
+        }
     }
 
     fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Result<Config, ConfigError> {
@@ -451,6 +475,11 @@ fn is_unknown(name: &str) -> bool {
     let is_other =
         || OTHERS.iter().any(|other| *other == name || other.ends_with('_') && name.starts_with(other));
     name.starts_with(PREFIX) && !is_setting && !is_other()
+}
+
+/// Whether a name of [`OTHERS`] is one, and not how some begin.
+fn is_whole(name: &&str) -> bool {
+    !name.ends_with('_')
 }
 
 #[cfg(test)]

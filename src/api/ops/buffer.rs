@@ -222,7 +222,8 @@ pub struct Append<V: Grow> {
 
 impl<V: Grow> Append<V> {
     /// Room for so many values behind those of `to`, which is taken when the get starts. As everywhere in
-    /// Rust, the process ends where there is no such memory: look first at a length that somebody else gave.
+    /// Rust, the process ends where there is no such memory: [`Append::try_new`] is for a length that
+    /// somebody else gave.
     ///
     /// # Panics
     /// As [`Vec::reserve`], where so many cannot be counted.
@@ -233,6 +234,27 @@ impl<V: Grow> Append<V> {
     /// The vector.
     pub fn into_inner(self) -> V {
         self.to
+    }
+}
+
+impl<T: bytemuck::Pod + Send> Append<Vec<T>> {
+    /// As [`Append::new`], for a length that somebody else gave: the room is taken at once.
+    ///
+    /// ```
+    /// use standpipe::Append;
+    ///
+    /// let said_by_a_peer = usize::MAX / 16;
+    /// assert!(Append::try_new(Vec::<u64>::new(), said_by_a_peer).is_err());
+    /// ```
+    ///
+    /// # Errors
+    /// Where there is no such memory, or so many cannot be counted.
+    pub fn try_new(
+        mut to: Vec<T>,
+        values: usize,
+    ) -> Result<Append<Vec<T>>, std::collections::TryReserveError> {
+        to.try_reserve(values)?;
+        Ok(Append { to, values })
     }
 }
 

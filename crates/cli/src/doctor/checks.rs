@@ -107,8 +107,8 @@ fn settings(facts: &Facts) -> Check {
         (None, None) if !facts.unknown_settings.is_empty() => check(
             "settings",
             Status::Warn,
-            format!("{} has no meaning", facts.unknown_settings.join(", ")),
-            "nothing reads such a variable: look for the right name in docs/API.md (Settings)",
+            facts.unknown_settings.join("; "),
+            "unset such a variable, or give it the right name: docs/API.md (Settings) has all",
         ),
         (None, None) => check("settings", Status::Ok, "no STANDPIPE_ variable is wrong", ""),
         (Some((why, name)), _) => check(

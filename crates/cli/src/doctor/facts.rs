@@ -42,7 +42,7 @@ pub(super) struct Facts {
     pub(super) job: Result<Option<String>, String>,
     /// Why no program could ask the rendezvous that `STANDPIPE_RENDEZVOUS` names.
     pub(super) bad_rendezvous: Option<String>,
-    /// Variables that look like settings, and are none.
+    /// What is to be said of variables that look like settings, and are none.
     pub(super) unknown_settings: Vec<String>,
     pub(super) memlock: Limit,
     /// Whether that limit does not bind this process.
@@ -95,7 +95,10 @@ impl Facts {
             pin_bytes: config.ok().and_then(|config| config.pin_budget()),
             job: job(),
             bad_rendezvous: Rendezvous::from_env().err().map(|error| error.to_string()),
-            unknown_settings: Config::unknown_variables(),
+            unknown_settings: Config::unknown_variables()
+                .iter()
+                .map(|name| Config::unknown_variable(name))
+                .collect(),
             memlock: memlock(),
             locks_anything: locks_anything(),
             verbs_devices: verbs_devices(),

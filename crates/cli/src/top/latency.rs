@@ -33,7 +33,7 @@ mod tests {
     #[test]
     fn a_job_whose_calls_took_no_time_shows_none() {
         let report = sample(None);
-        assert!(!text::lines(&report).join("\n").contains("p99"));
+        assert!(!text::lines(&report, studies::table::Layout::FILE).join("\n").contains("p99"));
         let json = serde_json::to_value(&report).expect("numbers, texts and lists");
         assert_eq!(json["totals"]["latencies"], serde_json::json!({}));
         assert!(!metrics::text(&[report]).contains("latency_seconds_bucket"));

@@ -17,7 +17,7 @@ use clap::Args;
 use standpipe::watch::{Job, Snapshot, jobs};
 use studies::signals;
 use studies::stdout::{self, Reader};
-use studies::table::is_screen;
+use studies::table::{Layout, is_screen};
 use studies::units::{at_least, seconds};
 
 use self::peers::{WithPeers, lines};
@@ -209,7 +209,7 @@ impl View {
     fn show(&mut self, report: &Report) -> Result<Wish> {
         match self {
             View::Screen(screen) => screen.draw(report).map(|()| Wish::Stay).map_err(Into::into),
-            View::Text(peers) => print(&lines(report, *peers).join("\n")),
+            View::Text(peers) => print(&lines(report, *peers, Layout::of_stdout()).join("\n")),
             View::Json(peers) => print(&serde_json::to_string(&WithPeers::of(report, *peers))?),
         }
     }
@@ -219,7 +219,7 @@ impl View {
         if let View::Screen(screen) = self {
             let peers = screen.showing().peers();
             drop(screen);
-            print(&lines(report, peers).join("\n"))?;
+            print(&lines(report, peers, Layout::of_stdout()).join("\n"))?;
         }
         if report.ended {
             signals::complain(format_args!("standpipe: the job has ended"));

@@ -81,19 +81,31 @@ impl Serialize for Counters {
 }
 
 /// A report as lines of text: the peers of the rank that is chosen, or all ranks.
-pub(super) fn lines(report: &Report, chosen: Option<u32>) -> Vec<String> {
-    chosen.map_or_else(|| text::lines(report), |rank| of_rank(report, rank))
+pub(super) fn lines(report: &Report, chosen: Option<u32>, layout: Layout) -> Vec<String> {
+    chosen.map_or_else(|| text::lines(report, layout), |rank| of_rank(report, rank, layout))
 }
 
 /// A headline, what the rank has pinned, and a row for each of its peers.
-fn of_rank(report: &Report, chosen: u32) -> Vec<String> {
+fn of_rank(report: &Report, chosen: u32, layout: Layout) -> Vec<String> {
+    let (said, peers) = said_of_rank(report, chosen);
+    let mut lines = text::sentences(said, layout);
+    if let Some(peers) = peers {
+        lines.push(String::new());
+        lines.extend(table(peers));
+        lines.extend(text::sentences(others(peers), layout));
+    }
+    lines
+}
+
+/// Sentences about a rank, and its peers if it has shown any.
+fn said_of_rank(report: &Report, chosen: u32) -> (Vec<String>, Option<&Peers>) {
     let mut lines = vec![headline(report), String::new()];
-    let Some(rank) = report.ranks.get(chosen as usize) else { return lines };
+    let Some(rank) = report.ranks.get(chosen as usize) else { return (lines, None) };
     let (number, state) = (rank.rank, &rank.state);
     let Some(registration) = &rank.figures.registration else {
         if rank.state == AWAITED {
             lines.push(format!("rank {number} has not opened a node"));
-            return lines;
+            return (lines, None);
         }
         let why = match rank.figures.uses_registered() {
             true => "it reaches its peers' heaps by one key each, which pins nothing",
@@ -101,7 +113,7 @@ fn of_rank(report: &Report, chosen: u32) -> Vec<String> {
         };
         lines.push(format!("rank {number}, {state}, registers no memory: {why}"));
         lines.extend(rank.pinned_besides().map(|bytes| format!("it {}", text::pins(bytes))));
-        return lines;
+        return (lines, None);
     };
     let [now, peak, budget] = registration.pinned().map(|bytes| short(bytes as f64));
     lines.push(format!("rank {number}, {state}: {now} bytes pinned, {peak} at the peak, {budget} at most"));
@@ -113,12 +125,10 @@ fn of_rank(report: &Report, chosen: u32) -> Vec<String> {
         }
         Some(peers) => {
             lines.push("hits to held: what it uses of a peer; served to given: what a peer of it".into());
-            lines.push(String::new());
-            lines.extend(table(peers));
-            lines.extend(others(peers));
+            return (lines, Some(peers));
         }
     }
-    lines
+    (lines, None)
 }
 
 /// Who the others are, if there are any.
@@ -179,7 +189,7 @@ mod tests {
 
     #[test]
     fn every_peer_has_a_row_and_all_columns_fit_a_terminal_of_80() {
-        let lines = lines(&told(), Some(1));
+        let lines = lines(&told(), Some(1), Layout::FILE);
         let text = lines.join("\n");
         assert!(lines.iter().all(|line| line.trim_end().chars().count() <= 80), "{text}");
         for column in FIELDS.map(|(_, column, _)| column) {
@@ -198,7 +208,7 @@ mod tests {
 
     #[test]
     fn what_there_is_nothing_of_is_said_in_words() {
-        let none = lines(&sample(None), Some(0));
+        let none = lines(&sample(None), Some(0), Layout::FILE);
         assert_eq!(none.len(), 3);
         assert!(
             none[2].contains("rank 0, running, registers no memory: what it reaches its peers by needs none"),
@@ -206,28 +216,35 @@ mod tests {
         );
         let mut keyed = sample(None);
         keyed.ranks[0].figures.operations[0].mechanism = standpipe::Mechanism::Registered;
-        assert!(lines(&keyed, Some(0))[2].contains("by one key each"));
+        assert!(lines(&keyed, Some(0), Layout::FILE)[2].contains("by one key each"));
         keyed.ranks[0].process_pinned_bytes = Some(83 << 20);
         assert!(
-            lines(&keyed, Some(0))[3].starts_with("it pins 87.0M B besides"),
+            lines(&keyed, Some(0), Layout::FILE)[3].starts_with("it pins 87.0M B besides"),
             "{:?}",
-            lines(&keyed, Some(0))
+            lines(&keyed, Some(0), Layout::FILE)
         );
         let mut report = told();
         // The process has pinned the registered memory alone.
         let besides = |report: &mut Report, all| {
             report.ranks[1].process_pinned_bytes = Some(all);
-            lines(report, Some(1)).into_iter().find(|line| line.contains("besides"))
+            lines(report, Some(1), Layout::FILE).into_iter().find(|line| line.contains("besides"))
         };
         let [registered, ..] = report.ranks[1].figures.registration.expect("some").pinned();
         assert_eq!((registered, besides(&mut report, 4096)), (4096, None));
         assert!(besides(&mut report, 8192).is_some_and(|line| line.starts_with("it pins 4.10k B besides")));
         assert_eq!(besides(&mut report, 100), None, "the two are not read at one time");
-        assert!(lines(&report, Some(0)).last().is_some_and(|line| line.contains("shown nothing")));
+        assert!(
+            lines(&report, Some(0), Layout::FILE).last().is_some_and(|line| line.contains("shown nothing"))
+        );
         report.ranks[0].peers = Some(Peers::default());
-        assert!(lines(&report, Some(0)).last().is_some_and(|line| line.contains("asked no peer")));
+        assert!(
+            lines(&report, Some(0), Layout::FILE).last().is_some_and(|line| line.contains("asked no peer"))
+        );
         report.ranks[0].peers = Some(Peers { others: counters(1), ..Peers::default() });
-        assert_eq!(lines(&report, Some(0)).last().map(String::as_str), Some("others: those that are gone"));
+        assert_eq!(
+            lines(&report, Some(0), Layout::FILE).last().map(String::as_str),
+            Some("others: those that are gone")
+        );
     }
 
     #[test]

@@ -15,6 +15,8 @@ use crossterm::{execute, queue};
 use rustix::termios::{Winsize, tcgetwinsize};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+use studies::table::Layout;
+
 use super::peers::lines;
 use super::report::Report;
 
@@ -107,7 +109,8 @@ impl Screen {
     fn redraw(&mut self) -> io::Result<()> {
         // Where it draws, which need not be the terminal that it was started from.
         let Winsize { ws_col: width, ws_row: height, .. } = tcgetwinsize(&self.out)?;
-        let lines = self.report.iter().flat_map(|report| lines(report, self.showing.peers()));
+        let layout = Layout { columns: width, ..Layout::FILE };
+        let lines = self.report.iter().flat_map(|report| lines(report, self.showing.peers(), layout));
         let lines: Vec<String> = lines.collect();
         let keys = self.showing.keys();
         for (row, line) in (0..).zip(fit(&lines, &keys, width.into(), height.into())) {

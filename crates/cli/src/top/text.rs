@@ -2,7 +2,7 @@
 
 use comfy_table::{CellAlignment, ContentArrangement};
 use standpipe::{Mechanism, Operation};
-use studies::table::{Layout, plain};
+use studies::table::{Layout, plain, wrapped};
 
 use super::latency;
 use super::report::{Figures, REGISTRATION_COLUMNS, RankReport, Registration, Report, TRANSFERS};
@@ -12,17 +12,23 @@ use super::report::{Figures, REGISTRATION_COLUMNS, RankReport, Registration, Rep
 const AWAY_SECONDS: f64 = 1.0;
 
 /// A headline, what is not as it should be, the ranks, and all of them together.
-pub(super) fn lines(report: &Report) -> Vec<String> {
-    let mut lines = vec![headline(report), String::new()];
-    lines.extend(notes(&report.ranks));
-    lines.extend(table(report, WHO.len(), &columns()));
+pub(super) fn lines(report: &Report, layout: Layout) -> Vec<String> {
+    let mut lines = sentences([headline(report), String::new()], layout);
+    lines.extend(sentences(notes(&report.ranks), layout));
+    lines.extend(tables(report, WHO.len(), columns(), layout));
     let columns = registered_columns(&report.totals);
     if !columns.is_empty() {
         lines.push(String::new());
-        lines.extend(table(report, 1, &columns));
+        lines.extend(tables(report, 1, columns, layout));
     }
     lines.extend(latency::lines(report));
     lines
+}
+
+/// Each sentence in as many lines as it takes.
+pub(super) fn sentences(texts: impl IntoIterator<Item = String>, layout: Layout) -> Vec<String> {
+    let lines = |text: String| wrapped(&text, layout).split('\n').map(str::to_owned).collect::<Vec<_>>();
+    texts.into_iter().flat_map(lines).collect()
 }
 
 /// What the job is, and how it is.
@@ -37,6 +43,28 @@ pub(super) fn headline(report: &Report) -> String {
 
 /// What tells ranks apart, in its own columns.
 const WHO: [&str; 3] = ["rank", "pid", "state"];
+
+/// A table, or several below each other where the columns do not fit beside each other. Bytes stay with what
+/// they are of.
+fn tables(report: &Report, mut who: usize, columns: Vec<Column>, layout: Layout) -> Vec<String> {
+    let (mut rest, mut lines) = (&columns[..], Vec::new());
+    while !rest.is_empty() {
+        let parts = |at: usize| rest.get(at).is_some_and(|column| column.name == BYTES);
+        let fits = |count: &usize| {
+            let widest =
+                table(report, who, &rest[..*count]).iter().map(|line| line.trim_end().chars().count()).max();
+            !parts(*count) && widest <= Some(layout.columns.into())
+        };
+        // Two at least: one may belong to the other.
+        let count = (2..=rest.len()).rev().find(fits).unwrap_or(rest.len().min(2));
+        if !lines.is_empty() {
+            lines.push(String::new());
+        }
+        lines.extend(table(report, who, &rest[..count]));
+        (rest, who) = (&rest[count..], 1);
+    }
+    lines
+}
 
 /// All ranks together, and each, by the first `who` of [`WHO`].
 fn table(report: &Report, who: usize, columns: &[Column]) -> Vec<String> {
@@ -118,6 +146,9 @@ they have registered
   recalls evictions         requests to give rights back, registrations taken back to make room
   pinned B peak B budget B  bytes registered now, at most so far, and allowed";
 
+/// The bytes of the column before.
+const BYTES: &str = "B/s";
+
 /// A column of figures.
 struct Column {
     name: &'static str,
@@ -149,7 +180,7 @@ fn columns() -> Vec<Column> {
 fn transfer_columns(mechanism: Mechanism, name: &'static str) -> [Column; 2] {
     [
         column(name, move |figures| short(figures.rate(&TRANSFERS, &[mechanism]).0)),
-        column("B/s", move |figures| short(figures.rate(&TRANSFERS, &[mechanism]).1)),
+        column(BYTES, move |figures| short(figures.rate(&TRANSFERS, &[mechanism]).1)),
     ]
 }
 
@@ -224,7 +255,7 @@ mod tests {
                 line.bytes_per_second = 99_900_000.0;
             }
         }
-        let lines = lines(&report);
+        let lines = lines(&report, Layout::FILE);
         let widest = lines.iter().map(|line| line.trim_end().chars().count()).max();
         assert!(widest <= Some(80), "{widest:?}\n{}", lines.join("\n"));
         for last in ["atom/s", "budget B"] {
@@ -235,7 +266,7 @@ mod tests {
     #[test]
     fn what_is_not_as_it_should_be_is_told_in_words() {
         let mut report = sample(None);
-        let text = lines(&report).join("\n");
+        let text = lines(&report, Layout::FILE).join("\n");
         assert!(!text.contains("away") && !text.contains("copies"));
         report.ranks[0].away_seconds = Some(4.25);
         report.ranks[1].figures.malformed = 3;
@@ -248,7 +279,7 @@ mod tests {
             ..operations[0]
         });
         report.ranks[0].process_pinned_bytes = Some(83 << 20);
-        let text = lines(&report).join("\n");
+        let text = lines(&report, Layout::FILE).join("\n");
         assert!(text.contains("rank 0 pins 87.0M B besides") && !text.contains("rank 1 pins"), "{text}");
         assert!(text.contains("rank 0 is away: for 4.2 s") && text.contains("rank 1 was sent 3 malformed"));
         assert!(text.contains("rank 1 copies 45.0M B/s for its peers' puts and gets by message"), "{text}");
@@ -256,10 +287,10 @@ mod tests {
 
     #[test]
     fn registration_has_columns_only_where_there_is_any() {
-        let without = lines(&sample(None)).join("\n");
+        let without = lines(&sample(None), Layout::FILE).join("\n");
         assert!(without.contains("1 lost") && without.contains("killed 9") && without.contains("1.50M"));
         assert!(!without.contains("evictions") && !without.contains("reg/s"), "{without}");
-        let with = lines(&sample(Some(registration(3, 4096)))).join("\n");
+        let with = lines(&sample(Some(registration(3, 4096))), Layout::FILE).join("\n");
         assert!(with.contains("evictions") && with.contains("reg/s") && with.contains("4.10k"));
     }
 
@@ -273,7 +304,7 @@ mod tests {
         };
         report.ranks[1].figures.operations.push(puts);
         report.totals = Figures::total(report.ranks.iter().map(|rank| &rank.figures));
-        let text = lines(&report).join("\n");
+        let text = lines(&report, Layout::FILE).join("\n");
         assert!(text.contains("reg/s") && text.contains("8.02k") && !text.contains("evictions"), "{text}");
     }
 
@@ -282,6 +313,30 @@ mod tests {
         let report = sample(Some(registration(3, 4096)));
         for column in columns().into_iter().chain(registered_columns(&report.totals)) {
             assert!(COLUMNS.contains(column.name), "{}", column.name);
+        }
+    }
+
+    #[test]
+    fn a_narrow_terminal_cuts_neither_sentences_nor_columns() {
+        let mut report = sample(Some(registration(3, 4096)));
+        report.ranks[0].away_seconds = Some(3.5);
+        let wide = lines(&report, Layout::FILE).join("\n");
+        for columns in [60, 80] {
+            let narrow = lines(&report, Layout { columns, ..Layout::FILE });
+            for line in &narrow {
+                assert!(line.trim_end().chars().count() <= columns.into(), "{line}");
+            }
+            let words = |text: &str| {
+                text.split_whitespace()
+                    .filter(|word| !word.starts_with("─"))
+                    .map(str::to_owned)
+                    .collect::<std::collections::BTreeSet<_>>()
+            };
+            assert_eq!(words(&narrow.join(" ")), words(&wide), "all of it is there");
+            assert!(
+                narrow.iter().all(|line| !line.trim_start().starts_with("B/s")),
+                "bytes without what they are of"
+            );
         }
     }
 }

@@ -430,11 +430,13 @@ fn to_json(rows: &[Row], one: bool, missing: &[Placement]) -> Result<Value> {
     };
     object["build"] = machine::BUILD.into();
     object["busy"] = machine::is_busy().into();
-    object["load"] = machine::load_before().into();
     if !one {
         object["missing"] = serde_json::to_value(missing)?;
     }
     object["machine"] = machine::facts().into_iter().collect::<BTreeMap<_, _>>().into_iter().collect();
+    object["machine"]["core_count"] = host::cores().into();
+    object["machine"]["memory_bytes"] = host::memory_bytes().into();
+    object["machine"]["load_average"] = machine::load_before().into();
     Ok(object)
 }
 
@@ -546,6 +548,9 @@ mod tests {
         let all = to_json(&[row.clone(), row], false, &[Placement::Far]).expect("numbers and words");
         assert!(keys.iter().all(|key| all["rows"][1].get(key).is_some() && all.get(key).is_none()), "{all}");
         assert!(one["machine"].is_object() && all["machine"].is_object());
+        let machine = &all["machine"];
+        assert!(machine["core_count"].is_u64() && machine["memory_bytes"].is_u64(), "{machine}");
+        assert!(all["busy"].is_boolean() && !machine["load_average"].is_string(), "{machine}");
         assert!(one["build"] == machine::BUILD && all["build"] == machine::BUILD);
         let bulk = PROMISED.iter().find(|case| case.size == 1 << 20).expect("promised");
         let bulk = Row::new(bulk, &Samples::new("memcpy", 1, vec![4.0], vec![2.0]));

@@ -104,6 +104,23 @@ fn every_variable_that_is_read_anywhere_is_known() {
 }
 
 #[test]
+fn of_a_misspelt_name_the_nearest_is_told() {
+    let said = |name: &str| Config::unknown_variable(&format!("{PREFIX}{name}"));
+    for (given, meant) in [
+        ("HAEP", "HEAP"),
+        ("TRANSPROT", "TRANSPORT"),
+        ("TIMEOUT", "TIMEOUT_MS"),
+        ("RENDEZVOUZ", "RENDEZVOUS"),
+        ("SPIN", "SPIN_US"),
+    ] {
+        assert!(said(given).ends_with(&format!("did you mean {PREFIX}{meant}?")), "{}", said(given));
+    }
+    for unlike in ["", "X", "COLOURFUL_OUTPUT"] {
+        assert!(!said(unlike).contains("did you mean"), "{}", said(unlike));
+    }
+}
+
+#[test]
 fn transports_are_read_as_they_are_written() {
     for name in ["shm", "ofi", "ofi:tcp", "ofi:verbs;ofi_rxm"] {
         assert_eq!(Transport::parse(name).map(|transport| transport.to_string()).as_deref(), Some(name));
