@@ -90,6 +90,10 @@ impl PinError {
 
 into_io_error!(PinError);
 
+/// How often memory is pinned anew that changes while it is pinned: a change of what lay there before is told
+/// late.
+const TRIES: u32 = 8;
+
 /// Pinning.
 impl Node {
     /// Registers memory of this process, and keeps it registered until the result is dropped: `&vec[..]`, or
@@ -119,22 +123,15 @@ impl Node {
         if addr.checked_add(len).is_none() {
             return Err(PinError::Fault { addr, len });
         }
-        let pin = self.core.engine().pin(addr, len).map_err(|error| match error {
-            engine::node::PinError::NotOffered => PinError::NotOffered,
-            engine::node::PinError::NoRoom { wanted, budget } => PinError::NoRoom { wanted, budget },
-        })?;
-        // From here on it is let go of, however this ends.
-        let pinned = Pinned { core: Arc::downgrade(&self.core), pin: Some(pin), len };
-        let settled = || Some(self.core.engine().pinning(pin)).filter(|now| *now != Pinning::Pending);
-        let now = match settled() {
-            Some(now) => now,
-            None => {
-                self.may_wait("pinning")?;
-                let late =
-                    || self.gave_up("pinning", Error::WaitTimeout { waited_for: "memory to be pinned" });
-                self.wait(self.timeout, settled).ok_or_else(late)?
+        let (mut pinned, mut now) = self.pin_once(addr, len)?;
+        for _ in 1..TRIES {
+            if now != Pinning::Gone {
+                break;
             }
-        };
+            // That was told of memory that lay at these addresses before, as another thread has unmapped it.
+            drop(pinned);
+            (pinned, now) = self.pin_once(addr, len)?;
+        }
         match now {
             Pinning::Held => Ok(pinned),
             Pinning::Failed(RegisterError::Limit) => Err(PinError::Limit { len }),
@@ -151,6 +148,27 @@ impl Node {
 }
 
 impl Node {
+    /// Pins it, and waits until it is known how that ends.
+    fn pin_once(&self, addr: u64, len: u64) -> Result<(Pinned, Pinning), PinError> {
+        let pin = self.core.engine().pin(addr, len).map_err(|error| match error {
+            engine::node::PinError::NotOffered => PinError::NotOffered,
+            engine::node::PinError::NoRoom { wanted, budget } => PinError::NoRoom { wanted, budget },
+        })?;
+        // From here on it is let go of, however this ends.
+        let pinned = Pinned { core: Arc::downgrade(&self.core), pin: Some(pin), len };
+        let settled = || Some(self.core.engine().pinning(pin)).filter(|now| *now != Pinning::Pending);
+        let now = match settled() {
+            Some(now) => now,
+            None => {
+                self.may_wait("pinning")?;
+                let late =
+                    || self.gave_up("pinning", Error::WaitTimeout { waited_for: "memory to be pinned" });
+                self.wait(self.timeout, settled).ok_or_else(late)?
+            }
+        };
+        Ok((pinned, now))
+    }
+
     fn has_in_heap(&self, addr: u64, len: u64) -> bool {
         let heap = self.core.peers.itself().heap();
         let from = addr.checked_sub(heap.base_addr());

@@ -114,7 +114,9 @@ fn what_takes_long_tells_how_far_it_has_come_even_without_a_terminal() {
     child.kill().expect("it has more to measure");
     child.wait().expect("our child");
     let told = told.expect("all its cases take far longer than two seconds");
-    assert!(told.starts_with("standpipe: ") && told.contains("/31 "), "{told}");
+    // Rows for placements of cores come to these.
+    let all = told.split_once('/').and_then(|(_, rest)| rest.split_once(' ')?.0.parse::<u32>().ok());
+    assert!(told.starts_with("standpipe: ") && all >= Some(31), "{told}");
 }
 
 #[test]

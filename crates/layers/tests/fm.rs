@@ -228,7 +228,8 @@ fn a_handler_that_waits_is_never_unwound() {
     assert_eq!(fm.extract(u64::MAX), 8192);
     assert_eq!(fm.finalize(), Ok(()));
     assert_eq!((fm.counts().set_aside, dropped.load(Ordering::Relaxed)), (1, 0));
-    assert_eq!(fm.take_notices(), [Notice::SetAside { from: 0 }]);
+    let not_ended = Notice::NotEnded { node: 0, given: 8192, announced: 20_000 };
+    assert_eq!(fm.take_notices(), [Notice::SetAside { from: 0 }, not_ended]);
 }
 
 /// Each message that a peer begins and gives up may leave a handler's stack behind. One that does nothing

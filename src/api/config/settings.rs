@@ -317,6 +317,9 @@ impl Config {
         let names = SETTINGS.iter().map(|setting| setting.name).chain(OTHERS.into_iter().filter(is_whole));
         let likeness = |known: &str| {
             let [given, known] = [name, known].map(|name| name.strip_prefix(PREFIX).unwrap_or(name));
+            if known.strip_prefix(given).is_some_and(|rest| ["_MS", "_US"].contains(&rest)) {
+                return 0.0; // Its unit was left out.
+            }
             strsim::damerau_levenshtein(given, known) as f64 / known.len().max(given.len()).max(1) as f64
         };
         let nearest = names.map(|known| (likeness(known), known)).min_by(|a, b| a.0.total_cmp(&b.0));

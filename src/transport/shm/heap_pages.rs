@@ -76,6 +76,9 @@ pub(crate) struct NoRoom {
 /// Which pages are whose.
 struct Pages {
     allocator: HeapAllocator,
+    /// Bytes from the beginning that are open. Peers are told by a word that they may overwrite, so that it
+    /// is not believed here.
+    live: u64,
     /// By how many registrations each page is held, by its number: who has its key must find the page that is
     /// mapped, so that such pages stay until they are let go of, whoever frees the blocks on them.
     held: BTreeMap<u64, u32>,
@@ -105,6 +108,7 @@ impl HeapState {
             generation: vm::forks::generation(),
             reserves,
             pages: Mutex::new(Pages {
+                live: allocator.high_water(),
                 allocator,
                 held: BTreeMap::new(),
                 by_place: HashSet::new(),
@@ -132,13 +136,14 @@ impl HeapState {
             pages.allocator.alloc(len, align).map_err(|full| NoRoom { free: full.free, refused: false })?;
         let memory = self.segment.memory();
         // Not up to the highest block that there has ever been: that one may have been refused.
-        let live = self.control.live().load(Ordering::Acquire).max(offset + len);
+        let live = pages.live.max(offset + len);
         if let Err(error) = memory.open_to(live) {
             tracing::warn!(%error, len, "a block of the heap cannot be made accessible");
             pages.allocator.free(offset).expect("it was taken just now");
             return Err(NoRoom { free: pages.allocator.free_bytes(), refused: true });
         }
         pages.undumped.on_taken(memory, offset..offset + len);
+        pages.live = live;
         self.control.live().store(live, Ordering::Release);
         drop(pages);
         let block = Block { heap: Arc::clone(self), offset, is_by_place: false };
