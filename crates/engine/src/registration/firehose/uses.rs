@@ -96,10 +96,11 @@ impl Firehoses {
             return Released::Kept;
         }
         let hose = &mut self.hoses.0[id.0 as usize];
-        hose.refs = hose.refs.checked_sub(1).expect("a use of a firehose ends once");
-        if hose.refs > 0 {
+        if hose.refs != 1 {
+            hose.refs = hose.refs.checked_sub(1).expect("a use of a firehose ends once");
             return Released::Kept;
         }
+        hose.refs = 0;
         let (known, revoked) = (hose.known, hose.revoked);
         if revoked {
             let gone = self.peers[known as usize].gone;
