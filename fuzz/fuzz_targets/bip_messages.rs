@@ -13,6 +13,10 @@ fuzz_target!(|message: ([u64; 4], &[u8])| {
         Message::Long { words, addr, .. } => {
             assert!(words > SMALL_WORDS && addr.checked_add(u64::from(words) * WORD as u64).is_some());
         }
-        Message::Done { .. } | Message::Taken { .. } | Message::Leaving => assert!(payload.is_empty()),
+        Message::Done { .. }
+        | Message::NoRoom { .. }
+        | Message::NoSource { .. }
+        | Message::Taken { .. }
+        | Message::Leaving => assert!(payload.is_empty()),
     }
 });
