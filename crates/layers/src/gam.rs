@@ -285,13 +285,13 @@ impl<P: Program + 'static> Gam<P> {
     /// looks for failures: somebody may wait for a reply that could not be sent.
     fn meet(&self, mut met: TeamEvent<u8>) -> Result<(), GamError> {
         loop {
-            self.poller.end_all()?;
+            self.poller.look_after_started()?;
             if met.wait_at_most(NAP)? {
                 break;
             }
         }
-        // What had ended before the others came here.
-        self.poller.end_all()?;
+        // Some may have ended before the others came here.
+        self.poller.look_after_started()?;
         Ok(met.wait().0?)
     }
 

@@ -88,7 +88,7 @@ fn rank_of_full_lanes() {
     for words in [16, SMALL_WORDS as usize] {
         let mut message = vec![7_u32; words];
         let place = message.as_mut_ptr().cast::<u8>();
-        // What was sent, which the receiver takes only then: it is told by a heap that moves without it.
+        // The receiver takes messages only once a heap, which needs no progress, tells it how many there are.
         node.barrier().expect("both are there");
         if bip.mynode() == 0 {
             let before = bip.copies().sent;

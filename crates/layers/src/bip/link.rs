@@ -147,7 +147,7 @@ impl Link {
             state.sends.sent();
             state.sent(send.peer, send.is_short());
         } else {
-            state.sends.refused();
+            state.sends.found_lane_full();
         }
         Ok(is_sent)
     }

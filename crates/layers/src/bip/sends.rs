@@ -36,15 +36,13 @@ impl Send {
 pub(super) struct Sends {
     count: u64,
     current: Option<Send>,
-    /// How the last one failed, of which its receiver has told and which no call has been told of.
-    refused: Option<(i32, BipError)>,
+    /// How its receiver says that the last one failed: each call that asks is told, until the next begins.
+    failed: Option<(i32, BipError)>,
 }
 
-/// What a receiver says of a long message.
+/// Why a receiver refuses a long message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
-    /// It has got it.
-    Got,
+pub(super) enum Refusal {
     /// Its receive has room for so many words only.
     NoRoom { most: u32 },
     /// The sender has no memory there.
@@ -63,7 +61,7 @@ impl Sends {
             return Err(BipError::SendPending { id: current.id });
         }
         self.count += 1;
-        self.refused = None;
+        self.failed = None;
         let send = Send { id: id_of(self.count), peer, tag, words, addr, is_copied: false, is_sent: false };
         self.current = Some(send);
         Ok(send)
@@ -87,22 +85,22 @@ impl Sends {
     }
 
     /// The lane of the message that was tried is full: a short one's copy is kept.
-    pub(super) fn refused(&mut self) {
+    pub(super) fn found_lane_full(&mut self) {
         if let Some(send) = &mut self.current {
             send.is_copied = send.is_short();
         }
     }
 
-    /// A peer says what has become of a long message. `false`: it was sent none by that number.
-    pub(super) fn finish(&mut self, peer: Rank, number: u32, verdict: Verdict) -> bool {
+    /// A peer says that it has got a long message, or why not. `false`: it was sent none by that number.
+    pub(super) fn finish(&mut self, peer: Rank, number: u32, refusal: Option<Refusal>) -> bool {
         let is_it = |send: &mut Send| send.is_sent && send.peer == peer && send.id as u32 == number;
         let Some(Send { id, tag, words, addr, .. }) = self.current.take_if(is_it) else { return false };
         let addr = addr as u64;
-        self.refused = match verdict {
-            Verdict::Got => None,
-            Verdict::NoRoom { most } => Some((id, BipError::NoRoom { node: peer, tag, words, most })),
-            Verdict::NoSource => Some((id, BipError::NoSource { node: peer, tag, addr, words })),
-        };
+        let error = refusal.map(|refusal| match refusal {
+            Refusal::NoRoom { most } => BipError::NoRoom { node: peer, tag, words, most },
+            Refusal::NoSource => BipError::NoSource { node: peer, tag, addr, words },
+        });
+        self.failed = error.map(|error| (id, error));
         true
     }
 
@@ -122,7 +120,7 @@ impl Sends {
     /// [`BipError::NoSuchSend`]; how it failed, where its receiver has told and no send was begun since.
     #[inline]
     pub(super) fn is_over(&self, id: i32) -> Result<bool, BipError> {
-        if let Some((_, error)) = self.refused.as_ref().filter(|(refused, _)| *refused == id) {
+        if let Some((_, error)) = self.failed.as_ref().filter(|(failed, _)| *failed == id) {
             return Err(error.clone());
         }
         if let Some(current) = &self.current
@@ -169,7 +167,7 @@ mod tests {
         let mut sends = Sends::default();
         let send = sends.begin((1, 2), (64, LONG)).expect("none is under way");
         let number = send.id as u32;
-        let got = |sends: &mut Sends, peer, number| sends.finish(peer, number, Verdict::Got);
+        let got = |sends: &mut Sends, peer, number| sends.finish(peer, number, None);
         assert!(!got(&mut sends, 1, number), "nobody has been told of it");
         sends.sent();
         assert_eq!((sends.unsent(), sends.is_over(send.id)), (None, Ok(false)));
@@ -185,10 +183,10 @@ mod tests {
         let mut sends = Sends::default();
         let no_room = BipError::NoRoom { node: 1, tag: 2, words: LONG, most: 7 };
         let no_source = BipError::NoSource { node: 1, tag: 2, addr: 64, words: LONG };
-        for (verdict, error) in [(Verdict::NoRoom { most: 7 }, no_room), (Verdict::NoSource, no_source)] {
+        for (refusal, error) in [(Refusal::NoRoom { most: 7 }, no_room), (Refusal::NoSource, no_source)] {
             let send = sends.begin((1, 2), (64, LONG)).expect("none is under way");
             sends.sent();
-            assert!(sends.finish(1, send.id as u32, verdict));
+            assert!(sends.finish(1, send.id as u32, Some(refusal)));
             for _ in 0..2 {
                 assert_eq!(sends.is_over(send.id), Err(error.clone()), "asked again, it says the same");
             }

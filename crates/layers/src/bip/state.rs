@@ -6,7 +6,7 @@ use standpipe::Rank;
 
 use crate::Copies;
 use crate::bip::error::BipError;
-use crate::bip::sends::{Send, Sends, Verdict};
+use crate::bip::sends::{Refusal, Send, Sends};
 use crate::bip::tags::{Arrived, Body, Buffers, Content, Long, Receive, Received, Tags, Target};
 use crate::bip::window::{BASE, Inflow, Outflow};
 use crate::bip::wire::{Message, WORD};
@@ -81,7 +81,7 @@ pub(super) struct State {
     matched: VecDeque<u16>,
     /// Gets that are under way.
     pub(super) getting: u32,
-    /// What senders of long messages are to be told of those.
+    /// Senders of long messages, and what to tell them of those.
     pub(super) done: VecDeque<(Rank, Message)>,
     /// Peers that are to be told how many of their messages were taken.
     pub(super) owed: VecDeque<Rank>,
@@ -163,9 +163,9 @@ impl State {
             Message::Long { tag, words, send, addr } => {
                 self.arrive_long(tag, Long { from, words, send, addr })
             }
-            Message::Done { send } => self.finish(from, send, Verdict::Got),
-            Message::NoRoom { send, most } => self.finish(from, send, Verdict::NoRoom { most }),
-            Message::NoSource { send } => self.finish(from, send, Verdict::NoSource),
+            Message::Done { send } => self.finish(from, send, None),
+            Message::NoRoom { send, most } => self.finish(from, send, Some(Refusal::NoRoom { most })),
+            Message::NoSource { send } => self.finish(from, send, Some(Refusal::NoSource)),
             Message::Taken { total } => {
                 let peer = self.peers.get_mut(from as usize);
                 peer.and_then(|peer| peer.outflow.heard(total).then_some(Route::Nowhere))
@@ -184,8 +184,8 @@ impl State {
         })
     }
 
-    fn finish(&mut self, from: Rank, send: u32, verdict: Verdict) -> Option<Route> {
-        self.sends.finish(from, send, verdict).then_some(Route::Nowhere)
+    fn finish(&mut self, from: Rank, send: u32, refusal: Option<Refusal>) -> Option<Route> {
+        self.sends.finish(from, send, refusal).then_some(Route::Nowhere)
     }
 
     /// Counts a message that no correct peer sends.
@@ -346,20 +346,14 @@ impl State {
             let (tag_number, from) = (tag.number, long.from);
             let too_long = BipError::TooLong { tag: tag_number, from, words: long.words, most: target.most };
             tag.receive = Receive::Done(Err(too_long));
-            self.is_done_with(&long, Verdict::NoRoom { most: target.most });
+            self.is_done_with(&long, Message::NoRoom { send: long.send, most: target.most });
         }
         None
     }
 
-    /// Nothing more is asked of a long message, and its sender is to be told what has become of it.
-    fn is_done_with(&mut self, long: &Long, verdict: Verdict) {
-        let send = long.send;
-        let message = match verdict {
-            Verdict::Got => Message::Done { send },
-            Verdict::NoRoom { most } => Message::NoRoom { send, most },
-            Verdict::NoSource => Message::NoSource { send },
-        };
-        self.done.push_back((long.from, message));
+    /// Nothing more is asked of a long message, and its sender is to be told so.
+    fn is_done_with(&mut self, long: &Long, so: Message) {
+        self.done.push_back((long.from, so));
         if let Some(peer) = self.peers.get_mut(long.from as usize) {
             peer.has_asked = false;
         }
@@ -374,9 +368,10 @@ impl State {
         words: Option<Vec<u32>>,
     ) -> Option<(usize, Content)> {
         self.getting = self.getting.saturating_sub(1);
+        let send = get.long.send;
         match &result {
-            Ok(()) => self.is_done_with(&get.long, Verdict::Got),
-            Err(BipError::BadSource { .. }) => self.is_done_with(&get.long, Verdict::NoSource),
+            Ok(()) => self.is_done_with(&get.long, Message::Done { send }),
+            Err(BipError::BadSource { .. }) => self.is_done_with(&get.long, Message::NoSource { send }),
             // The sender is gone, or this process leaves.
             Err(_) => {}
         }

@@ -163,8 +163,9 @@ impl<P: Program + 'static> Poller<P> {
         Ok(any)
     }
 
-    /// Ends what has ended, and tells what has failed, for a wait that makes progress by itself.
-    pub(super) fn end_all(&self) -> Result<(), GamError> {
+    /// Runs the functions of gets and stores that have ended, and tells of failures, for a wait that makes
+    /// progress by itself.
+    pub(super) fn look_after_started(&self) -> Result<(), GamError> {
         self.end_pending()?;
         self.look_for_failures()
     }
