@@ -241,17 +241,21 @@ fn round(target: &mut Target<'_>, random: &mut Random, block: usize, byte: u8) -
     });
     give_up(target, (what, how), (heap, block, len), pause);
     let settles = random.below(5);
-    settle(target, settles, goes_on.is_some());
+    let said = settle(target, settles, goes_on.is_some());
     if let Some(thread) = goes_on {
         thread.join().expect("no panic");
     }
-    if what == 0 {
+    let looked_at = if what == 0 {
         let word = target.ask(&format!("word {block}"));
-        return (format!("word {block}"), word, given);
-    }
-    let at = format!("{} {block} {len} {byte}", u8::from(heap));
-    assert_eq!(target.ask(&format!("fill {at}")), "ok");
-    (format!("check {at}"), "ok".into(), format!("{given}, then waited for by {settles}"))
+        (format!("word {block}"), word, given)
+    } else {
+        let at = format!("{} {block} {len} {byte}", u8::from(heap));
+        assert_eq!(target.ask(&format!("fill {at}")), "ok");
+        (format!("check {at}"), "ok".into(), format!("{given}, then waited for by {settles}"))
+    };
+    // Not before the block is somebody else's: the call above alone has to have waited.
+    settles_soon(target.node, settles, said);
+    looked_at
 }
 
 /// Starts an operation, and has it end before its time, if that is not over.
@@ -289,8 +293,8 @@ fn give_up(
     }
 }
 
-/// Waits for what was given up.
-fn settle(target: &mut Target<'_>, how: usize, still: bool) {
+/// Waits for what was given up. Returns what the call said.
+fn settle(target: &mut Target<'_>, how: usize, still: bool) -> Result<(), Error> {
     let node = target.node;
     // Some of them tell that something was late: what they wait for they have waited for then.
     let said = match how {
@@ -311,11 +315,11 @@ fn settle(target: &mut Target<'_>, how: usize, still: bool) {
         }
     };
     assert!(node.lost_peers().is_empty(), "the other is lost");
-    settles(node, how, said);
+    said
 }
 
 /// Has all that failed told, until a call says that nothing is under way: it comes soon.
-fn settles(node: &Node, how: usize, said: Result<(), Error>) {
+fn settles_soon(node: &Node, how: usize, said: Result<(), Error>) {
     let deadline = Instant::now() + SETTLES_WITHIN;
     let mut failed = Vec::from_iter(said.err());
     while let Err(error) = node.within(SETTLES_WITHIN).quiet() {
