@@ -1,6 +1,7 @@
 //! Memory that a program keeps registered.
 
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use engine::node::{PinId, Pinning};
 use engine::registration::RegisterError;
@@ -123,14 +124,16 @@ impl Node {
         if addr.checked_add(len).is_none() {
             return Err(PinError::Fault { addr, len });
         }
-        let (mut pinned, mut now) = self.pin_once(addr, len)?;
+        let begun = Instant::now();
+        let (mut pinned, mut now) = self.pin_once(addr, len, self.timeout)?;
         for _ in 1..TRIES {
             if now != Pinning::Gone {
                 break;
             }
             // That was told of memory that lay at these addresses before, as another thread has unmapped it.
             drop(pinned);
-            (pinned, now) = self.pin_once(addr, len)?;
+            let left = self.timeout.map(|timeout| timeout.saturating_sub(begun.elapsed()));
+            (pinned, now) = self.pin_once(addr, len, left)?;
         }
         match now {
             Pinning::Held => Ok(pinned),
@@ -148,8 +151,8 @@ impl Node {
 }
 
 impl Node {
-    /// Pins it, and waits until it is known how that ends.
-    fn pin_once(&self, addr: u64, len: u64) -> Result<(Pinned, Pinning), PinError> {
+    /// Pins it, and waits until it is known how that ends, for so long.
+    fn pin_once(&self, addr: u64, len: u64, within: Option<Duration>) -> Result<(Pinned, Pinning), PinError> {
         let pin = self.core.engine().pin(addr, len).map_err(|error| match error {
             engine::node::PinError::NotOffered => PinError::NotOffered,
             engine::node::PinError::NoRoom { wanted, budget } => PinError::NoRoom { wanted, budget },
@@ -163,7 +166,7 @@ impl Node {
                 self.may_wait("pinning")?;
                 let late =
                     || self.gave_up("pinning", Error::WaitTimeout { waited_for: "memory to be pinned" });
-                self.wait(self.timeout, settled).ok_or_else(late)?
+                self.wait(within, settled).ok_or_else(late)?
             }
         };
         Ok((pinned, now))
