@@ -35,6 +35,7 @@ impl OfiTransport {
                 assert!(self.sending > 0, "a message leaves once");
                 self.sending -= 1;
                 if let Some(link) = self.links.get_mut(rank) {
+                    assert!(!answers || link.unanswered > 0, "an answer leaves once");
                     link.unanswered -= usize::from(answers);
                 }
                 if result.is_err() {

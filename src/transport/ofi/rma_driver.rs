@@ -167,11 +167,12 @@ impl OfiTransport {
         }
         let mut buffer = None;
         if !part.direct {
-            if self.copies.sends(&part) && !self.has_memory(&part) {
-                return Err(Refused::Absent);
-            }
             let Some(taken) = self.endpoint.take(part.size()) else { return Err(self.lack_buffer(&part)) };
             if self.copies.sends(&part) {
+                if !self.has_memory(&part) {
+                    self.endpoint.buffers.put_back(taken);
+                    return Err(Refused::Absent);
+                }
                 self.copies.fill(&part, &self.endpoint.buffers, &taken);
             }
             buffer = Some(taken);
