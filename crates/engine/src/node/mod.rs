@@ -18,6 +18,7 @@
 
 mod barrier;
 mod collective;
+mod core;
 mod deadlines;
 mod messages;
 mod op;
@@ -42,7 +43,7 @@ pub use registration::state::RegistrationCounters;
 pub use settling::Started;
 pub use transfer::bounce::STAGED_CHUNKS_MIN;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use hashbrown::HashSet;
 use slotmap::SlotMap;
@@ -50,6 +51,7 @@ use slotmap::SlotMap;
 use self::barrier::state::{Barrier, UnsentNotices};
 use self::collective::small::state::SmallCollective;
 use self::collective::state::Teams;
+use self::core::Core;
 use self::messages::wait_queues::WaitQueues;
 use self::op::{Ended, Op};
 use self::registration::state::Registration;
@@ -65,10 +67,8 @@ use crate::{Counters, Lane, Nanos, Rank, Transport};
 
 /// One process's operations over one transport. Not for sharing: one thread at a time.
 pub struct Node<T> {
-    rank: Rank,
-    size: u32,
+    core: Core<T>,
     handlers: HandlerTable,
-    transport: T,
     /// Operations under way, but for fast transfers.
     ops: SlotMap<OpKey, Op>,
     /// None of them has a deadline before this: so that whoever goes to sleep need not look at all.
@@ -85,9 +85,6 @@ pub struct Node<T> {
     /// A collective by rounds, for whoever polls for it just now.
     small: SmallCollective,
     bounce_pool: BouncePool,
-    lost: BTreeMap<Rank, Lost>,
-    /// How many processes of its rank came before a peer's, where any did.
-    incarnations: BTreeMap<Rank, u32>,
     ended: Ended,
     /// What is registered, where the transport needs that.
     registration: Option<Box<Registration>>,
@@ -104,7 +101,6 @@ pub struct Node<T> {
     actions_due: bool,
     /// Somebody is at it.
     acting: bool,
-    scratch: Vec<u8>,
     /// Transfers by keys and parts of them that are over, for those to come: as many as were ever under way
     /// at once, but those with long lists.
     #[expect(clippy::vec_box, reason = "the boxes themselves are used again")]
@@ -117,16 +113,6 @@ pub struct Node<T> {
     full: HashSet<(Rank, Lane)>,
     /// Polls in turn that brought news.
     busy_polls: u32,
-    counters: Counters,
-}
-
-/// What became of a peer that was lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lost {
-    /// It is gone: nothing is sent to it.
-    Gone,
-    /// Another process has its rank, and is answered. The program has not been told: it starts nothing there.
-    Replaced,
 }
 
 impl<T: Transport> Node<T> {
@@ -137,18 +123,14 @@ impl<T: Transport> Node<T> {
     /// # Panics
     /// When `rank` is not below `size`.
     pub fn new(rank: Rank, size: u32, handlers: u32, transport: T) -> Node<T> {
-        assert!(rank < size, "rank {rank} is not below the job's size {size}");
-        let scratch = vec![0; transport.payload_max()];
         let mut table = HandlerTable::default();
         for number in 0..handlers {
             let added = table.add(HandlerKey { number, check: 0 }, u64::from(number));
             added.expect("numbers that are all different");
         }
         Node {
-            rank,
-            size,
+            core: Core::new(rank, size, transport),
             handlers: table,
-            transport,
             ops: SlotMap::with_key(),
             fast: FastTable::default(),
             none_due_before: Nanos::MAX,
@@ -160,8 +142,6 @@ impl<T: Transport> Node<T> {
             teams: Teams::new(size),
             small: SmallCollective::default(),
             bounce_pool: BouncePool::default(),
-            lost: BTreeMap::new(),
-            incarnations: BTreeMap::new(),
             ended: Ended::default(),
             registration: None,
             exposed: None,
@@ -171,32 +151,30 @@ impl<T: Transport> Node<T> {
             held_arrival: false,
             actions_due: false,
             acting: false,
-            scratch,
             spare_keyed: Vec::new(),
             spare_parts: Vec::new(),
             spare_transfers: Vec::new(),
             full: HashSet::new(),
             busy_polls: 0,
-            counters: Counters::default(),
         }
     }
 
     /// As it is, for a process that has the rank of one that was lost: there is no barrier for it.
     #[must_use]
     pub fn as_replacement(mut self) -> Node<T> {
-        self.barrier.lost.insert(self.rank);
-        self.break_teams_of(self.rank);
+        self.barrier.lost.insert(self.core.rank);
+        self.break_teams_of(self.core.rank);
         self
     }
 
     /// The transport, for what only its owner knows how to ask of it.
     #[inline]
     pub fn transport(&mut self) -> &mut T {
-        &mut self.transport
+        &mut self.core.transport
     }
 
     /// What this node has done so far, except for operations that never entered it.
     pub fn counters(&self) -> &Counters {
-        &self.counters
+        &self.core.counters
     }
 }

@@ -174,8 +174,8 @@ impl<T: Transport> Node<T> {
     #[cold]
     pub(super) fn begin_to_settle(&mut self, op: OpId, client: u8, peer: Rank, awaited: &[Awaited]) {
         // Of one that is lost nothing more is heard.
-        if !self.is_lost(peer) {
-            self.counters.given_up += 1;
+        if !self.core.is_lost(peer) {
+            self.core.counters.given_up += 1;
             self.clients.give_up(op, client, peer, awaited);
         }
     }
@@ -293,7 +293,7 @@ impl<T: Transport> Node<T> {
         let whose = self.ops.get(key).map(|op| (op.client, op.kind.peer()));
         match self.ops.get(key).map(|op| &op.kind) {
             Some(OpKind::OneSided { .. }) => {
-                let writes = self.transport.abandon(OpId::of(key));
+                let writes = self.core.transport.abandon(OpId::of(key));
                 awaited.extend(writes.then_some(Awaited::Report(OpId::of(key))));
             }
             // Nobody asks for its outcome, and it would lie in the table for ever.

@@ -1,6 +1,6 @@
 //! The loss of peers, and processes that take their ranks.
 
-use super::{Lost, Node};
+use super::Node;
 use crate::op_id::OpKey;
 use crate::{OpError, Rank, Transport};
 
@@ -8,22 +8,17 @@ impl<T: Transport> Node<T> {
     /// Whether the peer is known to be gone. Should another process have its rank, so it is until
     /// [`Node::take_replaced`] has told of that.
     pub fn is_lost(&self, peer: Rank) -> bool {
-        self.lost.contains_key(&peer)
+        self.core.is_lost(peer)
     }
 
     /// The peers of which [`Node::is_lost`] says so, in order.
     pub fn lost_peers(&self) -> impl Iterator<Item = Rank> {
-        self.lost.keys().copied()
-    }
-
-    /// Whether the process that the peer was is gone, and none has taken its place.
-    pub(super) fn is_gone(&self, peer: Rank) -> bool {
-        self.lost.get(&peer) == Some(&Lost::Gone)
+        self.core.lost_peers()
     }
 
     /// How many processes had the peer's rank before the one that has it, as far as this node has heard.
     pub fn incarnation_of(&self, peer: Rank) -> u32 {
-        self.incarnations.get(&peer).copied().unwrap_or(0)
+        self.core.incarnation_of(peer)
     }
 
     /// Tells of a peer whose rank is another process's now, each time that happens once. The process that it
@@ -33,22 +28,16 @@ impl<T: Transport> Node<T> {
     /// delivered nonetheless; who asks after each poll hears of it first.
     #[inline]
     pub fn take_replaced(&mut self) -> Option<Rank> {
-        if self.lost.is_empty() { None } else { self.next_replaced() }
-    }
-
-    fn next_replaced(&mut self) -> Option<Rank> {
-        let (&peer, _) = self.lost.iter().find(|(_, lost)| **lost == Lost::Replaced)?;
-        self.lost.remove(&peer);
-        Some(peer)
+        if self.core.has_lost() { self.core.take_replaced() } else { None }
     }
 
     /// Takes note that a peer is gone: everything under way with it ends with [`OpError::PeerLost`], and so
     /// does whatever is started with it later.
     #[cold]
     pub fn lose(&mut self, peer: Rank) {
-        if self.lost.insert(peer, Lost::Gone) != Some(Lost::Gone) {
+        if self.core.lose(peer) {
             // Before what it holds is others', and while it is still kept from being anything else.
-            self.transport.disconnect(peer);
+            self.core.transport.disconnect(peer);
             self.forget(peer);
         }
     }
@@ -58,7 +47,7 @@ impl<T: Transport> Node<T> {
     /// no more.
     #[cold]
     pub fn give_up_peer(&mut self, peer: Rank) {
-        let is_new = self.is_of_job(peer) && !self.barrier.lost.contains(&peer);
+        let is_new = self.core.is_of_job(peer) && !self.barrier.lost.contains(&peer);
         self.lose(peer);
         if is_new {
             self.tell_broken(peer, false);
@@ -68,7 +57,7 @@ impl<T: Transport> Node<T> {
     /// Loses a peer whose process has ended or left, and tells all others, who may never have talked to it.
     #[cold]
     pub fn tell_gone(&mut self, peer: Rank) {
-        let is_new = self.is_of_job(peer) && !self.barrier.lost.contains(&peer);
+        let is_new = self.core.is_of_job(peer) && !self.barrier.lost.contains(&peer);
         self.lose(peer);
         if is_new {
             self.tell_broken(peer, true);
@@ -78,18 +67,17 @@ impl<T: Transport> Node<T> {
     /// Another process has the peer's rank: the one that it was is lost, and of this one nothing is known.
     #[cold]
     pub(super) fn on_returned(&mut self, peer: Rank, incarnation: u32) {
-        if incarnation > self.incarnation_of(peer) {
-            self.lost.insert(peer, Lost::Gone);
+        if incarnation > self.core.incarnation_of(peer) {
+            self.core.lose(peer);
             // Answers to what it had asked before it was given up may have come together since.
             self.forget(peer);
-            self.incarnations.insert(peer, incarnation);
-            self.lost.insert(peer, Lost::Replaced);
+            self.core.replace(peer, incarnation);
         }
     }
 
     /// Ends what is under way with a peer that is gone, and keeps nothing of it.
     fn forget(&mut self, peer: Rank) {
-        if self.is_of_job(peer) {
+        if self.core.is_of_job(peer) {
             self.barrier.lost.insert(peer);
         }
         self.outbox.retain(|(to, ..)| *to != peer);
@@ -108,20 +96,15 @@ impl<T: Transport> Node<T> {
         self.drop_registrations(peer);
         self.take_bounce_buffers_back(peer);
         self.break_teams_of(peer);
-        if self.is_of_job(peer) {
+        if self.core.is_of_job(peer) {
             self.recount();
         }
-    }
-
-    /// Whether the peer is one of those that meet at the barrier. Others are numbered from the job's size on.
-    pub(super) fn is_of_job(&self, peer: Rank) -> bool {
-        peer < self.size
     }
 
     /// A peer has broken the rules: it is given up.
     #[cold]
     pub(super) fn on_garbled(&mut self, peer: Rank) {
-        self.counters.malformed += 1;
+        self.core.counters.malformed += 1;
         self.give_up_peer(peer);
     }
 }

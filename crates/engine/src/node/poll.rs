@@ -19,13 +19,13 @@ impl<T: Transport> Node<T> {
     pub fn poll(&mut self, inbox: &mut Inbox) -> Polled {
         let retried = self.busy_polls >= BUSY_POLLS_MAX && self.go_on();
         self.busy_polls += 1;
-        let event = match self.transport.poll_copied() {
+        let event = match self.core.transport.poll_copied() {
             Copied::Done(op) => {
                 self.on_copied(op);
                 return Polled::Progressed;
             }
             Copied::Nothing => None,
-            Copied::Unknown => self.transport.poll(inbox),
+            Copied::Unknown => self.core.transport.poll(inbox),
         };
         match event {
             Some(Event::Message { peer, lane }) => self.on_message(peer, lane, inbox),
@@ -105,7 +105,7 @@ impl<T: Transport> Node<T> {
             Ok(Message::AmDone { stamp: stamp @ 1.. }) if lane == Lane::Reply => Polled::Acknowledged(stamp),
             Ok(message) => self.on_service(peer, lane, &message, &inbox.payload),
             Err(_) => {
-                self.counters.malformed += 1;
+                self.core.counters.malformed += 1;
                 Polled::Progressed
             }
         }
@@ -155,13 +155,13 @@ impl<T: Transport> Node<T> {
             (Message::Bounce(ask), Lane::Request) => self.serve_bounce(peer, ask),
             (Message::BounceGive { buffer }, Lane::Request) => self.on_bounce_give(peer, *buffer),
             (Message::Bounced(bounced), Lane::Reply) => self.on_bounced(peer, bounced),
-            (Message::BarrierOpen { epoch }, Lane::Request) if self.is_of_job(peer) => {
+            (Message::BarrierOpen { epoch }, Lane::Request) if self.core.is_of_job(peer) => {
                 self.on_barrier_open(*epoch);
             }
-            (Message::BarrierBroken { peer: given_up, gone }, Lane::Request) if self.is_of_job(peer) => {
+            (Message::BarrierBroken { peer: given_up, gone }, Lane::Request) if self.core.is_of_job(peer) => {
                 self.on_barrier_broken(*given_up, *gone);
             }
-            (Message::Team(team, said), Lane::Request) if self.is_of_job(peer) => {
+            (Message::Team(team, said), Lane::Request) if self.core.is_of_job(peer) => {
                 self.on_team_message(peer, *team, said, payload);
                 return self.next_local().map_or(Polled::Progressed, Polled::Local);
             }
@@ -170,18 +170,20 @@ impl<T: Transport> Node<T> {
             (Message::AmRefused { handler, client }, _) => {
                 return self.on_refused(Refused { peer, handler: *handler, client: *client });
             }
-            (Message::Move(ask), Lane::Request) if self.registration.is_none() && !self.is_gone(peer) => {
+            (Message::Move(ask), Lane::Request)
+                if self.registration.is_none() && !self.core.is_gone(peer) =>
+            {
                 self.refuse_move(peer, ask, payload);
             }
-            _ if self.registration.is_none() => self.counters.malformed += 1,
+            _ if self.registration.is_none() => self.core.counters.malformed += 1,
             // What it sent before it was lost must not be given anything any more: it would never come back.
-            _ if self.is_gone(peer) => {}
+            _ if self.core.is_gone(peer) => {}
             (Message::Move(ask), Lane::Request) => self.serve_move(peer, ask, payload),
             (Message::Moved(moved), Lane::Reply) => self.on_moved(peer, moved, payload),
             (Message::Revoke { holder }, Lane::Request) => self.on_revoke(peer, *holder),
             (Message::Recall { bytes }, Lane::Request) => self.on_recall(peer, *bytes),
             (Message::Release(release), Lane::Request) => self.on_release(peer, release),
-            _ => self.counters.malformed += 1,
+            _ => self.core.counters.malformed += 1,
         }
         Polled::Progressed
     }
@@ -238,7 +240,7 @@ impl<T: Transport> Node<T> {
     /// Goes on with the transfers to `peer` until its lane is full again. Returns whether anything moved.
     fn retry_stalled(&mut self, peer: Rank, at: usize) -> bool {
         let mut moved = false;
-        while !self.must_wait(peer, Lane::Request) && self.transport.has_room(peer, Lane::Request) {
+        while !self.must_wait(peer, Lane::Request) && self.core.transport.has_room(peer, Lane::Request) {
             let Some(key) = self.stalled.nth(at).and_then(|(_, list)| list.pop_front()) else { break };
             let Some(OpKind::ByMessage(transfer)) = self.ops.get_mut(key).map(|op| &mut op.kind) else {
                 continue;

@@ -68,7 +68,7 @@ impl<T: Transport> Node<T> {
 
     /// Whether that barrier, which this rank has arrived at, is open. It is passed then.
     pub fn is_open(&mut self, epoch: u64) -> bool {
-        if self.barrier.opened < epoch && self.size <= LOOKED_AT {
+        if self.barrier.opened < epoch && self.core.size <= LOOKED_AT {
             self.look_for_opening(epoch);
         }
         let is_open = self.barrier.opened >= epoch;
@@ -82,9 +82,9 @@ impl<T: Transport> Node<T> {
     fn look_for_opening(&mut self, epoch: u64) {
         let open = Message::BarrierOpen { epoch }.encode(0);
         let head = wire::head(&open);
-        let me = self.rank;
-        let mut others = (0..self.size).filter(|peer| *peer != me);
-        if others.any(|peer| self.transport.take_like(peer, head).is_some()) {
+        let me = self.core.rank;
+        let mut others = (0..self.core.size).filter(|peer| *peer != me);
+        if others.any(|peer| self.core.transport.take_like(peer, head).is_some()) {
             self.settle_barrier(epoch);
         }
     }
@@ -102,7 +102,7 @@ impl<T: Transport> Node<T> {
         }
         let epoch = self.barrier.arrived;
         let key = self.insert(OpKind::BarrierArrival { epoch }, None);
-        match self.transport.atomic(OpId::of(key), KEEPER, COUNTER, Atomic::fetch_add(1)) {
+        match self.core.transport.atomic(OpId::of(key), KEEPER, COUNTER, Atomic::fetch_add(1)) {
             Submit::Pending => {}
             Submit::Done(before) => self.on_arrival(key, epoch, Ok(before)),
             Submit::Unreachable(why) => {
@@ -120,7 +120,7 @@ impl<T: Transport> Node<T> {
     /// answer.
     pub(in crate::node) fn on_arrival(&mut self, key: OpKey, epoch: u64, counted: Outcome) {
         self.ops.remove(key);
-        let size = u64::from(self.size);
+        let size = u64::from(self.core.size);
         match counted {
             Ok(before) if Some(before / size) != epoch.checked_sub(1) => {
                 let what = "the barrier's counter is not where this rank left it";
@@ -143,11 +143,11 @@ impl<T: Transport> Node<T> {
             return;
         }
         let key = self.insert(OpKind::BarrierCount, None);
-        match self.transport.atomic(OpId::of(key), KEEPER, COUNTER, Atomic::fetch_add(0)) {
+        match self.core.transport.atomic(OpId::of(key), KEEPER, COUNTER, Atomic::fetch_add(0)) {
             // The counter of a keeper that is gone can be read if it lies here; no answer will ever come from
             // there.
             Submit::Pending if self.barrier.lost.contains(&KEEPER) => {
-                self.transport.abandon(OpId::of(key));
+                self.core.transport.abandon(OpId::of(key));
                 self.on_count(key, Err(OpError::PeerLost { peer: KEEPER }));
             }
             Submit::Pending => {}
@@ -164,7 +164,7 @@ impl<T: Transport> Node<T> {
         self.ops.remove(key);
         let epoch = self.barrier.arrived;
         match counted {
-            Ok(count) if count / u64::from(self.size) >= epoch => self.settle_barrier(epoch),
+            Ok(count) if count / u64::from(self.core.size) >= epoch => self.settle_barrier(epoch),
             _ => {
                 let peer = self.barrier.lost.first().copied().unwrap_or(KEEPER);
                 self.break_barrier(OpError::PeerLost { peer });
@@ -181,7 +181,7 @@ impl<T: Transport> Node<T> {
     /// takes that with it. Somebody may still wait for the word of whoever came last.
     pub fn retell_barrier(&mut self) {
         let epoch = self.barrier.opened;
-        if self.rank == KEEPER && epoch > 0 {
+        if self.core.rank == KEEPER && epoch > 0 {
             self.tell_all(Message::BarrierOpen { epoch });
         }
     }
@@ -193,8 +193,8 @@ impl<T: Transport> Node<T> {
     }
 
     fn tell_all(&mut self, notice: Message) {
-        let me = self.rank;
-        for peer in (0..self.size).filter(|peer| *peer != me) {
+        let me = self.core.rank;
+        for peer in (0..self.core.size).filter(|peer| *peer != me) {
             // Whoever has the rank of one that was lost waits for no barrier.
             if self.barrier.lost.contains(&peer) {
                 continue;
@@ -207,7 +207,7 @@ impl<T: Transport> Node<T> {
 
     /// Tries again to tell those that could not be told about the barrier. Returns whether one has been.
     pub(in crate::node) fn retry_notices(&mut self) -> bool {
-        let (unsent, transport) = (&mut self.unsent_notices, &mut self.transport);
+        let (unsent, transport) = (&mut self.unsent_notices, &mut self.core.transport);
         if unsent.polls_left > 0 {
             unsent.polls_left -= 1;
             return false;
@@ -225,7 +225,7 @@ impl<T: Transport> Node<T> {
     pub(in crate::node) fn on_barrier_open(&mut self, epoch: u64) {
         // Nobody can open a barrier that this rank has not arrived at.
         if epoch == 0 || epoch > self.barrier.arrived {
-            self.counters.malformed += 1;
+            self.core.counters.malformed += 1;
             return;
         }
         self.settle_barrier(epoch);
@@ -235,15 +235,15 @@ impl<T: Transport> Node<T> {
     pub(in crate::node) fn on_barrier_broken(&mut self, given_up: Option<Rank>, gone: bool) {
         match given_up {
             // Whoever gives this rank up does not tell it so: the transport does.
-            Some(given_up) if given_up < self.size && given_up != self.rank => {
+            Some(given_up) if given_up < self.core.size && given_up != self.core.rank => {
                 self.barrier.lost.insert(given_up);
                 self.break_teams_of(given_up);
                 if gone {
-                    self.transport.doubt(given_up);
+                    self.core.transport.doubt(given_up);
                 }
                 self.recount();
             }
-            _ => self.counters.malformed += 1,
+            _ => self.core.counters.malformed += 1,
         }
     }
 
@@ -253,7 +253,7 @@ impl<T: Transport> Node<T> {
             return;
         }
         self.barrier.opened = epoch;
-        self.counters.add(Operation::Barrier, Mechanism::Message, 0);
+        self.core.counters.add(Operation::Barrier, Mechanism::Message, 0);
         self.pass_barrier();
     }
 

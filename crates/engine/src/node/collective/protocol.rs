@@ -31,13 +31,13 @@ impl<T: Transport> Node<T> {
         if self.outbox.len() > UNTAKEN_MAX && self.takes_no_answers(peer) {
             return self.on_garbled(peer);
         }
-        if id.is_named() && !self.teams.all.contains_key(&id) && !self.is_gone(peer) {
+        if id.is_named() && !self.teams.all.contains_key(&id) && !self.core.is_gone(peer) {
             self.make_unasked_team(id);
         }
         let Some(team) = self.teams.all.get(&id) else { return self.on_unknown_team(peer, id, message) };
         let stranger = team.members.as_ref().is_some_and(|members| members.member(peer).is_none());
-        if stranger || self.is_gone(peer) {
-            self.counters.malformed += u64::from(stranger);
+        if stranger || self.core.is_gone(peer) {
+            self.core.counters.malformed += u64::from(stranger);
             return;
         }
         let number = match message {
@@ -97,8 +97,8 @@ impl<T: Transport> Node<T> {
 
     /// A message for a team that this process has not, or has no more.
     fn on_unknown_team(&mut self, peer: Rank, id: TeamId, message: &TeamMessage) {
-        if !matches!(message, TeamMessage::Broken(_)) && !self.is_gone(peer) {
-            self.tell_one(id, peer, dropped(0, self.rank));
+        if !matches!(message, TeamMessage::Broken(_)) && !self.core.is_gone(peer) {
+            self.tell_one(id, peer, dropped(0, self.core.rank));
         }
     }
 
@@ -212,7 +212,7 @@ impl<T: Transport> Node<T> {
     /// there, or asks.
     fn on_taken(&mut self, id: TeamId, peer: Rank, (number, tag): (u64, u16), is_seen: bool) {
         let Some(key) = self.teams.all.get(&id).and_then(|team| team.runs.get(&number)).copied() else {
-            self.counters.malformed += 1;
+            self.core.counters.malformed += 1;
             return;
         };
         let Some(mut run) = self.take_run(key) else { return };
@@ -228,7 +228,7 @@ impl<T: Transport> Node<T> {
                     let _ = self.send_soon(peer, Lane::Request, Message::Team(id, confirmed));
                 }
             }
-            None => self.counters.malformed += 1,
+            None => self.core.counters.malformed += 1,
         }
         self.put_run(key, run, Ok(()));
         self.has_come(id, peer, number);
@@ -239,7 +239,7 @@ impl<T: Transport> Node<T> {
     fn on_confirmed(&mut self, id: TeamId, peer: Rank, (number, tag): (u64, u16)) {
         let key = self.teams.all.get(&id).and_then(|team| team.runs.get(&number)).copied();
         let Some((key, mut run)) = key.and_then(|key| Some((key, self.take_run(key)?))) else {
-            self.counters.malformed += 1;
+            self.core.counters.malformed += 1;
             return;
         };
         let taken = |receive: &&mut Receiving| {
@@ -250,7 +250,7 @@ impl<T: Transport> Node<T> {
                 receive.state = Received::Over;
                 run.close(1);
             }
-            None => self.counters.malformed += 1,
+            None => self.core.counters.malformed += 1,
         }
         let confirmed = run.is_confirmed(tag);
         self.put_run(key, run, Ok(()));
@@ -266,7 +266,7 @@ impl<T: Transport> Node<T> {
     fn on_doubted(&mut self, id: TeamId, peer: Rank, number: u64) {
         let started = self.teams.all.get(&id).map_or(0, |team| team.started);
         if !(1..=started).contains(&number) {
-            self.counters.malformed += 1;
+            self.core.counters.malformed += 1;
             return;
         }
         // Who cannot be told is lost, or will be.
@@ -278,13 +278,13 @@ impl<T: Transport> Node<T> {
         let key = self.teams.all.get(&id).and_then(|team| team.runs.get(&number)).copied();
         let run = key.and_then(|key| Some((key, self.take_run(key)?)));
         let Some((key, run)) = run else {
-            self.counters.malformed += 1;
+            self.core.counters.malformed += 1;
             return;
         };
         let result = match run.doubted {
             Some((doubted, error)) if doubted == peer => Err(error),
             _ => {
-                self.counters.malformed += 1;
+                self.core.counters.malformed += 1;
                 Ok(())
             }
         };
@@ -295,7 +295,7 @@ impl<T: Transport> Node<T> {
     fn on_step(&mut self, id: TeamId, peer: Rank, step: &wire::Step, payload: &[u8]) {
         let (number, tag) = (step.number, step.tag);
         let Some(arrived) = arrived(step, payload) else {
-            self.counters.malformed += 1;
+            self.core.counters.malformed += 1;
             return;
         };
         self.has_come(id, peer, number);
@@ -325,7 +325,7 @@ impl<T: Transport> Node<T> {
     fn on_unasked(&mut self, id: TeamId, peer: Rank, number: u64, theirs: Signature) {
         let ours = self.called(id, number);
         if number == 0 || ours == Some(theirs) {
-            self.counters.malformed += 1;
+            self.core.counters.malformed += 1;
             return;
         }
         let error = self.differ(id, [theirs, ours.unwrap_or(Signature::PAST)], peer);
@@ -387,7 +387,7 @@ impl<T: Transport> Node<T> {
         });
         let team = self.teams.all.get_mut(&run.team).filter(|_| expected);
         let Some(team) = team else {
-            self.counters.malformed += 1;
+            self.core.counters.malformed += 1;
             return Ok(());
         };
         team.early.insert(slot, arrived);
@@ -417,11 +417,11 @@ impl<T: Transport> Node<T> {
             (Data::At(offered, _), None) => Received::Known(offered),
             (_, None) => return Err(OpError::Protocol { peer, what: NOT_OFFERED }),
             (Data::Word(word), Some(into)) => {
-                run.memories.write(&mut self.transport, into, &word[..len as usize])?;
+                run.memories.write(&mut self.core.transport, into, &word[..len as usize])?;
                 Received::Over
             }
             (Data::Bytes(bytes), Some(into)) => {
-                run.memories.write(&mut self.transport, into, &bytes)?;
+                run.memories.write(&mut self.core.transport, into, &bytes)?;
                 Received::Over
             }
         };
@@ -452,7 +452,7 @@ impl<T: Transport> Node<T> {
     /// Notes what a member called, and what this one did, for whoever is told that the team is over.
     fn differ(&mut self, id: TeamId, signatures: [Signature; 2], peer: Rank) -> OpError {
         if let Some(team) = self.teams.all.get_mut(&id) {
-            team.differs = Some(Difference::of([peer, self.rank], signatures));
+            team.differs = Some(Difference::of([peer, self.core.rank], signatures));
         }
         OpError::Team { peer, what: DIFFER }
     }
@@ -465,15 +465,15 @@ impl<T: Transport> Node<T> {
     fn on_team_broken(&mut self, id: TeamId, peer: Rank, broken: &TeamBroken) {
         let TeamBroken { mut from, why, of } = *broken;
         let [rank, second] = of.ranks;
-        let Some(why) = why.filter(|_| rank.max(second) < self.size) else {
-            self.counters.malformed += 1;
+        let Some(why) = why.filter(|_| rank.max(second) < self.core.size) else {
+            self.core.counters.malformed += 1;
             return;
         };
         let team = |what| OpError::Team { peer: rank, what };
         let error = match why {
             BreakReason::Lost => {
                 // That one's word alone makes nobody lost. Who has ended is found to have.
-                self.transport.suspect(rank);
+                self.core.transport.suspect(rank);
                 OpError::PeerLost { peer: rank }
             }
             BreakReason::Differs => team(DIFFER),
@@ -502,7 +502,7 @@ impl<T: Transport> Node<T> {
     /// Tells the members that this one has had to do with that it has the team no more.
     pub(in crate::node) fn tell_dropped(&mut self, id: TeamId) {
         let next = self.teams.all.get(&id).map_or(0, |team| team.started + 1);
-        let dropped = dropped(next, self.rank);
+        let dropped = dropped(next, self.core.rank);
         for rank in self.known_members(id) {
             self.tell_one(id, rank, dropped);
         }

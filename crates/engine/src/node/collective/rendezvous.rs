@@ -164,7 +164,7 @@ impl<T: Transport> Node<T> {
     /// is asked.
     fn took(&mut self, run: &mut CollectiveRun, at: usize) -> Result<(), OpError> {
         let receive = &mut run.receives[at];
-        let is_seen = self.transport.offers_given_up(receive.from) == Some(receive.given_up);
+        let is_seen = self.core.transport.offers_given_up(receive.from) == Some(receive.given_up);
         receive.state = if is_seen { Received::Over } else { Received::Taken };
         let taken = TeamMessage::Taken { number: run.number, tag: receive.tag, is_seen };
         let from = receive.from;

@@ -106,7 +106,7 @@ impl<T: Transport> Node<T> {
 
     /// Whether the engine can keep memories of so many bytes in all for a collective.
     pub fn keeps(&self, bytes: u64) -> bool {
-        bytes <= Kept::MAX.min(self.scratch.len() as u64)
+        bytes <= Kept::MAX.min(self.core.scratch.len() as u64)
     }
 
     /// The memories of a collective that the engine keeps, until its outcome is taken: operands of the step
@@ -231,7 +231,7 @@ impl<T: Transport> Node<T> {
                     if !state.early.is_empty() {
                         // Of the same collective, as all that came early is, and no step of it.
                         let unasked = state.early.extract_if(|(of, ..), _| *of == number).count();
-                        self.counters.malformed += unasked as u64;
+                        self.core.counters.malformed += unasked as u64;
                     }
                 }
                 self.tell_of_end(key, steps_told);
@@ -348,12 +348,12 @@ impl<T: Transport> Node<T> {
             return Ok(());
         }
         if payload > 0 {
-            run.memories.read(&mut self.transport, from, &mut self.scratch[..payload])?;
+            run.memories.read(&mut self.core.transport, from, &mut self.core.scratch[..payload])?;
         }
         let (number, tag, signature) = (run.number, run.sends[at].tag, run.signature);
         let step = TeamMessage::Step(wire::Step { number, tag, signature, data: Some(data) });
         let words = Message::Team(run.team, step).encode(payload);
-        match self.transport.send(to, Lane::Request, &words, &self.scratch[..payload]) {
+        match self.core.transport.send(to, Lane::Request, &words, &self.core.scratch[..payload]) {
             Ok(()) => {
                 let offered = matches!(data, StepData::Offer { .. });
                 run.sends[at].state = if offered { Sent::Offered } else { Sent::Over };
@@ -378,13 +378,13 @@ impl<T: Transport> Node<T> {
         let len = from.len;
         if len <= 8 {
             let mut bytes = [0; 8];
-            run.memories.read(&mut self.transport, from, &mut bytes[..len as usize])?;
+            run.memories.read(&mut self.core.transport, from, &mut bytes[..len as usize])?;
             return Ok(StepData::Word { len: len as u32, bytes });
         }
         match run.memories.place(from) {
-            Some(at) if len > EAGER_MAX.min(self.scratch.len() as u64) => {
+            Some(at) if len > EAGER_MAX.min(self.core.scratch.len() as u64) => {
                 // Who cannot see it asks anyway.
-                let given_up = self.transport.offers_given_up(self.rank).unwrap_or(0);
+                let given_up = self.core.transport.offers_given_up(self.core.rank).unwrap_or(0);
                 Ok(StepData::Offer { at, len, given_up })
             }
             _ => Ok(StepData::Payload),
@@ -421,7 +421,7 @@ impl<T: Transport> Node<T> {
     /// What collectives under way have offered may change from now on: for a node that ends.
     pub fn give_up_offers(&mut self) {
         if self.collectives_in_flight() > 0 {
-            self.transport.give_up_offers();
+            self.core.transport.give_up_offers();
         }
     }
 
@@ -430,7 +430,11 @@ impl<T: Transport> Node<T> {
         let Some(run) = self.take_run(key) else { return };
         let (team, number) = (run.team, run.number);
         self.end_run(key, &run, error);
-        self.break_team(team, number, OpError::Team { peer: self.rank, what: "has given up one of them" });
+        self.break_team(
+            team,
+            number,
+            OpError::Team { peer: self.core.rank, what: "has given up one of them" },
+        );
     }
 
     /// Ends a collective that failed, and all that it has under way.
@@ -446,7 +450,7 @@ impl<T: Transport> Node<T> {
         run.pulls.iter().for_each(|pull| self.give_up(pull.get, error));
         // Whoever waits for the outcome may free it then.
         if run.sends.iter().any(|send| send.state == Sent::Offered) {
-            self.transport.give_up_offers();
+            self.core.transport.give_up_offers();
         }
         self.teams.missed.retain(|(of, ..)| *of != key);
         self.tell_of_end(key, run.steps_told);

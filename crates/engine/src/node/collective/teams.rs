@@ -18,7 +18,7 @@ impl<T: Transport> Node<T> {
     /// A team's size, and this process's number in it. `None`: there is no such team, or it is not made yet.
     pub fn team(&self, team: TeamId) -> Option<(u32, u32)> {
         let members = self.teams.all.get(&team)?.members.as_ref()?;
-        Some((members.len(), members.member(self.rank)?))
+        Some((members.len(), members.member(self.core.rank)?))
     }
 
     /// The rank of a team's member.
@@ -57,7 +57,7 @@ impl<T: Transport> Node<T> {
     /// Makes the team of near ranks, which these are, this one among them; all where none are named. For a
     /// node that has not been polled.
     pub fn make_near_team(&mut self, ranks: Option<Vec<Rank>>) {
-        let members = ranks.map_or(Members::All(self.size), Members::These);
+        let members = ranks.map_or(Members::All(self.core.size), Members::These);
         self.teams.all.insert(TeamId::NEAR, Team { members: Some(members), ..Team::default() });
     }
 
@@ -95,7 +95,7 @@ impl<T: Transport> Node<T> {
     }
 
     fn add_named_team(&mut self, team: TeamId) {
-        let members = Some(Members::All(self.size));
+        let members = Some(Members::All(self.core.size));
         self.teams.all.insert(team, Team { members, ..Team::default() });
         if let Some(peer) = self.barrier.lost.iter().next().copied() {
             self.break_team(team, 0, OpError::PeerLost { peer });
@@ -122,7 +122,7 @@ impl<T: Transport> Node<T> {
     /// Ends a team's collectives from some number on, now and ever after, and tells the members that this one
     /// has had to do with. Others learn of it when they first do.
     pub(in crate::node) fn break_team(&mut self, id: TeamId, from: u64, error: OpError) {
-        let me = self.rank;
+        let me = self.core.rank;
         let told = match error {
             OpError::PeerLost { peer } => (BreakReason::Lost, peer),
             OpError::Team { peer, .. } if peer == me => (BreakReason::GivenUp, peer),

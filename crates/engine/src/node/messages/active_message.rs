@@ -126,7 +126,9 @@ impl<T: Transport> Node<T> {
     pub fn send_am_stamped(&mut self, message: &AmSend<'_>, stamp: u64) -> Result<(), SendError> {
         // Who is replied to is the process that has asked.
         let is_reply = message.lane == Lane::Reply;
-        if !self.lost.is_empty() && (self.is_gone(message.peer) || !is_reply && self.is_lost(message.peer)) {
+        if self.core.has_lost()
+            && (self.core.is_gone(message.peer) || !is_reply && self.core.is_lost(message.peer))
+        {
             return Err(SendError::Failed(OpError::PeerLost { peer: message.peer }));
         }
         // An announcement that found the lane full goes first. Replies are exempt: they have room by
@@ -153,7 +155,7 @@ impl<T: Transport> Node<T> {
             self.count_am(message.lane, payload.len() as u64);
             return Ok(());
         }
-        self.transport.send(
+        self.core.transport.send(
             message.peer,
             message.lane,
             &message.encode(self.clients.acting, stamp),
@@ -167,7 +169,7 @@ impl<T: Transport> Node<T> {
     /// lane, or it is full.
     pub fn may_send(&mut self, peer: Rank, lane: Lane) -> bool {
         let waits = self.registration.is_some() && self.must_wait(peer, lane);
-        !waits && !self.waits_in_outbox(peer, lane) && self.transport.has_room(peer, lane)
+        !waits && !self.waits_in_outbox(peer, lane) && self.core.transport.has_room(peer, lane)
     }
 
     /// Tells the sender of a stamped request that its handler has run. For whoever has run it, before the
@@ -208,7 +210,7 @@ impl<T: Transport> Node<T> {
             Lane::Request => Operation::Request,
             Lane::Reply => Operation::Reply,
         };
-        self.counters.add(operation, Mechanism::Message, bytes);
+        self.core.counters.add(operation, Mechanism::Message, bytes);
     }
 
     /// Hands an Active Message, which brought so many bytes, to its handler, if it names one.
@@ -218,7 +220,7 @@ impl<T: Transport> Node<T> {
             self.refuse(peer, lane, head);
             return Polled::Progressed;
         };
-        self.counters.add(Operation::Handled, Mechanism::Message, bytes);
+        self.core.counters.add(Operation::Handled, Mechanism::Message, bytes);
         Polled::Deliver(Delivery { peer, lane, handler })
     }
 }
@@ -240,7 +242,7 @@ impl<T: Transport> Node<T> {
     pub fn ask_for_handler(&mut self, peer: Rank, key: HandlerKey, deadline: Option<Nanos>) -> OpId {
         let asked = self.insert(OpKind::HandlerAsk { peer }, deadline);
         let op = OpId::of(asked);
-        if self.is_lost(peer) {
+        if self.core.is_lost(peer) {
             self.finish(asked, Err(OpError::PeerLost { peer }));
             return op;
         }
@@ -267,7 +269,7 @@ impl<T: Transport> Node<T> {
             (Some(true), Some(found)) => self.finish(key, Ok(found as u64)),
             // Its asker has given up.
             (None, Some(_)) => {}
-            _ => self.counters.malformed += 1,
+            _ => self.core.counters.malformed += 1,
         }
     }
 
@@ -275,15 +277,15 @@ impl<T: Transport> Node<T> {
     /// come.
     #[cold]
     pub(in crate::node) fn refuse(&mut self, peer: Rank, lane: Lane, head: AmHead) {
-        self.counters.refused += 1;
+        self.core.counters.refused += 1;
         let message = Message::AmRefused { handler: head.handler(), client: head.client() };
         match lane {
             // There is room for the reply that is not made.
             Lane::Request => self.answer(peer, message, 0),
             // Nobody keeps room for answers to replies: a full lane loses the news, which the counter has.
-            Lane::Reply if self.is_gone(peer) || self.must_wait(peer, Lane::Request) => {}
+            Lane::Reply if self.core.is_gone(peer) || self.must_wait(peer, Lane::Request) => {}
             Lane::Reply if self.waits_in_outbox(peer, Lane::Request) => {}
-            Lane::Reply => _ = self.transport.send(peer, Lane::Request, &message.encode(0), &[]),
+            Lane::Reply => _ = self.core.transport.send(peer, Lane::Request, &message.encode(0), &[]),
         }
     }
 

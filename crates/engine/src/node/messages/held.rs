@@ -1,7 +1,7 @@
 //! What waits to be sent: for room, or until no peer uses memory any more that is not this process's.
 
+use crate::node::Node;
 use crate::node::registration::state::DeferredMessage;
-use crate::node::{Lost, Node};
 use crate::wire::Message;
 use crate::{Lane, Rank, SendError, Transport};
 
@@ -20,14 +20,14 @@ impl<T: Transport> Node<T> {
     /// Sends a message of registration's own now, or as soon as the lane has room; after those that wait
     /// already.
     pub(in crate::node) fn post(&mut self, peer: Rank, lane: Lane, message: Message, payload: &[u8]) {
-        if self.is_gone(peer) {
+        if self.core.is_gone(peer) {
             return;
         }
         let Some(registration) = &mut self.registration else { return };
         let sent = if registration.deferred.has((peer, lane)) || !self.outbox.is_empty() {
             Err(SendError::Busy)
         } else {
-            self.transport.send(peer, lane, &message.encode(payload.len()), payload)
+            self.core.transport.send(peer, lane, &message.encode(payload.len()), payload)
         };
         if sent == Err(SendError::Busy) {
             registration
@@ -62,13 +62,13 @@ impl<T: Transport> Node<T> {
     fn send_waiting(&mut self, at: usize) -> Option<bool> {
         let holds = self.holds_back();
         let registration = self.registration.as_mut()?;
-        let (transport, held_bytes) = (&mut self.transport, &mut registration.held_bytes);
+        let held_bytes = &mut registration.held_bytes;
         let ((peer, lane), waiting) = registration.deferred.nth(at)?;
-        if self.lost.get(&peer) == Some(&Lost::Gone) {
+        if self.core.is_gone(peer) {
             *held_bytes -= waiting.drain(..).map(|deferred| deferred.held_bytes()).sum::<usize>();
             return Some(false);
         }
-        if !transport.has_room(peer, lane) {
+        if !self.core.transport.has_room(peer, lane) {
             return Some(false);
         }
         let (mut moved, mut next) = (false, 0);
@@ -78,7 +78,7 @@ impl<T: Transport> Node<T> {
                 continue;
             }
             let words = deferred.message.encode(deferred.payload.len());
-            if transport.send(peer, lane, &words, &deferred.payload) == Err(SendError::Busy) {
+            if self.core.transport.send(peer, lane, &words, &deferred.payload) == Err(SendError::Busy) {
                 break;
             }
             moved = true;
@@ -104,6 +104,6 @@ impl<T: Transport> Node<T> {
             }
         }
         // The room that this request left may be taken by now.
-        self.must_wait(peer, Lane::Reply) || !self.transport.has_room(peer, Lane::Reply)
+        self.must_wait(peer, Lane::Reply) || !self.core.transport.has_room(peer, Lane::Reply)
     }
 }

@@ -12,7 +12,7 @@ impl<T: Transport> Node<T> {
             return false;
         }
         let before = self.outbox.len();
-        let transport = &mut self.transport;
+        let transport = &mut self.core.transport;
         let (unsent, ended) = (&mut self.unsent_notices, &mut self.ended);
         let full = &mut self.full;
         full.clear();
@@ -56,13 +56,13 @@ impl<T: Transport> Node<T> {
         lane: Lane,
         message: Message,
     ) -> Result<(), OpError> {
-        if self.is_gone(peer) {
+        if self.core.is_gone(peer) {
             return Err(OpError::PeerLost { peer });
         }
         let sent = if self.waits_in_outbox(peer, lane) || self.must_wait(peer, lane) {
             Err(SendError::Busy)
         } else {
-            self.transport.send(peer, lane, &message.encode(0), &[])
+            self.core.transport.send(peer, lane, &message.encode(0), &[])
         };
         match sent {
             Ok(()) => {}
@@ -76,14 +76,19 @@ impl<T: Transport> Node<T> {
     #[inline(always)]
     pub(in crate::node) fn answer(&mut self, peer: Rank, message: Message, len: usize) {
         if self.answer_must_wait(peer) {
-            let payload = self.scratch[..len].to_vec();
+            let payload = self.core.scratch[..len].to_vec();
             self.hold(peer, Lane::Reply, message, &payload);
             return;
         }
         // The transport handed the request out, so there is room; only a peer that corrupts its own lane sees
         // none, and it alone then waits in vain.
-        if self.transport.send(peer, Lane::Reply, &message.encode(len), &self.scratch[..len]).is_err() {
-            self.counters.malformed += 1;
+        if self
+            .core
+            .transport
+            .send(peer, Lane::Reply, &message.encode(len), &self.core.scratch[..len])
+            .is_err()
+        {
+            self.core.counters.malformed += 1;
         }
     }
 }

@@ -134,14 +134,14 @@ impl<T: Transport> Node<T> {
         match action {
             Action::Register(reg, run) => {
                 let shift = registration.settings.bucket.bytes().trailing_zeros();
-                match self.transport.register(reg, run.first << shift, u64::from(run.count) << shift) {
+                match self.core.transport.register(reg, run.first << shift, u64::from(run.count) << shift) {
                     Registering::Done(key) => registration.table.registered(reg, Ok(key)),
                     Registering::Once(key) => registration.table.registered_once(reg, key),
                     Registering::Failed(error) => registration.table.registered(reg, Err(error)),
                     Registering::Pending => {}
                 }
             }
-            Action::Deregister(reg) => match self.transport.deregister(reg) {
+            Action::Deregister(reg) => match self.core.transport.deregister(reg) {
                 Deregistering::Done => registration.table.deregistered(reg),
                 Deregistering::Refused => registration.table.not_deregistered(reg),
                 Deregistering::Pending => {}

@@ -26,8 +26,8 @@ impl<T: Transport> Node<T> {
     pub(in crate::node) fn ask(&mut self, peer: Rank, wanted: Run, op: OpKey, rider: Option<Piece>) {
         let mut data: &[u8] = &[];
         if let Some(piece) = rider {
-            let into = &mut self.scratch[..piece.len as usize];
-            if let Err(error) = self.transport.read(piece.local, into) {
+            let into = &mut self.core.scratch[..piece.len as usize];
+            if let Err(error) = self.core.transport.read(piece.local, into) {
                 if let Some(keyed) = self.keyed(op) {
                     keyed.riding = None;
                 }
@@ -38,7 +38,7 @@ impl<T: Transport> Node<T> {
         }
         // A quarter of a message for what is given up; half for what is asked for, and no more than its
         // answer can name.
-        let room = self.transport.payload_max();
+        let room = self.core.transport.payload_max();
         let runs_max = (room / 2 / message::ATTACH_BYTES).min(room / message::GIVEN_BYTES).max(1);
         let detach_max = DETACH_MAX.min(room / 4 / message::DETACH_BYTES);
         let Some(registration) = &mut self.registration else { return };
@@ -64,7 +64,7 @@ impl<T: Transport> Node<T> {
         }
         registration.hoses.make_room(peer, detach_max, detach);
         let few = runs.iter().map(|run| run.count).sum::<u32>() <= FEW_BUCKETS;
-        asked.since = self.transport.now().filter(|_| few && !detach.is_empty());
+        asked.since = self.core.transport.now().filter(|_| few && !detach.is_empty());
         asked.span = Some(MoveSpan::begin(peer, runs, detach.len(), rider.is_some()));
         registration.counters.moves += 1;
         registration.hoses.count_move(peer);
@@ -112,10 +112,10 @@ impl<T: Transport> Node<T> {
     pub(in crate::node) fn refuse_move(&mut self, peer: Rank, ask: &Move, payload: &[u8]) {
         let parts = message::take_move(payload, ask.attach, ask.detach);
         let Some(parts) = parts else {
-            self.counters.malformed += 1;
+            self.core.counters.malformed += 1;
             return;
         };
-        let status = Self::ride(&mut self.transport, self.exposed.as_deref(), ask.rider, parts.data);
+        let status = Self::ride(&mut self.core.transport, self.exposed.as_deref(), ask.rider, parts.data);
         let answer = Moved { id: ask.id, limit: 0, status: Some(status) };
         self.answer(peer, Message::Moved(answer), 0);
     }
@@ -127,7 +127,7 @@ impl<T: Transport> Node<T> {
         let may_ask = |run: Run| registration.is_some_and(|registration| registration.may_ask(run));
         let parts = parts.filter(|parts| parts.attach().all(may_ask));
         let (Some(parts), Some(registration)) = (parts, &mut self.registration) else {
-            self.counters.malformed += 1;
+            self.core.counters.malformed += 1;
             let refusal = Moved { id: ask.id, limit: 0, status: Some(Status::Fault) };
             self.post(peer, Lane::Reply, Message::Moved(refusal), &[]);
             return;
@@ -135,7 +135,7 @@ impl<T: Transport> Node<T> {
         registration.counters.served += 1;
         registration.table.count_served(peer);
         for holder in parts.detach() {
-            self.counters.malformed += u64::from(!registration.give_up(peer, holder));
+            self.core.counters.malformed += u64::from(!registration.give_up(peer, holder));
         }
         let mut holders = registration.spare_holders.pop().unwrap_or_default();
         let (exposed, bucket) = (self.exposed.as_deref(), registration.settings.bucket);
@@ -143,7 +143,7 @@ impl<T: Transport> Node<T> {
             // Without room the peer is told so, by what its answer lacks.
             let _ = registration.table.attach(peer, run, &mut holders);
         }
-        let status = Self::ride(&mut self.transport, exposed, ask.rider, parts.data);
+        let status = Self::ride(&mut self.core.transport, exposed, ask.rider, parts.data);
         let serve = registration.serves.vacant_entry();
         let (key, mut pending) = (serve.key(), 0);
         for holder in &holders {
@@ -175,7 +175,7 @@ impl<T: Transport> Node<T> {
         for holder in holders.drain(..) {
             // It may have said that it gives it up before it was told of it.
             let Some((reg, run)) = registration.table.held_by(peer, holder) else { continue };
-            let fits = payload.len() + message::GIVEN_BYTES <= self.transport.payload_max();
+            let fits = payload.len() + message::GIVEN_BYTES <= self.core.transport.payload_max();
             // What is registered may be more than was asked for, and less may be exposed by now.
             let may = fits && allow_key(self.exposed.as_deref(), registration.settings.bucket, run);
             match registration.table.key(reg).filter(|_| may) {
@@ -200,7 +200,7 @@ impl<T: Transport> Node<T> {
         let known =
             registration.moves.get(key).is_some_and(|asked| (asked.peer, asked.serial) == (peer, serial));
         let (true, Some(given)) = (known, given) else {
-            self.counters.malformed += 1;
+            self.core.counters.malformed += 1;
             return;
         };
         let mut asked = registration.moves.remove(key);
@@ -214,7 +214,7 @@ impl<T: Transport> Node<T> {
                 asked.runs.iter().any(|asked| run.first < end_of(*asked) && asked.first < end_of(run));
             let is_known = registration.hoses.has(peer, holder);
             if run.count > registration.settings.run_max.max(1) || is_known || !is_asked || may_come == 0 {
-                self.counters.malformed += 1;
+                self.core.counters.malformed += 1;
                 continue;
             }
             may_come -= 1;
@@ -228,7 +228,7 @@ impl<T: Transport> Node<T> {
         refused.extend(registration.never_coming(peer));
         refused.chunks(RELEASE_MAX).for_each(|some| self.give_back(peer, some, Because::Revoked));
         asked.waiters.drain(..).for_each(|op| self.ready.push_back(op));
-        if let (Some(since), Some(now), 1..) = (asked.since.take(), self.transport.now(), moved)
+        if let (Some(since), Some(now), 1..) = (asked.since.take(), self.core.transport.now(), moved)
             && let Some(registration) = &mut self.registration
         {
             registration.hoses.miss_policy(peer).on_move(now.saturating_sub(since));
@@ -250,7 +250,7 @@ impl<T: Transport> Node<T> {
     /// Takes back a right that its owner wants.
     pub(in crate::node) fn on_revoke(&mut self, peer: Rank, holder: Option<HolderId>) {
         let (Some(registration), Some(holder)) = (&mut self.registration, holder) else {
-            self.counters.malformed += 1;
+            self.core.counters.malformed += 1;
             return;
         };
         if !registration.early_revocations.revoked(peer) {
@@ -308,7 +308,7 @@ impl<T: Transport> Node<T> {
             } else {
                 registration.give_up(peer, holder)
             };
-            self.counters.malformed += u64::from(!known);
+            self.core.counters.malformed += u64::from(!known);
         }
         if release.because == Because::Recalled {
             registration.recall_answered(peer);

@@ -54,7 +54,7 @@ impl<T: Transport> Node<T> {
                 if offered {
                     Ok(())
                 } else {
-                    Err(OpError::NotExposed { peer: self.rank, direction, addr, len })
+                    Err(OpError::NotExposed { peer: self.core.rank, direction, addr, len })
                 }
             }
             _ => Ok(()),
@@ -77,7 +77,7 @@ impl<T: Transport> Node<T> {
                 && sent.is_some_and(|sent| (sent.remote, sent.len) == piece)
         };
         match self.ops.get(chunk.op.key()).map(|op| &op.kind) {
-            Some(OpKind::ByMessage(transfer)) if peer == self.rank && is_own(transfer) => Ok(()),
+            Some(OpKind::ByMessage(transfer)) if peer == self.core.rank && is_own(transfer) => Ok(()),
             _ => self.permit(peer, direction, piece.0, piece.1),
         }
     }

@@ -11,7 +11,7 @@ impl<T: Transport> Node<T> {
     /// [`OpError::NoSuchAtomic`] where words of that type have no such operation.
     pub fn atomic(&mut self, peer: Rank, word: Place, atomic: Atomic, deadline: Option<Nanos>) -> OpId {
         let key = self.insert(OpKind::OneSided { peer, on_complete: None }, deadline);
-        if self.is_lost(peer) {
+        if self.core.is_lost(peer) {
             self.finish(key, Err(OpError::PeerLost { peer }));
             return OpId::of(key);
         }
@@ -32,13 +32,13 @@ impl<T: Transport> Node<T> {
     }
 
     pub(super) fn submit_atomic(&mut self, key: OpKey, peer: Rank, word: Place, atomic: Atomic) {
-        match self.transport.atomic(OpId::of(key), peer, word, atomic) {
+        match self.core.transport.atomic(OpId::of(key), peer, word, atomic) {
             Submit::Done(old) => {
-                self.counters.add(Operation::Atomic, Mechanism::Mapped, atomic.size());
+                self.core.counters.add(Operation::Atomic, Mechanism::Mapped, atomic.size());
                 self.finish(key, Ok(old));
             }
             // Somebody else does it: the owner, in answer to a message, or a network's card.
-            Submit::Pending => self.counters.add(Operation::Atomic, Mechanism::Message, atomic.size()),
+            Submit::Pending => self.core.counters.add(Operation::Atomic, Mechanism::Message, atomic.size()),
             Submit::Unreachable(why) => self.finish(key, Err(OpError::Unsupported { peer, why })),
             Submit::Failed(error) => self.finish(key, Err(error)),
         }

@@ -29,12 +29,12 @@ pub const STAGED_CHUNKS_MIN: u64 = 16;
 impl<T: Transport> Node<T> {
     /// Whether this piece of a transfer by messages is one for bounces.
     pub(in crate::node) fn is_for_bounce(&mut self, peer: Rank, piece: Piece) -> bool {
-        let staged_min = STAGED_CHUNKS_MIN * self.transport.payload_max() as u64;
+        let staged_min = STAGED_CHUNKS_MIN * self.core.transport.payload_max() as u64;
         // Only where it decides: a network may ask the peer for it.
         let stages = piece.remote.mem == MemId::Space
             && piece.len >= staged_min
-            && self.transport.bounce_bytes() > 0
-            && self.transport.reaches_bounce_buffers(peer);
+            && self.core.transport.bounce_bytes() > 0
+            && self.core.transport.reaches_bounce_buffers(peer);
         let limits = Limits { staged_min, stages, ..Limits::default() };
         path::by_message(piece.remote.mem, piece.len, limits) == Path::Staged
     }
@@ -75,7 +75,7 @@ impl<T: Transport> Node<T> {
         if !self.is_for_bounce(peer, piece) {
             return None;
         }
-        let len = piece.len.min(self.transport.bounce_bytes());
+        let len = piece.len.min(self.core.transport.bounce_bytes());
         let rest = &mut self.transfer_under_way(transfer)?.rest;
         rest.pop();
         if len < piece.len {
@@ -109,7 +109,7 @@ impl<T: Transport> Node<T> {
         let Some(piece) = Piece::new(Place::new(MemId::Heap, buffer), piece.local, piece.len) else {
             return self.leave_to_chunks(key, true);
         };
-        match self.transport.copy_bounced(OpId::of(key), peer, direction, piece) {
+        match self.core.transport.copy_bounced(OpId::of(key), peer, direction, piece) {
             Submit::Pending => {}
             Submit::Done(_) => self.on_bounce_copied(key, Ok(0)),
             Submit::Failed(error) => self.on_bounce_copied(key, Err(error)),
@@ -126,7 +126,7 @@ impl<T: Transport> Node<T> {
             (Err(error @ OpError::PeerLost { .. }), _) => self.end_bounce(key, Err(error)),
             (Err(_), _) => self.leave_to_chunks(key, true),
             (Ok(_), Direction::Get) => {
-                self.counters.staged += bounce.piece.len;
+                self.core.counters.staged += bounce.piece.len;
                 self.next_for(key);
             }
             (Ok(_), Direction::Put) => {
@@ -146,7 +146,7 @@ impl<T: Transport> Node<T> {
         let bounce = match &mut op.kind {
             OpKind::Bounce(bounce) if bounce.peer == peer && bounce.step != BounceStep::Copying => bounce,
             _ => {
-                self.counters.malformed += 1;
+                self.core.counters.malformed += 1;
                 return;
             }
         };
@@ -158,7 +158,7 @@ impl<T: Transport> Node<T> {
             _ if is_orphan => self.end_bounce(key, Ok(0)),
             (Some(Status::Ok), Some(buffer)) if asked => self.copy_bounce_buffer(key, buffer),
             (Some(Status::Ok), Some(_)) => {
-                self.counters.staged += len;
+                self.core.counters.staged += len;
                 self.next_for(key);
             }
             // Others of the transfer's may have one.
@@ -236,7 +236,7 @@ impl<T: Transport> Node<T> {
                 self.bounce_pool.add_orphan(bounce.peer);
                 bounces.push(key);
                 if bounce.step == BounceStep::Copying {
-                    self.transport.abandon(OpId::of(key));
+                    self.core.transport.abandon(OpId::of(key));
                 }
             }
         }
@@ -261,7 +261,7 @@ impl<T: Transport> Node<T> {
         let Some(bounce) = self.bounce_of(key) else { return };
         bounce.buffer = None;
         if bounce.step == BounceStep::Copying {
-            self.transport.abandon(OpId::of(key));
+            self.core.transport.abandon(OpId::of(key));
         }
         self.end_bounce(key, Err(error));
     }
@@ -297,7 +297,7 @@ impl<T: Transport> Node<T> {
     fn copy_own(&mut self, peer: Rank, ask: &BounceAsk, buffer: u64) -> Result<(), OpError> {
         let (own, buffer) = (Place::new(MemId::Space, ask.at), Place::new(MemId::Heap, buffer));
         let len = u64::from(ask.len);
-        if len > self.transport.bounce_bytes() {
+        if len > self.core.transport.bounce_bytes() {
             return Err(OpError::LocalFault { mem: buffer.mem, addr: buffer.offset, len });
         }
         let (direction, from, to) = match ask.act {
@@ -305,7 +305,7 @@ impl<T: Transport> Node<T> {
             _ => (Direction::Put, buffer, own),
         };
         self.permit(peer, direction, own, len)?;
-        self.transport.copy_own(from, to, len)?;
+        self.core.transport.copy_own(from, to, len)?;
         self.count_served(peer, len);
         Ok(())
     }
@@ -314,14 +314,14 @@ impl<T: Transport> Node<T> {
     fn lend_bounce_buffer(&mut self, peer: Rank) -> Option<u64> {
         // All who map the heap could look into it: where not all is exposed, nothing that is not theirs may
         // lie there.
-        if self.exposed.is_some() || self.is_gone(peer) || !self.bounce_pool.may_have(peer) {
+        if self.exposed.is_some() || self.core.is_gone(peer) || !self.bounce_pool.may_have(peer) {
             return None;
         }
         let free = self.bounce_pool.lend(peer);
         if free.is_some() {
             return free;
         }
-        let offset = self.transport.make_bounce_buffer()?;
+        let offset = self.core.transport.make_bounce_buffer()?;
         self.bounce_pool.add(offset);
         self.bounce_pool.lend(peer)
     }
@@ -331,7 +331,7 @@ impl<T: Transport> Node<T> {
         match buffer.filter(|offset| self.bounce_pool.is_held(peer, *offset)) {
             Some(offset) => self.bounce_pool.take_back(peer, Some(offset)),
             // It may have been said before the peer was lost, and its bounce buffers were taken back.
-            None => self.counters.malformed += u64::from(!self.is_gone(peer)),
+            None => self.core.counters.malformed += u64::from(!self.core.is_gone(peer)),
         }
     }
 

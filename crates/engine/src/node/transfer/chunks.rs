@@ -108,7 +108,7 @@ impl<T: Transport> Node<T> {
     /// The first chunk of a piece, and what is left of it.
     pub(super) fn cut_chunk(&self, piece: Piece) -> (Piece, Option<Piece>) {
         let bucket = if piece.remote.mem == MemId::Heap { HEAP_BUCKET } else { CHUNK_BUCKET };
-        piece.cut(self.transport.payload_max() as u64, bucket)
+        piece.cut(self.core.transport.payload_max() as u64, bucket)
     }
 
     /// Sends a chunk, and with it how a word is to change after it, if that fits in. Returns whether it did.
@@ -136,9 +136,12 @@ impl<T: Transport> Node<T> {
             }
         };
         if len > 0 {
-            self.transport.read(chunk.local, &mut self.scratch[..len]).map_err(SendError::Failed)?;
+            self.core
+                .transport
+                .read(chunk.local, &mut self.core.scratch[..len])
+                .map_err(SendError::Failed)?;
         }
-        self.transport.send(peer, Lane::Request, &message.encode(len), &self.scratch[..len])?;
+        self.core.transport.send(peer, Lane::Request, &message.encode(len), &self.core.scratch[..len])?;
         Ok(signal.is_some())
     }
 
@@ -151,13 +154,13 @@ impl<T: Transport> Node<T> {
             return self.on_late_chunk(peer, key, done);
         }
         let Some(chunk) = self.chunk_under_way(key, peer, done) else {
-            self.counters.malformed += 1;
+            self.core.counters.malformed += 1;
             return;
         };
         let mut result = chunk_result(done.status, peer, done.direction, chunk.remote, chunk.len);
         if done.direction == Direction::Get && result.is_ok() {
             result = if payload.len() as u64 == chunk.len {
-                self.transport.write(chunk.local, payload)
+                self.core.transport.write(chunk.local, payload)
             } else {
                 Err(OpError::Protocol { peer, what: "an answer of the wrong length" })
             };
@@ -172,7 +175,7 @@ impl<T: Transport> Node<T> {
                     result = Err(OpError::Fault { peer, mem: word.mem, addr: word.offset, len });
                 }
                 if matches!(done.status, Some(Status::Ok | Status::NoWord)) {
-                    self.counters.add(Operation::Atomic, Mechanism::Message, len);
+                    self.core.counters.add(Operation::Atomic, Mechanism::Message, len);
                 }
             }
             if let Err(error) = result {
@@ -216,7 +219,7 @@ impl<T: Transport> Node<T> {
         let (peer, error, on_complete) = (transfer.peer, transfer.error, transfer.on_complete.take());
         let signalled = transfer.signalled;
         if let Some(since) = transfer.since.filter(|_| error.is_none())
-            && let (Some(registration), Some(now)) = (&mut self.registration, self.transport.now())
+            && let (Some(registration), Some(now)) = (&mut self.registration, self.core.transport.now())
         {
             registration.hoses.miss_policy(peer).on_message(now.saturating_sub(since));
         }
@@ -236,12 +239,12 @@ impl<T: Transport> Node<T> {
         payload: &[u8],
     ) {
         let Some(atomic) = signal.atomic else {
-            self.counters.malformed += 1;
+            self.core.counters.malformed += 1;
             return;
         };
         let stored = self.store_chunk(peer, chunk, payload);
         let word = Place::new(MemId::Heap, signal.word);
-        let (status, old) = match stored.map(|()| self.transport.change_own(word, atomic)) {
+        let (status, old) = match stored.map(|()| self.core.transport.change_own(word, atomic)) {
             Ok(Ok(old)) => (Status::Ok, old),
             Ok(Err(_)) => (Status::NoWord, 0),
             Err(error) => (Status::of(&Err(error)), 0),
@@ -261,7 +264,7 @@ impl<T: Transport> Node<T> {
             Some(place) if place.mem != MemId::Control => {
                 let len = payload.len() as u64;
                 self.permit_chunk(peer, Direction::Put, (place, len), chunk)?;
-                self.transport.write(place, payload)?;
+                self.core.transport.write(place, payload)?;
                 self.count_served(peer, len);
                 Ok(())
             }
@@ -272,8 +275,8 @@ impl<T: Transport> Node<T> {
     /// Counts what this process has copied for a peer.
     pub(in crate::node) fn count_served(&mut self, peer: Rank, len: u64) {
         // Its own operations on itself are counted as such.
-        if peer != self.rank {
-            self.counters.add(Operation::Served, Mechanism::Message, len);
+        if peer != self.core.rank {
+            self.core.counters.add(Operation::Served, Mechanism::Message, len);
         }
     }
 
@@ -286,9 +289,9 @@ impl<T: Transport> Node<T> {
     pub(in crate::node) fn serve_get(&mut self, peer: Rank, chunk: &Chunk, len: u32) {
         let len = len as usize;
         let result = match chunk.at {
-            Some(place) if place.mem != MemId::Control && len <= self.scratch.len() => {
+            Some(place) if place.mem != MemId::Control && len <= self.core.scratch.len() => {
                 let permit = self.permit_chunk(peer, Direction::Get, (place, len as u64), chunk);
-                permit.and_then(|()| self.transport.read(place, &mut self.scratch[..len]))
+                permit.and_then(|()| self.core.transport.read(place, &mut self.core.scratch[..len]))
             }
             _ => Err(OpError::Protocol { peer, what: "a get from no memory, or of too much" }),
         };

@@ -51,7 +51,7 @@ impl<T: Transport> Node<T> {
         let Piece { remote, local, len } = *piece;
         if remote.mem != MemId::Space
             || local.mem != MemId::Space
-            || len > self.transport.unregistered_max(direction)
+            || len > self.core.transport.unregistered_max(direction)
         {
             return None;
         }
@@ -69,12 +69,12 @@ impl<T: Transport> Node<T> {
     ) -> Option<OpId> {
         let Piece { remote, local, len } = piece;
         let between_spaces = remote.mem == MemId::Space && local.mem == MemId::Space;
-        let by_key = self.transport.is_keyed(peer) && !self.is_lost(peer);
+        let by_key = self.core.transport.is_keyed(peer) && !self.core.is_lost(peer);
         let registration = self.registration.as_mut()?;
         if len == 0 || !between_spaces || !by_key || !registration.revocations.is_empty() {
             return None;
         }
-        let reg = if len > self.transport.unregistered_max(direction) {
+        let reg = if len > self.core.transport.unregistered_max(direction) {
             Some(acquire_local(registration, peer, piece)?)
         } else {
             None
@@ -104,11 +104,11 @@ impl<T: Transport> Node<T> {
         local: Option<RegId>,
     ) -> OpId {
         let operation = if direction == Direction::Put { Operation::Put } else { Operation::Get };
-        self.counters.add(operation, Mechanism::Registered, piece.len);
+        self.core.counters.add(operation, Mechanism::Registered, piece.len);
         self.clients.begin();
         let fast = self.fast.insert(peer, hose, local, deadline, self.clients.acting);
         let piece = KeyedPiece { piece, key, base, local };
-        let submitted = self.transport.copy_keyed(OpId::of_fast(fast), peer, direction, &[piece]);
+        let submitted = self.core.transport.copy_keyed(OpId::of_fast(fast), peer, direction, &[piece]);
         let op = OpId::of_fast(fast);
         if submitted != Submit::Pending {
             self.on_submitted(op, submitted);
@@ -188,7 +188,7 @@ impl<T: Transport> Node<T> {
         if !self.fast.is_under_way(id) {
             return;
         }
-        let writes = self.transport.abandon(OpId::of_fast(id));
+        let writes = self.core.transport.abandon(OpId::of_fast(id));
         let Some(fast) = self.fast.get(id).filter(|fast| fast.state.is_under_way()) else { return };
         (fast.state, fast.outcome) = (State::GivenUp, Err(error));
         let (client, peer) = (fast.client, fast.peer);

@@ -46,9 +46,9 @@ impl<T: Transport> Node<T> {
     /// Whether memory of this peer's space is reached by keys.
     pub(in crate::node) fn goes_by_key(&self, peer: Rank) -> bool {
         self.registration.is_some()
-            && peer != self.rank
-            && self.transport.is_keyed(peer)
-            && !self.is_lost(peer)
+            && peer != self.core.rank
+            && self.core.transport.is_keyed(peer)
+            && !self.core.is_lost(peer)
     }
 
     /// The same piece with both ends in the processes' spaces, if it may go by key to this peer.
@@ -56,7 +56,7 @@ impl<T: Transport> Node<T> {
         if is_in_spaces(&piece) {
             return Some(piece);
         }
-        if self.goes_by_key(peer) { self.transport.in_spaces(peer, piece) } else { None }
+        if self.goes_by_key(peer) { self.core.transport.in_spaces(peer, piece) } else { None }
     }
 
     /// Starts a transfer by keys, of pieces between the processes' spaces.
@@ -136,7 +136,7 @@ impl<T: Transport> Node<T> {
         let to_edge = (end_of(run) << bucket.bytes().trailing_zeros()).wrapping_sub(piece.remote.offset);
         let len = piece.len.min(to_edge);
         // What fits is copied whole, and never the beginning of what does not.
-        let (len, local) = if part.bytes + piece.len <= self.transport.unregistered_max(direction) {
+        let (len, local) = if part.bytes + piece.len <= self.core.transport.unregistered_max(direction) {
             (len, None)
         } else {
             let wanted = bucket.index(piece.local.offset);
@@ -169,7 +169,7 @@ impl<T: Transport> Node<T> {
     fn on_absent(&mut self, key: OpKey, piece: Piece, found: Found) -> Next {
         let registration = self.registration.as_mut().expect("keyed transfers need one");
         let run = registration.buckets(piece.remote.offset, piece.len.min(CHUNK_BYTES));
-        let small = registration.small(self.transport.payload_max());
+        let small = registration.small(self.core.transport.payload_max());
         let budget = registration.settings.peers_bytes;
         let Some(keyed) = self.keyed(key) else { return Next::Wait };
         let (peer, direction, children) = (keyed.peer, keyed.direction, keyed.children);
@@ -222,7 +222,8 @@ impl<T: Transport> Node<T> {
 
     /// Whether to ask for what lies around a small piece, or to send that by message.
     fn is_worth_asking(&self, peer: Rank, wanted: Run) -> bool {
-        let Some(registration) = self.registration.as_ref().filter(|_| self.transport.now().is_some()) else {
+        let Some(registration) = self.registration.as_ref().filter(|_| self.core.transport.now().is_some())
+        else {
             return true;
         };
         let bytes = u64::from(wanted.count) * registration.settings.bucket.bytes();
@@ -289,7 +290,7 @@ impl<T: Transport> Node<T> {
         part.peer = peer;
         let key = self.insert_child(OpKind::Part(part), parent);
         let OpKind::Part(part) = &self.ops[key].kind else { unreachable!("inserted above") };
-        match self.transport.copy_keyed(OpId::of(key), peer, direction, &part.pieces) {
+        match self.core.transport.copy_keyed(OpId::of(key), peer, direction, &part.pieces) {
             Submit::Pending => {}
             Submit::Done(_) => self.on_part(key, Ok(0)),
             Submit::Failed(error) => self.on_part(key, Err(error)),
@@ -324,7 +325,7 @@ impl<T: Transport> Node<T> {
         let Some(keyed) = self.keyed(key) else { return };
         let operation = if keyed.direction == Direction::Put { Operation::Put } else { Operation::Get };
         let count = u64::from(!std::mem::replace(&mut keyed.counted, true));
-        self.counters.add_many(operation, mechanism, Tally { count, bytes });
+        self.core.counters.add_many(operation, mechanism, Tally { count, bytes });
     }
 
     /// Sends a piece by message, for want of room.
@@ -337,10 +338,10 @@ impl<T: Transport> Node<T> {
         let mut since = None;
         if let Some(registration) = &mut self.registration {
             registration.counters.bounced += 1;
-            let is_small = piece.len <= registration.small(self.transport.payload_max());
-            since = self.transport.now().filter(|_| is_small);
+            let is_small = piece.len <= registration.small(self.core.transport.payload_max());
+            since = self.core.transport.now().filter(|_| is_small);
         }
-        self.counters.add_why(PathReason::NoRoom, 1);
+        self.core.counters.add_why(PathReason::NoRoom, 1);
         let mut transfer = self.new_transfer(peer, direction, &[piece], None);
         transfer.since = since;
         let key = self.insert_child(OpKind::ByMessage(transfer), parent);
@@ -395,7 +396,7 @@ impl<T: Transport> Node<T> {
         for child in children {
             if matches!(self.ops[child].kind, OpKind::Part(_)) {
                 self.ops[child].parent = None;
-                let writes = self.transport.abandon(OpId::of(child));
+                let writes = self.core.transport.abandon(OpId::of(child));
                 awaited.extend(writes.then_some(Awaited::Report(OpId::of(child))));
             } else {
                 self.abandon_transfer(child, awaited);

@@ -14,14 +14,15 @@ impl<T: Transport> Node<T> {
     /// are not held, and waits for none: a transfer that comes meanwhile waits for what was asked for here.
     /// Where nothing need be registered, nothing is asked. The peer may refuse, and take back what it gave.
     pub fn prefetch(&mut self, peer: Rank, remote: Place, len: u64) {
-        let is_asked = peer != self.rank && self.transport.is_keyed(peer) && !self.is_lost(peer);
+        let is_asked =
+            peer != self.core.rank && self.core.transport.is_keyed(peer) && !self.core.is_lost(peer);
         let Some(registration) = self.registration.as_ref().filter(|_| is_asked && len > 0) else { return };
         let most = registration.hoses.limit(peer);
         let local = Place::new(MemId::Space, 0);
         let Some(piece) = Piece::new(remote, local, len) else { return };
         let place = match remote.mem {
             MemId::Space => remote,
-            _ => match self.transport.in_spaces(peer, piece) {
+            _ => match self.core.transport.in_spaces(peer, piece) {
                 Some(piece) => piece.remote,
                 None => return,
             },

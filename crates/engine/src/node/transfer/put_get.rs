@@ -135,7 +135,7 @@ impl<T: Transport> Node<T> {
         deadline: Option<Nanos>,
         on_complete: Option<OnComplete>,
     ) -> OpId {
-        if self.is_lost(peer) {
+        if self.core.is_lost(peer) {
             let key = self.insert(OpKind::OneSided { peer, on_complete: None }, deadline);
             self.finish(key, Err(OpError::PeerLost { peer }));
             return OpId::of(key);
@@ -168,7 +168,7 @@ impl<T: Transport> Node<T> {
         let wanted = match (direction, on_complete) {
             (Direction::Put, Some(OnComplete::Signal(..))) => Wanted::PutSignal {
                 one_message: matches!(pieces, [piece] if is_short(piece))
-                    && self.transport.signals_by_message(peer),
+                    && self.core.transport.signals_by_message(peer),
             },
             _ => direction.into(),
         };
@@ -176,7 +176,7 @@ impl<T: Transport> Node<T> {
         if wanted != (Wanted::PutSignal { one_message: true }) {
             (access, in_spaces) = self.access(peer, pieces);
         }
-        let direct_min = if access == Access::Direct { self.transport.direct_min(peer) } else { 0 };
+        let direct_min = if access == Access::Direct { self.core.transport.direct_min(peer) } else { 0 };
         // A transfer by messages looks at its pieces one by one.
         let facts = Facts {
             wanted,
@@ -197,7 +197,7 @@ impl<T: Transport> Node<T> {
         {
             return (Access::Keys(Keys::Held), found);
         }
-        match self.transport.reaches(peer, pieces) {
+        match self.core.transport.reaches(peer, pieces) {
             Ok(()) => (Access::Direct, InSpaces::AsGiven),
             Err(why) => (Access::No(why), InSpaces::AsGiven),
         }
@@ -208,7 +208,7 @@ impl<T: Transport> Node<T> {
         if pieces.iter().all(keyed::is_in_spaces) {
             return Some(InSpaces::AsGiven);
         }
-        let mut find = |piece: &Piece| self.transport.in_spaces(peer, *piece);
+        let mut find = |piece: &Piece| self.core.transport.in_spaces(peer, *piece);
         match pieces {
             [piece] => find(piece).map(InSpaces::One),
             _ => pieces.iter().map(find).collect::<Option<_>>().map(InSpaces::Many),
@@ -226,10 +226,10 @@ impl<T: Transport> Node<T> {
         Choice { path, why }: Choice,
     ) {
         if path != Path::Direct {
-            self.counters.add_why(why.unwrap_or(PathReason::Network), 1);
+            self.core.counters.add_why(why.unwrap_or(PathReason::Network), 1);
             return self.by_message(key, peer, direction, pieces, on_complete);
         }
-        match self.transport.copy(OpId::of(key), peer, direction, pieces) {
+        match self.core.transport.copy(OpId::of(key), peer, direction, pieces) {
             Submit::Done(_) => self.conclude(key, peer, on_complete),
             Submit::Pending => {
                 self.ops[key].kind = OpKind::OneSided { peer, on_complete: on_complete.map(Box::new) };
@@ -237,7 +237,7 @@ impl<T: Transport> Node<T> {
             Submit::Failed(error) => self.finish(key, Err(error)),
             // Since it was looked at.
             Submit::Unreachable(why) => {
-                self.counters.add_why(why, 1);
+                self.core.counters.add_why(why, 1);
                 self.by_message(key, peer, direction, pieces, on_complete);
             }
         }
@@ -245,7 +245,7 @@ impl<T: Transport> Node<T> {
 
     /// The rest of a copy goes by message.
     pub(in crate::node) fn on_unreachable(&mut self, id: OpId, why: PathReason) {
-        let unreached = self.transport.take_unreached(id);
+        let unreached = self.core.transport.take_unreached(id);
         let Some(op) = self.ops.get_mut(id.key()).filter(|op| op.outcome.is_none()) else {
             self.has_settled(Awaited::Report(id), None);
             return;
@@ -253,7 +253,7 @@ impl<T: Transport> Node<T> {
         let Some((direction, pieces)) = unreached else { return };
         let OpKind::OneSided { peer, on_complete } = &mut op.kind else { return };
         let (peer, on_complete) = (*peer, on_complete.take().map(|on_complete| *on_complete));
-        self.counters.add_why(why, 1);
+        self.core.counters.add_why(why, 1);
         self.by_message(id.key(), peer, direction, &pieces, on_complete);
     }
 
@@ -269,7 +269,7 @@ impl<T: Transport> Node<T> {
             Direction::Put => Operation::Put,
             Direction::Get => Operation::Get,
         };
-        self.counters.add(operation, Mechanism::Message, pieces.iter().map(|p| p.len).sum());
+        self.core.counters.add(operation, Mechanism::Message, pieces.iter().map(|p| p.len).sum());
         let transfer = self.new_transfer(peer, direction, pieces, on_complete);
         self.ops[key].kind = OpKind::ByMessage(transfer);
         self.pump(key);

@@ -101,7 +101,7 @@ impl<T: Transport> Node<T> {
         }
         if small.waits() {
             let (_, from) = small.partners[small.round];
-            let Some(rest) = self.transport.take_like(from, small.head.words()) else {
+            let Some(rest) = self.core.transport.take_like(from, small.head.words()) else {
                 return SmallPolled::Pending;
             };
             small.take_word(WordHead::word(rest));
@@ -111,7 +111,7 @@ impl<T: Transport> Node<T> {
         if last {
             (small.is_under_way, small.is_to_be_noted) = (false, true);
             // Nobody has asked for more.
-            self.counters.malformed += small.early.len() as u64;
+            self.core.counters.malformed += small.early.len() as u64;
             small.early.clear();
         }
         SmallPolled::Word { word, first, last }
@@ -138,7 +138,7 @@ impl<T: Transport> Node<T> {
     /// Ends the small collective under way for good, and with it the team's collectives.
     pub fn give_up_small_collective(&mut self) {
         if let Some(Begun { number, .. }) = self.leave_small() {
-            let error = OpError::Team { peer: self.rank, what: "has given up one of them" };
+            let error = OpError::Team { peer: self.core.rank, what: "has given up one of them" };
             self.break_team(self.small.team, number, error);
         }
     }
@@ -172,7 +172,7 @@ impl<T: Transport> Node<T> {
             }
         }
         let words = self.small.head.with(word);
-        self.transport.send(to, Lane::Request, &words, &[]).is_ok()
+        self.core.transport.send(to, Lane::Request, &words, &[]).is_ok()
     }
 
     /// Notes what the last small collective says of how far members have come: before anything else of its
@@ -222,7 +222,7 @@ impl<T: Transport> Node<T> {
                 small.come += 1;
             }
             _ if small.early.len() < EARLY_MAX as usize => small.early.push((slot, arrived)),
-            _ => self.counters.malformed += 1,
+            _ => self.core.counters.malformed += 1,
         }
     }
 }
