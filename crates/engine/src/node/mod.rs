@@ -11,16 +11,19 @@
 //! [`Node`] stands here, an operation in `op`, the table of them in `op_table`; `poll`, `deadlines` and
 //! `peer_loss` say what happens to them, and `settling` what those that were given up may still write. The
 //! rest is by what it does: `transfer` moves bytes, `registration` asks peers for keys and gives them,
-//! `collective` runs plans, `barrier` is the job's, and `messages` holds Active Messages and what waits to be
-//! sent. In each folder `state` is what the node keeps, and decides nothing.
+//! `collective` runs plans, `barrier` is the job's, and `mail` sends messages and keeps those that wait. In
+//! each folder `state` is what the node keeps, and decides nothing; every part is lent what is in `core`.
 //!
 //! [`Transport`]: crate::Transport
 
+mod active_messages;
 mod barrier;
 mod collective;
 mod core;
 mod deadlines;
-mod messages;
+#[cfg(test)]
+mod lanes;
+mod mail;
 mod op;
 mod op_table;
 mod peer_loss;
@@ -36,7 +39,7 @@ pub use collective::buffers::{Kept, Memories};
 pub use collective::runner::Start;
 pub use collective::small::state::SmallPolled;
 pub use collective::teams::NAMED_TEAMS_MAX;
-pub use messages::active_message::{AmBody, AmSend, Delivery, Polled, Refused};
+pub use mail::active_message::{AmBody, AmSend, Delivery, Polled, Refused};
 pub use op::{NO_PEER, Outcome, PEERS_WITH_FAILURES_MAX};
 pub use registration::pins::PinError;
 pub use registration::state::RegistrationCounters;
@@ -45,40 +48,33 @@ pub use transfer::bounce::STAGED_CHUNKS_MIN;
 
 use std::collections::VecDeque;
 
-use hashbrown::HashSet;
 use slotmap::SlotMap;
 
 use self::barrier::state::{Barrier, UnsentNotices};
 use self::collective::small::state::SmallCollective;
 use self::collective::state::Teams;
 use self::core::Core;
-use self::messages::wait_queues::WaitQueues;
+use self::mail::Mail;
 use self::op::{Ended, Op};
 use self::registration::state::Registration;
 use self::settling::Clients;
 use self::transfer::bounce_pool::BouncePool;
 use self::transfer::fast_table::FastTable;
-use self::transfer::state::{HeldStart, KeyedTransfer, MessageTransfer, Part};
+use self::transfer::state::{KeyedTransfer, MessageTransfer, Part};
 use crate::exposure::Ranges;
-use crate::handlers::{HandlerKey, HandlerTable};
 use crate::op_id::OpKey;
-use crate::wire::Message;
-use crate::{Counters, Lane, Nanos, Rank, Transport};
+use crate::{Counters, Nanos, Rank, Transport};
 
 /// One process's operations over one transport. Not for sharing: one thread at a time.
 pub struct Node<T> {
     core: Core<T>,
-    handlers: HandlerTable,
+    mail: Mail,
     /// Operations under way, but for fast transfers.
     ops: SlotMap<OpKey, Op>,
     /// None of them has a deadline before this: so that whoever goes to sleep need not look at all.
     none_due_before: Nanos,
     fast: FastTable,
     clients: Clients,
-    /// By peer: transfers that found the lane full and go on at a later poll, in turn.
-    stalled: WaitQueues<Rank, OpKey>,
-    /// Messages without payload that found the lane full.
-    outbox: VecDeque<(Rank, Lane, Message)>,
     unsent_notices: UnsentNotices,
     barrier: Barrier,
     teams: Teams,
@@ -92,11 +88,6 @@ pub struct Node<T> {
     exposed: Option<Box<Ranges>>,
     /// Transfers that can go on.
     ready: VecDeque<OpKey>,
-    /// Puts that wait until nothing is held back any more.
-    held: Vec<OpKey>,
-    /// Puts and atomics without a key likewise, and this rank's arrival at the barrier.
-    held_starts: Vec<(OpKey, HeldStart)>,
-    held_arrival: bool,
     /// The registration table may want something done.
     actions_due: bool,
     /// Somebody is at it.
@@ -109,8 +100,6 @@ pub struct Node<T> {
     spare_parts: Vec<Box<Part>>,
     #[expect(clippy::vec_box, reason = "the boxes themselves are used again")]
     spare_transfers: Vec<Box<MessageTransfer>>,
-    /// For lanes that are found full while others are tried.
-    full: HashSet<(Rank, Lane)>,
     /// Polls in turn that brought news.
     busy_polls: u32,
 }
@@ -123,20 +112,13 @@ impl<T: Transport> Node<T> {
     /// # Panics
     /// When `rank` is not below `size`.
     pub fn new(rank: Rank, size: u32, handlers: u32, transport: T) -> Node<T> {
-        let mut table = HandlerTable::default();
-        for number in 0..handlers {
-            let added = table.add(HandlerKey { number, check: 0 }, u64::from(number));
-            added.expect("numbers that are all different");
-        }
         Node {
             core: Core::new(rank, size, transport),
-            handlers: table,
+            mail: Mail::new(handlers),
             ops: SlotMap::with_key(),
             fast: FastTable::default(),
             none_due_before: Nanos::MAX,
             clients: Clients::default(),
-            stalled: WaitQueues::default(),
-            outbox: VecDeque::new(),
             unsent_notices: UnsentNotices::default(),
             barrier: Barrier::default(),
             teams: Teams::new(size),
@@ -146,15 +128,11 @@ impl<T: Transport> Node<T> {
             registration: None,
             exposed: None,
             ready: VecDeque::new(),
-            held: Vec::new(),
-            held_starts: Vec::new(),
-            held_arrival: false,
             actions_due: false,
             acting: false,
             spare_keyed: Vec::new(),
             spare_parts: Vec::new(),
             spare_transfers: Vec::new(),
-            full: HashSet::new(),
             busy_polls: 0,
         }
     }

@@ -304,7 +304,7 @@ impl<T: Transport> Node<T> {
             Some(OpKind::Bounce(_)) => return self.drop_bounce(key, error),
             Some(OpKind::HandlerAsk { .. }) => {
                 let is_its = |message: &Message| matches!(message, Message::HandlerAsk(ask) if ask.op == OpId::of(key));
-                self.outbox.retain(|(_, _, message)| !is_its(message));
+                self.mail.take_back(is_its);
             }
             Some(OpKind::Part(_) | OpKind::BarrierWait) | None => {}
         }

@@ -80,7 +80,7 @@ impl<T: Transport> Node<T> {
         if self.core.is_of_job(peer) {
             self.barrier.lost.insert(peer);
         }
-        self.outbox.retain(|(to, ..)| *to != peer);
+        self.mail.forget(peer);
         self.unsent_notices.by_peer.remove(&peer);
         let ended: Vec<OpKey> = self
             .ops

@@ -1,9 +1,9 @@
 //! Progress: what a poll, and what arrives, does to the operations under way.
 
 use super::Node;
-use super::messages::active_message::{Polled, Refused};
+use super::mail::active_message::{Polled, Refused};
+use super::mail::{Held, Unsent};
 use super::op::OpKind;
-use super::registration::state::Registration;
 use super::settling::Awaited;
 use crate::op_id::OpId;
 use crate::wire::{Am, AmForm, AmHead, Message};
@@ -58,34 +58,28 @@ impl<T: Transport> Node<T> {
     #[inline(always)]
     fn go_on(&mut self) -> bool {
         self.busy_polls = 0;
-        let tends =
-            self.registration.as_ref().is_some_and(|registration| self.has_registration_work(registration));
+        let tends = self.has_registration_work();
         (self.waits() && self.retry()) | (tends && self.advance_registration())
     }
 
     /// Whether something could not be sent.
     #[inline(always)]
     fn waits(&self) -> bool {
-        !(self.stalled.is_empty()
-            && self.outbox.is_empty()
-            && self.unsent_notices.by_peer.is_empty()
-            && self.teams.unsent.is_empty())
+        self.mail.waits() || !(self.unsent_notices.by_peer.is_empty() && self.teams.unsent.is_empty())
     }
 
     /// Whether a poll may do something though the transport has no news: something could not be sent yet, or
     /// is to be gone on with.
     #[inline]
     pub fn has_work(&self) -> bool {
-        self.waits()
-            || !self.teams.local.is_empty()
-            || self.registration.as_ref().is_some_and(|registration| self.has_registration_work(registration))
+        self.waits() || !self.teams.local.is_empty() || self.has_registration_work()
     }
 
     #[inline(always)]
     fn on_message(&mut self, peer: Rank, lane: Lane, inbox: &Inbox) -> Polled {
         let head = AmHead::of(&inbox.header);
         if head.is_short() && inbox.payload.is_empty() {
-            return self.deliver(peer, lane, head, 0);
+            return self.mail.deliver(&mut self.core, (peer, lane), head, 0);
         }
         self.on_long_message(peer, lane, inbox)
     }
@@ -100,7 +94,7 @@ impl<T: Transport> Node<T> {
                     AmForm::Medium => inbox.payload.len() as u64,
                     AmForm::Long(_, len) => u64::from(len),
                 };
-                self.deliver(peer, lane, AmHead::of(&inbox.header), len)
+                self.mail.deliver(&mut self.core, (peer, lane), AmHead::of(&inbox.header), len)
             }
             Ok(Message::AmDone { stamp: stamp @ 1.. }) if lane == Lane::Reply => Polled::Acknowledged(stamp),
             Ok(message) => self.on_service(peer, lane, &message, &inbox.payload),
@@ -113,25 +107,24 @@ impl<T: Transport> Node<T> {
 
     /// Whether registration has anything to see to.
     #[inline]
-    fn has_registration_work(&self, registration: &Registration) -> bool {
-        !(registration.deferred.is_empty() && self.ready.is_empty()) || self.actions_due || self.has_held()
-    }
-
-    #[inline]
-    fn has_held(&self) -> bool {
-        self.held_arrival || !(self.held.is_empty() && self.held_starts.is_empty())
+    fn has_registration_work(&self) -> bool {
+        self.registration.is_some()
+            && (self.mail.has_deferred()
+                || !self.ready.is_empty()
+                || self.actions_due
+                || self.mail.has_held())
     }
 
     /// Sees to registration. Returns whether anything moved.
     #[inline(never)]
     fn advance_registration(&mut self) -> bool {
         self.give_up_slow_holders();
-        let mut moved = self.send_deferred();
-        if self.has_held() && !self.holds_back() {
+        let mut moved = self.mail.send_deferred(&mut self.core);
+        if let Some(Held { puts, starts, arrival }) = self.mail.let_go() {
             moved = true;
-            self.ready.extend(std::mem::take(&mut self.held));
-            self.submit_held();
-            if self.held_arrival {
+            self.ready.extend(puts);
+            self.submit_held(starts);
+            if arrival {
                 self.arrive();
             }
         }
@@ -165,7 +158,9 @@ impl<T: Transport> Node<T> {
                 self.on_team_message(peer, *team, said, payload);
                 return self.next_local().map_or(Polled::Progressed, Polled::Local);
             }
-            (Message::HandlerAsk(ask), Lane::Request) => self.serve_handler_ask(peer, ask),
+            (Message::HandlerAsk(ask), Lane::Request) => {
+                self.mail.serve_handler_ask(&mut self.core, peer, ask)
+            }
             (Message::HandlerIs(answer), Lane::Reply) => self.on_handler_is(peer, answer),
             (Message::AmRefused { handler, client }, _) => {
                 return self.on_refused(Refused { peer, handler: *handler, client: *client });
@@ -225,30 +220,55 @@ impl<T: Transport> Node<T> {
     /// Tries again what found no room. Returns whether anything moved.
     #[inline(never)]
     fn retry(&mut self) -> bool {
-        let mut moved = !self.outbox.is_empty() && self.drain_outbox();
+        let mut moved = self.drain_outbox();
         moved |= !self.unsent_notices.by_peer.is_empty() && self.retry_notices();
         moved |= !self.teams.unsent.is_empty() && self.retry_collectives();
         let mut at = 0;
-        while let Some((peer, _)) = self.stalled.nth(at) {
+        while let Some(peer) = self.mail.stalled_peer(at) {
             moved |= self.retry_stalled(peer, at);
             at += 1;
         }
-        self.stalled.tidy();
+        self.mail.tidy_stalled();
         moved
+    }
+
+    /// Sends what waits in the outbox. Returns whether anything moved.
+    fn drain_outbox(&mut self) -> bool {
+        let mut unsent = Vec::new();
+        let moved = self.mail.drain_outbox(&mut self.core, &mut unsent);
+        unsent.into_iter().for_each(|unsent| self.on_unsent(unsent));
+        moved
+    }
+
+    /// A message that had waited could not be sent: most are announcements of operations that have ended, and
+    /// `quiet` reports it.
+    #[cold]
+    fn on_unsent(&mut self, Unsent { peer, message, error }: Unsent) {
+        match message {
+            Message::BarrierOpen { .. } | Message::BarrierBroken { .. } => {
+                self.unsent_notices.keep(peer, message);
+            }
+            Message::Bounce(ask) => self.on_unsent_request(ask.op, error),
+            Message::HandlerAsk(ask) => self.on_unsent_request(ask.op, error),
+            // Whoever is gone has its bounce buffer back, and wants no answer.
+            Message::BounceGive { .. } | Message::AmDone { .. } | Message::AmRefused { .. } => {}
+            Message::Am(am) => self.ended.note(am.client, peer, error),
+            _ => self.ended.note(0, peer, error),
+        }
     }
 
     /// Goes on with the transfers to `peer` until its lane is full again. Returns whether anything moved.
     fn retry_stalled(&mut self, peer: Rank, at: usize) -> bool {
         let mut moved = false;
-        while !self.must_wait(peer, Lane::Request) && self.core.transport.has_room(peer, Lane::Request) {
-            let Some(key) = self.stalled.nth(at).and_then(|(_, list)| list.pop_front()) else { break };
+        while !self.mail.must_wait(peer, Lane::Request) && self.core.transport.has_room(peer, Lane::Request) {
+            let Some(key) = self.mail.next_stalled(at) else { break };
             let Some(OpKind::ByMessage(transfer)) = self.ops.get_mut(key).map(|op| &mut op.kind) else {
                 continue;
             };
             transfer.stalled = false;
             moved |= self.pump(key);
             // It is back: a message of its size found no room.
-            if self.stalled.nth(at).is_some_and(|(_, list)| list.back() == Some(&key)) {
+            if self.mail.is_last_stalled(at, key) {
                 break;
             }
         }

@@ -92,8 +92,7 @@ impl<T: Transport> Node<T> {
     /// Adds this rank to the counter, unless that must wait: who sees it there may know of what it did
     /// before.
     pub(in crate::node) fn arrive(&mut self) {
-        self.held_arrival = self.holds_back();
-        if self.held_arrival {
+        if self.mail.hold_arrival() {
             return;
         }
         // Who waited has been told; the counter that is there now, if any, is another process's.
@@ -138,7 +137,7 @@ impl<T: Transport> Node<T> {
         let waiting =
             self.ops.values().any(|op| op.outcome.is_none() && matches!(op.kind, OpKind::BarrierWait));
         // It does not know of this rank yet: `Node::arrive` asks it.
-        let early = self.held_arrival && !self.barrier.lost.contains(&KEEPER);
+        let early = self.mail.holds_arrival() && !self.barrier.lost.contains(&KEEPER);
         if !waiting || early {
             return;
         }
@@ -199,7 +198,7 @@ impl<T: Transport> Node<T> {
             if self.barrier.lost.contains(&peer) {
                 continue;
             }
-            if self.send_soon(peer, Lane::Request, notice).is_err() {
+            if self.mail.send_soon(&mut self.core, peer, Lane::Request, notice).is_err() {
                 self.unsent_notices.keep(peer, notice);
             }
         }

@@ -28,7 +28,7 @@ impl<T: Transport> Node<T> {
         message: &TeamMessage,
         payload: &[u8],
     ) {
-        if self.outbox.len() > UNTAKEN_MAX && self.takes_no_answers(peer) {
+        if self.mail.outbox_len() > UNTAKEN_MAX && self.takes_no_answers(peer) {
             return self.on_garbled(peer);
         }
         if id.is_named() && !self.teams.all.contains_key(&id) && !self.core.is_gone(peer) {
@@ -72,27 +72,24 @@ impl<T: Transport> Node<T> {
     /// process says by itself does not count, and has an end: see [`both`].
     #[cold]
     fn takes_no_answers(&self, peer: Rank) -> bool {
-        let is_answer = |message: &Message| match message {
+        let is_answer = |message: &&Message| match message {
             Message::Team(_, TeamMessage::Upheld { .. }) => true,
             Message::Team(_, TeamMessage::Broken(broken)) => says_unknown(broken),
             _ => false,
         };
-        let untaken = self.outbox.iter().filter(|(to, _, message)| *to == peer && is_answer(message));
-        untaken.count() > UNTAKEN_MAX
+        self.mail.unsent_to(peer).filter(is_answer).count() > UNTAKEN_MAX
     }
 
     /// Tells a member something about a team: with what waits to be told there, if one message can say both.
     pub(in crate::node) fn tell(&mut self, to: Rank, id: TeamId, notice: TeamMessage) -> Result<(), OpError> {
-        for (rank, _, waiting) in &mut self.outbox {
-            let Message::Team(of, waiting) = waiting else { continue };
-            if (*rank, *of) == (to, id)
-                && let Some(both) = both(waiting, &notice)
-            {
-                *waiting = both;
-                return Ok(());
-            }
+        let amended = self.mail.amend(to, |waiting| match waiting {
+            Message::Team(of, waiting) if *of == id => Some(Message::Team(id, both(waiting, &notice)?)),
+            _ => None,
+        });
+        if amended {
+            return Ok(());
         }
-        self.send_soon(to, Lane::Request, Message::Team(id, notice))
+        self.mail.send_soon(&mut self.core, to, Lane::Request, Message::Team(id, notice))
     }
 
     /// A message for a team that this process has not, or has no more.
@@ -225,7 +222,12 @@ impl<T: Transport> Node<T> {
                 if !is_seen {
                     let confirmed = TeamMessage::Confirmed { number, tag };
                     // Who cannot be told is lost, or will be.
-                    let _ = self.send_soon(peer, Lane::Request, Message::Team(id, confirmed));
+                    let _ = self.mail.send_soon(
+                        &mut self.core,
+                        peer,
+                        Lane::Request,
+                        Message::Team(id, confirmed),
+                    );
                 }
             }
             None => self.core.counters.malformed += 1,

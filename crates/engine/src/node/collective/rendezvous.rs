@@ -157,7 +157,7 @@ impl<T: Transport> Node<T> {
         }
         run.doubted = Some((peer, error));
         let asks = TeamMessage::Doubted { number: run.number };
-        self.send_soon(peer, Lane::Request, Message::Team(run.team, asks))
+        self.mail.send_soon(&mut self.core, peer, Lane::Request, Message::Team(run.team, asks))
     }
 
     /// What a member has offered is here, unless that one has given it up meanwhile: that can be seen, or it
@@ -169,6 +169,6 @@ impl<T: Transport> Node<T> {
         let taken = TeamMessage::Taken { number: run.number, tag: receive.tag, is_seen };
         let from = receive.from;
         run.close(usize::from(is_seen));
-        self.send_soon(from, Lane::Request, Message::Team(run.team, taken))
+        self.mail.send_soon(&mut self.core, from, Lane::Request, Message::Team(run.team, taken))
     }
 }

@@ -343,7 +343,7 @@ impl<T: Transport> Node<T> {
         }
         let data = self.step_data(run, at)?;
         let payload = if data == StepData::Payload { from.len as usize } else { 0 };
-        if self.waits_in_outbox(to, Lane::Request) || self.must_wait(to, Lane::Request) {
+        if self.mail.is_taken(to, Lane::Request) {
             self.teams.unsent.push(key);
             return Ok(());
         }

@@ -69,6 +69,11 @@ impl<T: Transport> Node<T> {
     /// What does not add up.
     pub fn audit(&self) -> Result<(), String> {
         let Some(registration) = &self.registration else { return Ok(()) };
+        self.mail.audit()?;
+        let are_out = registration.revocations.are_out();
+        if self.mail.holds_back() != are_out {
+            return Err(format!("rights are out: {are_out}; messages are held back: {}", !are_out));
+        }
         registration.table.audit()?;
         registration.hoses.audit()?;
         registration.audit_by_peer()
@@ -152,11 +157,18 @@ impl<T: Transport> Node<T> {
                 registration.wants_time = true;
                 // Until it is given back, each transfer is to be looked at.
                 registration.hoses.forget_recent();
-                self.post(peer, Lane::Request, Message::Revoke { holder: Some(holder) }, &[]);
+                self.note_revocations();
+                self.mail.post(
+                    &mut self.core,
+                    peer,
+                    Lane::Request,
+                    Message::Revoke { holder: Some(holder) },
+                    &[],
+                );
             }
             Action::Recall(peer, bytes) => {
                 registration.recall(peer, bytes);
-                self.post(peer, Lane::Request, Message::Recall { bytes }, &[]);
+                self.mail.post(&mut self.core, peer, Lane::Request, Message::Recall { bytes }, &[]);
             }
         }
     }
@@ -171,6 +183,12 @@ impl<T: Transport> Node<T> {
         let Some(registration) = &mut self.registration else { return };
         registration.table.deregistered(reg);
         self.run_actions();
+    }
+
+    /// Rights were revoked or given back: while any is out, messages are held back.
+    pub(in crate::node) fn note_revocations(&mut self) {
+        let are_out = self.registration.as_ref().is_some_and(|r| r.revocations.are_out());
+        self.mail.hold_back(are_out);
     }
 
     /// A registration is ready, or has failed: whoever waits for it goes on.

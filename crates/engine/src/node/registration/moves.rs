@@ -1,7 +1,7 @@
 //! Asking peers for registration, and answering those who ask: one *move* names what to give up and what to
 //! attach, and is always answered.
 
-use super::state::{DeferredMessage, HELD_BYTES_MAX, PendingMove, ServedMove, Waiter};
+use super::state::{PendingMove, ServedMove, Waiter};
 use super::trace_spans::MoveSpan;
 use crate::exposure::Ranges;
 use crate::node::Node;
@@ -83,7 +83,7 @@ impl<T: Transport> Node<T> {
             }
             None => asked.waiters.push(op),
         }
-        self.post(peer, Lane::Request, message, &payload);
+        self.mail.post(&mut self.core, peer, Lane::Request, message, &payload);
         if let Some(registration) = &mut self.registration {
             registration.payload = payload;
         }
@@ -117,7 +117,7 @@ impl<T: Transport> Node<T> {
         };
         let status = Self::ride(&mut self.core.transport, self.exposed.as_deref(), ask.rider, parts.data);
         let answer = Moved { id: ask.id, limit: 0, status: Some(status) };
-        self.answer(peer, Message::Moved(answer), 0);
+        self.mail.answer(&mut self.core, peer, Message::Moved(answer), 0);
     }
 
     /// Serves a peer that asks.
@@ -129,7 +129,7 @@ impl<T: Transport> Node<T> {
         let (Some(parts), Some(registration)) = (parts, &mut self.registration) else {
             self.core.counters.malformed += 1;
             let refusal = Moved { id: ask.id, limit: 0, status: Some(Status::Fault) };
-            self.post(peer, Lane::Reply, Message::Moved(refusal), &[]);
+            self.mail.post(&mut self.core, peer, Lane::Reply, Message::Moved(refusal), &[]);
             return;
         };
         registration.counters.served += 1;
@@ -137,6 +137,7 @@ impl<T: Transport> Node<T> {
         for holder in parts.detach() {
             self.core.counters.malformed += u64::from(!registration.give_up(peer, holder));
         }
+        self.mail.hold_back(registration.revocations.are_out());
         let mut holders = registration.spare_holders.pop().unwrap_or_default();
         let (exposed, bucket) = (self.exposed.as_deref(), registration.settings.bucket);
         for run in parts.attach().filter(|run| allow_key(exposed, bucket, *run)) {
@@ -183,9 +184,10 @@ impl<T: Transport> Node<T> {
                 None => _ = registration.give_up(peer, holder),
             }
         }
+        self.mail.hold_back(registration.revocations.are_out());
         registration.spare_holders.push(holders);
         let moved = Moved { id, limit: registration.table.limit(peer), status: Some(status) };
-        self.post(peer, Lane::Reply, Message::Moved(moved), &payload);
+        self.mail.post(&mut self.core, peer, Lane::Reply, Message::Moved(moved), &payload);
         if let Some(registration) = &mut self.registration {
             registration.payload = payload;
         }
@@ -284,11 +286,8 @@ impl<T: Transport> Node<T> {
 
     /// Whether an answer to a recall waits for room already: another would say no more.
     fn will_answer_recall(&self, peer: Rank) -> bool {
-        let is_answer = |deferred: &DeferredMessage| matches!(&deferred.message, Message::Release(release) if release.because == Because::Recalled);
-        let registration = self.registration.as_ref();
-        registration
-            .and_then(|r| r.deferred.get((peer, Lane::Request)))
-            .is_some_and(|list| list.iter().any(is_answer))
+        let is_answer = |message: &Message| matches!(message, Message::Release(release) if release.because == Because::Recalled);
+        self.mail.deferred(peer, Lane::Request).any(is_answer)
     }
 
     /// Tells an owner what is not used here any more: no more than one message holds.
@@ -296,7 +295,13 @@ impl<T: Transport> Node<T> {
         if let Some(registration) = &mut self.registration {
             registration.counters.given_back += holders.len() as u64;
         }
-        self.post(peer, Lane::Request, Message::Release(Release::new(because, holders)), &[]);
+        self.mail.post(
+            &mut self.core,
+            peer,
+            Lane::Request,
+            Message::Release(Release::new(because, holders)),
+            &[],
+        );
     }
 
     /// Takes rights back that a peer gives up.
@@ -313,6 +318,7 @@ impl<T: Transport> Node<T> {
         if release.because == Because::Recalled {
             registration.recall_answered(peer);
         }
+        self.note_revocations();
         self.run_actions();
     }
 
@@ -353,7 +359,7 @@ impl<T: Transport> Node<T> {
 
     /// Ends the patience with holders that do not answer, where too much waits for them.
     pub(in crate::node) fn give_up_slow_holders(&mut self) {
-        let Some(registration) = self.registration.as_ref().filter(|r| r.held_bytes > HELD_BYTES_MAX) else {
+        let Some(registration) = self.registration.as_ref().filter(|_| self.mail.holds_too_much()) else {
             return;
         };
         for peer in registration.owing() {
@@ -374,9 +380,9 @@ impl<T: Transport> Node<T> {
             waiters.retain(|waiter| !matches!(waiter, Waiter::Serve(key) if !serves.contains(*key)));
         }
         registration.drop_holder(peer);
+        self.mail.hold_back(registration.revocations.are_out());
         registration.owed.remove(&peer);
         registration.early_revocations.forget(peer);
-        registration.forget_deferred(peer);
         let gone: Vec<usize> =
             registration.moves.iter().filter(|(_, asked)| asked.peer == peer).map(|(key, _)| key).collect();
         for key in gone {

@@ -8,13 +8,12 @@ use slab::Slab;
 use super::early_revocations::EarlyRevocations;
 use super::revocations::{Revocations, TIME_PER_RIGHT};
 use super::trace_spans::{MoveSpan, RecallSpan};
-use crate::node::messages::wait_queues::WaitQueues;
 use crate::op_id::OpKey;
 use crate::registration::firehose::Firehoses;
 use crate::registration::table::{HolderId, Table};
 use crate::registration::{ByPeer, PeerCounters, RegId, Run, Settings, TableCounters, end_of};
-use crate::wire::{Message, MoveId, Status};
-use crate::{Lane, Nanos, Rank};
+use crate::wire::{MoveId, Status};
+use crate::{Nanos, Rank};
 
 /// What happened at the initiator's end, and what the table counts at the owner's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,12 +64,6 @@ impl RegistrationCounters {
 /// pipe full.
 pub(in crate::node) const CHUNK_BYTES: u64 = 1 << 20;
 
-/// Bytes of answers, at most, that wait for revoked rights to be given back, but for those of a few polls.
-/// Who gives a right back at all does so at its next poll, or at the end of an operation: in a tenth of a
-/// second, say, in which an owner that copied without pause would answer so much. Without this bound peers
-/// could fill its memory while one of them is silent.
-pub(in crate::node) const HELD_BYTES_MAX: usize = 256 << 20;
-
 /// Looks for a holder's answer in its time, at least: where none was for longer, no more than the time
 /// between two passes. It may lie unread, as this process was stopped or had much else to do.
 const LOOKS_PER_RECALL: Nanos = 8;
@@ -106,10 +99,6 @@ pub(in crate::node) struct Registration {
     pub(in crate::node) serves: Slab<ServedMove>,
     /// Who waits for a registration of this process.
     pub(in crate::node) waiting: HashMap<RegId, Vec<Waiter>>,
-    /// Messages with payload that found their lane full, or are held back, in turn.
-    pub(in crate::node) deferred: WaitQueues<(Rank, Lane), DeferredMessage>,
-    /// Bytes of those that are held back.
-    pub(in crate::node) held_bytes: usize,
     /// Moves asked for, in all: their tokens tell them apart.
     pub(in crate::node) serial: u32,
     /// Rights that are to be given back with the next message that asks the peer for others.
@@ -139,21 +128,6 @@ pub(in crate::node) struct PendingRecall {
     /// Since when it is waited for, once anybody has looked.
     since: Option<Nanos>,
     span: RecallSpan,
-}
-
-/// A message that waits.
-pub(in crate::node) struct DeferredMessage {
-    pub(in crate::node) message: Message,
-    pub(in crate::node) payload: Vec<u8>,
-    /// It waits until no revoked right is out any more.
-    pub(in crate::node) held: bool,
-}
-
-impl DeferredMessage {
-    /// What it adds to [`Registration::held_bytes`].
-    pub(in crate::node) fn held_bytes(&self) -> usize {
-        if self.held { size_of::<DeferredMessage>() + self.payload.len() } else { 0 }
-    }
 }
 
 /// A move that this process has asked for.
@@ -202,8 +176,6 @@ impl Registration {
             serves: Slab::new(),
             serial: 0,
             waiting: HashMap::new(),
-            deferred: WaitQueues::default(),
-            held_bytes: 0,
             owed: BTreeMap::new(),
             early_revocations: EarlyRevocations::default(),
             revocations: Revocations::default(),
@@ -289,18 +261,6 @@ impl Registration {
             recalled.span.answered();
         }
         self.table.recall_answered(peer);
-    }
-
-    /// Drops what waits to be sent to a peer.
-    pub(in crate::node) fn forget_deferred(&mut self, peer: Rank) {
-        let mut at = 0;
-        while let Some(((to, _), waiting)) = self.deferred.nth(at) {
-            at += 1;
-            if to == peer {
-                self.held_bytes -= waiting.drain(..).map(|deferred| deferred.held_bytes()).sum::<usize>();
-            }
-        }
-        self.deferred.forget(|(to, _)| to == peer);
     }
 
     /// Who has not given back a right that was revoked.

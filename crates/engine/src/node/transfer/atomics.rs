@@ -24,8 +24,8 @@ impl<T: Transport> Node<T> {
         if let Some(op) = atomic.impossible() {
             return self.finish(key, Err(OpError::NoSuchAtomic { peer, op, word: atomic.word }));
         }
-        if self.holds_back() {
-            self.held_starts.push((key, HeldStart::Atomic(word, atomic)));
+        if self.mail.holds_back() {
+            self.mail.hold_start(key, HeldStart::Atomic(word, atomic));
         } else {
             self.submit_atomic(key, peer, word, atomic);
         }

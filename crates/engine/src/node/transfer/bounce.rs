@@ -96,7 +96,7 @@ impl<T: Transport> Node<T> {
             at: bounce.piece.remote.offset,
             len: bounce.piece.len as u32,
         };
-        if let Err(error) = self.send_soon(peer, Lane::Request, Message::Bounce(ask)) {
+        if let Err(error) = self.mail.send_soon(&mut self.core, peer, Lane::Request, Message::Bounce(ask)) {
             self.end_bounce(key, Err(error));
         }
     }
@@ -188,7 +188,12 @@ impl<T: Transport> Node<T> {
         let (peer, buffer) = (bounce.peer, bounce.buffer.take());
         if let Some(buffer) = buffer {
             // Whoever is gone has taken it back by itself.
-            let _ = self.send_soon(peer, Lane::Request, Message::BounceGive { buffer: Some(buffer) });
+            let _ = self.mail.send_soon(
+                &mut self.core,
+                peer,
+                Lane::Request,
+                Message::BounceGive { buffer: Some(buffer) },
+            );
         }
         match self.ops[key].parent {
             Some(_) => self.finish(key, outcome),
@@ -251,9 +256,8 @@ impl<T: Transport> Node<T> {
 
     /// Takes what a bounce asks for back, if it has not been sent. Returns whether it had not.
     fn take_unsent(&mut self, key: OpKey) -> bool {
-        let (id, before) = (OpId::of(key), self.outbox.len());
-        self.outbox.retain(|(.., message)| !matches!(message, Message::Bounce(ask) if ask.op == id));
-        self.outbox.len() < before
+        let id = OpId::of(key);
+        self.mail.take_back(|message| matches!(message, Message::Bounce(ask) if ask.op == id))
     }
 
     /// Ends a bounce whose peer is gone, which has its bounce buffer no more.
@@ -290,7 +294,7 @@ impl<T: Transport> Node<T> {
             Some(offset) => Status::of(&self.copy_own(peer, ask, offset)),
         };
         let bounced = Bounced { op: ask.op, status: Some(status), buffer };
-        self.answer(peer, Message::Bounced(bounced), 0);
+        self.mail.answer(&mut self.core, peer, Message::Bounced(bounced), 0);
     }
 
     /// Copies between a bounce buffer of this process's and the memory that a message names.

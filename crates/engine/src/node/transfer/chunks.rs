@@ -97,7 +97,7 @@ impl<T: Transport> Node<T> {
                 Err(SendError::Failed(error)) => transfer.error = Some(error),
                 Err(SendError::Busy) => {
                     if !std::mem::replace(&mut transfer.stalled, true) {
-                        self.stalled.push(peer, key);
+                        self.mail.stall(peer, key);
                     }
                     return moved;
                 }
@@ -122,7 +122,7 @@ impl<T: Transport> Node<T> {
         signal: Option<(Place, Atomic)>,
     ) -> Result<bool, SendError> {
         // What waits for the lane goes before: it may be about the same memory.
-        if self.must_wait(peer, Lane::Request) || self.waits_in_outbox(peer, Lane::Request) {
+        if self.mail.is_taken(peer, Lane::Request) {
             return Err(SendError::Busy);
         }
         let part = Chunk { op: OpId::of(key), slot: slot as u64, at: Some(chunk.remote) };
@@ -282,7 +282,7 @@ impl<T: Transport> Node<T> {
 
     fn answer_put(&mut self, peer: Rank, chunk: &Chunk, status: Status, old: u64) {
         let done = ChunkDone::to(chunk, Direction::Put, status, old);
-        self.answer(peer, Message::ChunkDone(done), 0);
+        self.mail.answer(&mut self.core, peer, Message::ChunkDone(done), 0);
     }
 
     /// Sends a chunk that a peer asked for.
@@ -300,6 +300,6 @@ impl<T: Transport> Node<T> {
             self.count_served(peer, len as u64);
         }
         let done = ChunkDone::to(chunk, Direction::Get, Status::of(&result), 0);
-        self.answer(peer, Message::ChunkDone(done), len);
+        self.mail.answer(&mut self.core, peer, Message::ChunkDone(done), len);
     }
 }

@@ -85,7 +85,7 @@ impl<T: Transport> Node<T> {
     /// Goes on with a transfer as far as it goes.
     pub(in crate::node) fn advance(&mut self, key: OpKey) {
         loop {
-            let holds = self.holds_back();
+            let holds = self.mail.holds_back();
             let Some(keyed) = self.keyed(key) else { return };
             if keyed.error.is_some() || keyed.todo.is_empty() {
                 if keyed.children == 0 {
@@ -94,7 +94,7 @@ impl<T: Transport> Node<T> {
                 return;
             }
             if holds && keyed.direction == Direction::Put {
-                self.held.push(key);
+                self.mail.hold_put(key);
                 return;
             }
             let mut part = self.spare_parts.pop().unwrap_or_default();

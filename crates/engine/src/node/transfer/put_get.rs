@@ -100,7 +100,7 @@ impl<T: Transport> Node<T> {
         match on_complete {
             None => self.finish(key, Ok(0)),
             Some(OnComplete::Notify(lane, am)) => {
-                let told = self.send_soon(peer, lane, Message::Am(am));
+                let told = self.mail.send_soon(&mut self.core, peer, lane, Message::Am(am));
                 self.finish(key, told.map(|()| 0));
             }
             Some(OnComplete::Signal(word, atomic)) => {
@@ -111,8 +111,8 @@ impl<T: Transport> Node<T> {
     }
 
     /// Starts the puts and atomics that were held back, and have not ended since.
-    pub(in crate::node) fn submit_held(&mut self) {
-        for (key, start) in std::mem::take(&mut self.held_starts) {
+    pub(in crate::node) fn submit_held(&mut self, held: Vec<(OpKey, HeldStart)>) {
+        for (key, start) in held {
             let waiting = self.ops.get(key).filter(|op| op.outcome.is_none());
             let Some(peer) = waiting.map(|op| op.kind.peer()) else { continue };
             match start {
@@ -146,9 +146,9 @@ impl<T: Transport> Node<T> {
         }
         let key = self.insert(OpKind::OneSided { peer, on_complete: None }, deadline);
         let id = OpId::of(key);
-        if direction == Direction::Put && self.holds_back() {
+        if direction == Direction::Put && self.mail.holds_back() {
             // Who looks at what is put may know of what this process did before.
-            self.held_starts.push((key, HeldStart::Put(pieces.to_vec(), on_complete)));
+            self.mail.hold_start(key, HeldStart::Put(pieces.to_vec(), on_complete));
         } else {
             self.submit(key, peer, direction, pieces, on_complete, choice);
         }

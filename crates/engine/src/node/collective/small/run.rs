@@ -161,7 +161,7 @@ impl<T: Transport> Node<T> {
     fn send_word(&mut self, word: [u8; 8]) -> bool {
         let SmallCollective { team, number, round, .. } = self.small;
         let (to, _) = self.small.partners[round];
-        if !self.outbox.is_empty() || self.must_wait(to, Lane::Request) {
+        if self.mail.outbox_len() > 0 || self.mail.must_wait(to, Lane::Request) {
             return false;
         }
         // If it is to be noted, it is of the one before, to which all have come.

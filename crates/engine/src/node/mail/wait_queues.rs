@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 /// Lists by key, none of them empty but while they are gone through.
 #[derive(Debug)]
-pub(in crate::node) struct WaitQueues<K, T> {
+pub(super) struct WaitQueues<K, T> {
     /// By key.
     lists: Vec<(K, VecDeque<T>)>,
     /// For the next list.
@@ -20,28 +20,33 @@ impl<K, T> Default for WaitQueues<K, T> {
 impl<K: Copy + Ord, T> WaitQueues<K, T> {
     /// Whether nothing waits.
     #[inline]
-    pub(in crate::node) fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.lists.is_empty()
     }
 
     /// Whether anything waits for this.
     #[inline]
-    pub(in crate::node) fn has(&self, key: K) -> bool {
+    pub(super) fn has(&self, key: K) -> bool {
         !self.lists.is_empty() && self.find(key).is_ok()
     }
 
     /// What waits for this.
-    pub(in crate::node) fn get(&self, key: K) -> Option<&VecDeque<T>> {
+    pub(super) fn get(&self, key: K) -> Option<&VecDeque<T>> {
         self.find(key).ok().map(|at| &self.lists[at].1)
     }
 
+    /// All that waits.
+    pub(super) fn all(&self) -> impl Iterator<Item = &T> {
+        self.lists.iter().flat_map(|(_, list)| list)
+    }
+
     /// Which list is this one's.
-    pub(in crate::node) fn place(&self, key: K) -> Option<usize> {
+    pub(super) fn place(&self, key: K) -> Option<usize> {
         self.find(key).ok()
     }
 
     /// Appends to a list.
-    pub(in crate::node) fn push(&mut self, key: K, what: T) {
+    pub(super) fn push(&mut self, key: K, what: T) {
         let at = self.find(key).unwrap_or_else(|at| {
             self.lists.insert(at, (key, self.spare.pop().unwrap_or_default()));
             at
@@ -50,12 +55,12 @@ impl<K: Copy + Ord, T> WaitQueues<K, T> {
     }
 
     /// The keys' `at`th list. Nothing but [`WaitQueues::tidy`] and new keys move it.
-    pub(in crate::node) fn nth(&mut self, at: usize) -> Option<(K, &mut VecDeque<T>)> {
+    pub(super) fn nth(&mut self, at: usize) -> Option<(K, &mut VecDeque<T>)> {
         self.lists.get_mut(at).map(|(key, list)| (*key, list))
     }
 
     /// Drops the lists that have become empty.
-    pub(in crate::node) fn tidy(&mut self) {
+    pub(super) fn tidy(&mut self) {
         let spare = &mut self.spare;
         self.lists.retain_mut(|(_, list)| {
             if list.is_empty() {
@@ -67,7 +72,7 @@ impl<K: Copy + Ord, T> WaitQueues<K, T> {
     }
 
     /// Drops everything that waits for such keys.
-    pub(in crate::node) fn forget(&mut self, mut gone: impl FnMut(K) -> bool) {
+    pub(super) fn forget(&mut self, mut gone: impl FnMut(K) -> bool) {
         self.lists.retain(|(key, _)| !gone(*key));
     }
 

@@ -1,0 +1,71 @@
+//! A transport for the tests of single parts: lanes with as much room as a test says, and nothing else.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::core::Core;
+use crate::wire::Message;
+use crate::{Event, Header, Inbox, Lane, OpError, Place, Rank, SendError, Transport};
+
+/// Lanes to peers.
+#[derive(Default)]
+pub(super) struct Lanes {
+    /// Messages that a lane still takes. Where nothing is said it has no end.
+    pub(super) room: BTreeMap<(Rank, Lane), usize>,
+    /// Peers that cannot be reached.
+    pub(super) cut_off: BTreeSet<Rank>,
+    /// What has gone, in turn.
+    pub(super) sent: Vec<(Rank, Lane, Message)>,
+}
+
+/// Of rank 0 in a job of four.
+pub(super) fn core() -> Core<Lanes> {
+    Core::new(0, 4, Lanes::default())
+}
+
+impl Lanes {
+    /// What has gone since the last call.
+    pub(super) fn take_sent(&mut self) -> Vec<(Rank, Lane, Message)> {
+        std::mem::take(&mut self.sent)
+    }
+}
+
+impl Transport for Lanes {
+    fn send(
+        &mut self,
+        peer: Rank,
+        lane: Lane,
+        header: &[u64; Header::WORDS],
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        if self.cut_off.contains(&peer) {
+            return Err(SendError::Failed(OpError::PeerLost { peer }));
+        }
+        if let Some(room) = self.room.get_mut(&(peer, lane)) {
+            *room = room.checked_sub(1).ok_or(SendError::Busy)?;
+        }
+        let message = Message::decode(header, payload.len()).expect("the engine sends messages");
+        self.sent.push((peer, lane, message));
+        Ok(())
+    }
+
+    fn has_room(&mut self, peer: Rank, lane: Lane) -> bool {
+        self.room.get(&(peer, lane)) != Some(&0)
+    }
+
+    fn poll(&mut self, _: &mut Inbox) -> Option<Event> {
+        None
+    }
+
+    fn payload_max(&self) -> usize {
+        64
+    }
+
+    fn read(&mut self, _: Place, into: &mut [u8]) -> Result<(), OpError> {
+        into.fill(0);
+        Ok(())
+    }
+
+    fn write(&mut self, _: Place, _: &[u8]) -> Result<(), OpError> {
+        Ok(())
+    }
+}
