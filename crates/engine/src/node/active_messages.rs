@@ -3,7 +3,7 @@
 use super::Node;
 use super::mail::active_message::{AmBody, AmSend, Delivery, Polled, Refused};
 use super::mail::count_am;
-use super::op::OpKind;
+use super::operations::op::OpKind;
 use super::transfer::state::OnComplete;
 use crate::handlers::HandlerKey;
 use crate::op_id::OpId;
@@ -23,7 +23,7 @@ impl<T: Transport> Node<T> {
     /// where the handler does not reply, by [`Node::acknowledge`]. 0 is none.
     #[inline(always)]
     pub fn send_am_stamped(&mut self, message: &AmSend<'_>, stamp: u64) -> Result<(), SendError> {
-        self.mail.send_am(&mut self.core, message, (self.clients.acting, stamp))
+        self.mail.send_am(&mut self.core, message, (self.ops.acting(), stamp))
     }
 
     /// Whether it is worth while to try a message to the peer by that lane: `false` where others wait for the
@@ -60,7 +60,7 @@ impl<T: Transport> Node<T> {
         deadline: Option<Nanos>,
     ) -> OpId {
         assert!(matches!(message.body, AmBody::Long(..)), "only a long message's payload goes ahead of it");
-        let announce = OnComplete::Notify(message.lane, message.am(self.clients.acting, stamp));
+        let announce = OnComplete::Notify(message.lane, message.am(self.ops.acting(), stamp));
         count_am(&mut self.core, message.lane, 0);
         self.start_transfer(message.peer, Direction::Put, pieces, deadline, Some(announce))
     }
@@ -81,7 +81,7 @@ impl<T: Transport> Node<T> {
 
     /// Asks a peer whether it has a handler. The outcome is what it says: see [`Found`].
     pub fn ask_for_handler(&mut self, peer: Rank, key: HandlerKey, deadline: Option<Nanos>) -> OpId {
-        let asked = self.insert(OpKind::HandlerAsk { peer }, deadline);
+        let asked = self.ops.insert(OpKind::HandlerAsk { peer }, deadline);
         let op = OpId::of(asked);
         if self.core.is_lost(peer) {
             self.finish(asked, Err(OpError::PeerLost { peer }));
@@ -115,7 +115,7 @@ impl<T: Transport> Node<T> {
     #[cold]
     pub(in crate::node) fn on_refused(&mut self, refused: Refused) -> Polled {
         let Refused { peer, handler, client } = refused;
-        self.ended.note(client, peer, OpError::NoSuchHandler { peer, handler });
+        self.ops.note_failure(client, peer, Err(OpError::NoSuchHandler { peer, handler }));
         Polled::Refused(refused)
     }
 }

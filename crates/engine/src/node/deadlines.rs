@@ -1,7 +1,7 @@
 //! Deadlines: of operations, and of peers that are to answer.
 
 use super::Node;
-use super::op::OpKind;
+use super::operations::op::OpKind;
 use crate::{Nanos, OpError, Transport};
 
 impl<T: Transport> Node<T> {
@@ -40,15 +40,13 @@ impl<T: Transport> Node<T> {
 
     /// Looks at all operations only where one may be late, or a collective may have to ask.
     fn expire_ops(&mut self, now: Nanos) -> Option<Nanos> {
-        if self.ops.is_empty() {
-            self.none_due_before = Nanos::MAX;
-        }
-        if now < self.none_due_before && self.collectives_in_flight() == 0 {
-            return Some(self.none_due_before).filter(|at| *at != Nanos::MAX);
+        let none_before = self.ops.none_due_before();
+        if none_before.is_none_or(|at| now < at) && self.collectives_in_flight() == 0 {
+            return none_before;
         }
         let (mut late, mut in_vain) = (Vec::new(), Vec::new());
         let (mut due, mut ask) = (Nanos::MAX, Nanos::MAX);
-        for (key, op) in &mut self.ops {
+        for (key, op) in self.ops.iter_mut() {
             if op.outcome.is_some() {
                 continue;
             }
@@ -66,7 +64,7 @@ impl<T: Transport> Node<T> {
                 due = due.min(deadline);
             }
         }
-        self.none_due_before = due;
+        self.ops.are_not_due_before(Some(due).filter(|at| *at != Nanos::MAX));
         for (key, peer) in late {
             self.give_up(key, OpError::Timeout { peer });
         }

@@ -8,11 +8,10 @@
 //! called when the earliest deadline passes, and when [`Node::wants_time`] says so. A peer that was lost may
 //! be replaced by another process of its rank: [`Node::take_replaced`] tells of that.
 //!
-//! [`Node`] stands here, an operation in `op`, the table of them in `op_table`; `poll`, `deadlines` and
-//! `peer_loss` say what happens to them, and `settling` what those that were given up may still write. The
-//! rest is by what it does: `transfer` moves bytes, `registration` asks peers for keys and gives them,
-//! `collective` runs plans, `barrier` is the job's, and `mail` sends messages and keeps those that wait. In
-//! each folder `state` is what the node keeps, and decides nothing; every part is lent what is in `core`.
+//! [`Node`] stands here. Its parts are what is under way ([`operations`]), messages and what waits to be sent
+//! ([`mail`]), the job's `barrier`, collectives of teams (`collective`), what moves bytes (`transfer`), and
+//! what asks peers for keys and gives them (`registration`); each call of a part is lent what is in `core`.
+//! `poll`, `deadlines` and `peer_loss` carry what happens to the parts.
 //!
 //! [`Transport`]: crate::Transport
 
@@ -24,12 +23,11 @@ mod deadlines;
 #[cfg(test)]
 mod lanes;
 mod mail;
-mod op;
-mod op_table;
+mod operation_calls;
+mod operations;
 mod peer_loss;
 mod poll;
 mod registration;
-mod settling;
 mod transfer;
 
 pub use crate::collective::TeamId;
@@ -40,48 +38,41 @@ pub use collective::runner::Start;
 pub use collective::small::state::SmallPolled;
 pub use collective::teams::NAMED_TEAMS_MAX;
 pub use mail::active_message::{AmBody, AmSend, Delivery, Polled, Refused};
-pub use op::{NO_PEER, Outcome, PEERS_WITH_FAILURES_MAX};
+pub use operations::op::{NO_PEER, Outcome, PEERS_WITH_FAILURES_MAX};
+pub use operations::settling::Started;
 pub use registration::pins::PinError;
 pub use registration::state::RegistrationCounters;
-pub use settling::Started;
 pub use transfer::bounce::STAGED_CHUNKS_MIN;
 
 use std::collections::VecDeque;
-
-use slotmap::SlotMap;
 
 use self::barrier::state::{Barrier, UnsentNotices};
 use self::collective::small::state::SmallCollective;
 use self::collective::state::Teams;
 use self::core::Core;
 use self::mail::Mail;
-use self::op::{Ended, Op};
+use self::operations::Operations;
 use self::registration::state::Registration;
-use self::settling::Clients;
 use self::transfer::bounce_pool::BouncePool;
 use self::transfer::fast_table::FastTable;
 use self::transfer::state::{KeyedTransfer, MessageTransfer, Part};
 use crate::exposure::Ranges;
 use crate::op_id::OpKey;
-use crate::{Counters, Nanos, Rank, Transport};
+use crate::{Counters, Rank, Transport};
 
 /// One process's operations over one transport. Not for sharing: one thread at a time.
 pub struct Node<T> {
     core: Core<T>,
     mail: Mail,
     /// Operations under way, but for fast transfers.
-    ops: SlotMap<OpKey, Op>,
-    /// None of them has a deadline before this: so that whoever goes to sleep need not look at all.
-    none_due_before: Nanos,
+    ops: Operations,
     fast: FastTable,
-    clients: Clients,
     unsent_notices: UnsentNotices,
     barrier: Barrier,
     teams: Teams,
     /// A collective by rounds, for whoever polls for it just now.
     small: SmallCollective,
     bounce_pool: BouncePool,
-    ended: Ended,
     /// What is registered, where the transport needs that.
     registration: Option<Box<Registration>>,
     /// What of its private memory peers may reach by messages and keys; `None`: everything.
@@ -115,16 +106,13 @@ impl<T: Transport> Node<T> {
         Node {
             core: Core::new(rank, size, transport),
             mail: Mail::new(handlers),
-            ops: SlotMap::with_key(),
+            ops: Operations::default(),
             fast: FastTable::default(),
-            none_due_before: Nanos::MAX,
-            clients: Clients::default(),
             unsent_notices: UnsentNotices::default(),
             barrier: Barrier::default(),
             teams: Teams::new(size),
             small: SmallCollective::default(),
             bounce_pool: BouncePool::default(),
-            ended: Ended::default(),
             registration: None,
             exposed: None,
             ready: VecDeque::new(),

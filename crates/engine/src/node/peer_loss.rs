@@ -92,7 +92,7 @@ impl<T: Transport> Node<T> {
             self.give_up(key, OpError::PeerLost { peer });
         }
         self.give_up_all_fast(|of, _| (of == peer).then_some(OpError::PeerLost { peer }));
-        self.settle_with(peer);
+        self.ops.settle_with(peer);
         self.drop_registrations(peer);
         self.take_bounce_buffers_back(peer);
         self.break_teams_of(peer);

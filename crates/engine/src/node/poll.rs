@@ -3,8 +3,8 @@
 use super::Node;
 use super::mail::active_message::{Polled, Refused};
 use super::mail::{Held, Unsent};
-use super::op::OpKind;
-use super::settling::Awaited;
+use super::operations::op::OpKind;
+use super::operations::settling::Awaited;
 use crate::op_id::OpId;
 use crate::wire::{Am, AmForm, AmHead, Message};
 use crate::{Copied, Event, Inbox, Lane, OpError, Rank, Transport};
@@ -190,8 +190,8 @@ impl<T: Transport> Node<T> {
             return self.on_fast(fast, result);
         }
         let key = id.key();
-        let Some(op) = self.ops.get_mut(key).filter(|op| op.outcome.is_none()) else {
-            self.has_settled(Awaited::Report(id), None);
+        let Some(op) = self.ops.under_way(key) else {
+            self.ops.has_settled(Awaited::Report(id), None);
             return;
         };
         match &mut op.kind {
@@ -252,8 +252,8 @@ impl<T: Transport> Node<T> {
             Message::HandlerAsk(ask) => self.on_unsent_request(ask.op, error),
             // Whoever is gone has its bounce buffer back, and wants no answer.
             Message::BounceGive { .. } | Message::AmDone { .. } | Message::AmRefused { .. } => {}
-            Message::Am(am) => self.ended.note(am.client, peer, error),
-            _ => self.ended.note(0, peer, error),
+            Message::Am(am) => self.ops.note_failure(am.client, peer, Err(error)),
+            _ => self.ops.note_failure(0, peer, Err(error)),
         }
     }
 

@@ -8,7 +8,7 @@ pub(super) mod state;
 
 use self::state::KEEPER;
 use crate::node::Node;
-use crate::node::op::{OpKind, Outcome};
+use crate::node::operations::op::{OpKind, Outcome};
 use crate::op_id::{OpId, OpKey};
 use crate::wire::{self, Message};
 use crate::{Atomic, Lane, Mechanism, MemId, Nanos, OpError, Operation, Place, Rank, Submit, Transport};
@@ -35,7 +35,7 @@ impl<T: Transport> Node<T> {
         if arrives {
             self.barrier.arrived += 1;
         }
-        let key = self.insert(OpKind::BarrierWait, deadline);
+        let key = self.ops.insert(OpKind::BarrierWait, deadline);
         if let Some(error) = self.barrier.broken {
             // Others may yet come to the barrier that this rank has given up: what was said once stays true.
             self.finish(key, Err(error));
@@ -100,7 +100,7 @@ impl<T: Transport> Node<T> {
             return;
         }
         let epoch = self.barrier.arrived;
-        let key = self.insert(OpKind::BarrierArrival { epoch }, None);
+        let key = self.ops.insert(OpKind::BarrierArrival { epoch }, None);
         match self.core.transport.atomic(OpId::of(key), KEEPER, COUNTER, Atomic::fetch_add(1)) {
             Submit::Pending => {}
             Submit::Done(before) => self.on_arrival(key, epoch, Ok(before)),
@@ -135,13 +135,13 @@ impl<T: Transport> Node<T> {
     /// open whoever was to say so: the counter knows.
     pub(in crate::node) fn recount(&mut self) {
         let waiting =
-            self.ops.values().any(|op| op.outcome.is_none() && matches!(op.kind, OpKind::BarrierWait));
+            self.ops.iter().any(|(_, op)| op.outcome.is_none() && matches!(op.kind, OpKind::BarrierWait));
         // It does not know of this rank yet: `Node::arrive` asks it.
         let early = self.mail.holds_arrival() && !self.barrier.lost.contains(&KEEPER);
         if !waiting || early {
             return;
         }
-        let key = self.insert(OpKind::BarrierCount, None);
+        let key = self.ops.insert(OpKind::BarrierCount, None);
         match self.core.transport.atomic(OpId::of(key), KEEPER, COUNTER, Atomic::fetch_add(0)) {
             // The counter of a keeper that is gone can be read if it lies here; no answer will ever come from
             // there.
@@ -272,9 +272,9 @@ impl<T: Transport> Node<T> {
     fn end_waits(&mut self, outcome: Outcome) -> bool {
         let waits = |kind: &OpKind| matches!(kind, OpKind::BarrierWait);
         let mut any = false;
-        while let Some(key) =
-            self.ops.iter().find(|(_, op)| op.outcome.is_none() && waits(&op.kind)).map(|(key, _)| key)
-        {
+        loop {
+            let waiting = self.ops.iter().find(|(_, op)| op.outcome.is_none() && waits(&op.kind));
+            let Some(key) = waiting.map(|(key, _)| key) else { break };
             self.finish(key, outcome);
             any = true;
         }

@@ -4,7 +4,7 @@ use super::state::{Arrived, Broken, CollectiveRun, Data, EARLY_MAX, Received, Re
 use crate::collective::{Difference, Signature, Step, TeamId};
 use crate::limits::AHEAD;
 use crate::node::Node;
-use crate::node::op::{Op, OpKind};
+use crate::node::operations::op::{Op, OpKind};
 use crate::op_id::OpKey;
 use crate::wire::{self, BreakReason, Message, Pace, StepData, TeamBroken, TeamMessage};
 use crate::{Lane, OpError, Rank, Transport};

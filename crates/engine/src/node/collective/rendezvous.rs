@@ -5,7 +5,7 @@ use super::runner::StepOutcome;
 use super::state::{CollectiveRun, Pulling, Received, Receiving};
 use crate::collective::Span;
 use crate::node::Node;
-use crate::node::op::OpKind;
+use crate::node::operations::op::OpKind;
 use crate::op_id::OpKey;
 use crate::wire::{Message, TeamMessage};
 use crate::{Direction, Lane, OpError, Piece, Place, Rank, Transport};
@@ -136,11 +136,7 @@ impl<T: Transport> Node<T> {
         }
         debug_assert!(get.fast().is_none(), "what is part of another operation has a place among all kinds");
         let get = get.key();
-        if let Some(op) = self.ops.get_mut(get) {
-            // It is counted no more: the collective is.
-            op.parent = Some(key);
-            self.clients.end(op.client);
-        }
+        self.ops.make_part(get, key);
         Ok(Some(get))
     }
 

@@ -16,7 +16,7 @@ use super::state::{CollectiveRun, ENDED, Received, Receiving, Sending, Sent};
 use crate::collective::{Collective, EAGER_MAX, Plan, Span, Step, TeamId};
 use crate::limits::AHEAD;
 use crate::node::Node;
-use crate::node::op::OpKind;
+use crate::node::operations::op::OpKind;
 use crate::op_id::{OpId, OpKey};
 use crate::wire::{self, Message, Pace, StepData, TeamMessage};
 use crate::{Lane, Nanos, OpError, Place, Rank, SendError, Transport};
@@ -81,7 +81,7 @@ impl<T: Transport> Node<T> {
             sent: begun.as_ref().map_or(0, |begun| begun.sent),
             asks_at: None,
         };
-        let key = self.insert(OpKind::Collective(Some(Box::new(run))), start.deadline);
+        let key = self.ops.insert(OpKind::Collective(Some(Box::new(run))), start.deadline);
         if let Some(broken) = broken {
             self.tell_of_end(key, start.steps_told);
             self.finish(key, Err(broken.error));

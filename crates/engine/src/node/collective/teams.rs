@@ -3,7 +3,7 @@
 use super::state::{Broken, Members, Team};
 use crate::collective::TeamId;
 use crate::node::Node;
-use crate::node::op::OpKind;
+use crate::node::operations::op::OpKind;
 use crate::op_id::OpKey;
 use crate::wire::BreakReason;
 use crate::{OpError, Rank, Transport};

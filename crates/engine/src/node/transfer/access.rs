@@ -8,7 +8,7 @@ use super::state::MessageTransfer;
 use crate::exposure::{Ranges, Rights};
 use crate::node::Node;
 use crate::node::collective::state::{CollectiveRun, Sent};
-use crate::node::op::OpKind;
+use crate::node::operations::op::OpKind;
 use crate::registration::Run;
 use crate::span::BucketSize;
 use crate::wire::Chunk;

@@ -2,7 +2,7 @@
 
 use super::state::HeldStart;
 use crate::node::Node;
-use crate::node::op::OpKind;
+use crate::node::operations::op::OpKind;
 use crate::op_id::{OpId, OpKey};
 use crate::{Atomic, Mechanism, Nanos, OpError, Operation, Place, Rank, Submit, Transport};
 
@@ -10,7 +10,7 @@ impl<T: Transport> Node<T> {
     /// Starts an atomic on an aligned word of a peer's heap; the outcome is the old word, or
     /// [`OpError::NoSuchAtomic`] where words of that type have no such operation.
     pub fn atomic(&mut self, peer: Rank, word: Place, atomic: Atomic, deadline: Option<Nanos>) -> OpId {
-        let key = self.insert(OpKind::OneSided { peer, on_complete: None }, deadline);
+        let key = self.ops.insert(OpKind::OneSided { peer, on_complete: None }, deadline);
         if self.core.is_lost(peer) {
             self.finish(key, Err(OpError::PeerLost { peer }));
             return OpId::of(key);

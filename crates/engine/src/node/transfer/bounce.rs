@@ -15,8 +15,8 @@
 
 use super::bounce_pool::{Bounce, BounceStep};
 use crate::node::Node;
-use crate::node::op::{OpKind, Outcome};
-use crate::node::settling::Awaited;
+use crate::node::operations::op::{OpKind, Outcome};
+use crate::node::operations::settling::Awaited;
 use crate::op_id::{OpId, OpKey};
 use crate::path::{self, Limits, Path};
 use crate::wire::{BounceAct, BounceAsk, Bounced, Message, Status};
@@ -50,7 +50,7 @@ impl<T: Transport> Node<T> {
         let nowhere =
             Piece { remote: Place::new(MemId::Space, 0), local: Place::new(MemId::Space, 0), len: 0 };
         let bounce = Bounce { peer, direction, piece: nowhere, buffer: None, step: BounceStep::Asked };
-        let key = self.insert_child(OpKind::Bounce(bounce), transfer);
+        let key = self.ops.insert_child(OpKind::Bounce(bounce), transfer);
         self.next_for(key);
         true
     }
@@ -200,7 +200,7 @@ impl<T: Transport> Node<T> {
             None => {
                 self.bounce_pool.end_orphan(peer);
                 self.ops.remove(key);
-                self.has_settled(Awaited::Bounce(key), None);
+                self.ops.has_settled(Awaited::Bounce(key), None);
             }
         }
     }

@@ -6,8 +6,8 @@
 
 use super::state::{MessageTransfer, OnComplete};
 use crate::node::Node;
-use crate::node::op::OpKind;
-use crate::node::settling::Awaited;
+use crate::node::operations::op::OpKind;
+use crate::node::operations::settling::Awaited;
 use crate::op_id::{OpId, OpKey};
 use crate::span::BucketSize;
 use crate::wire::{Chunk, ChunkDone, Message, Signal, Status, chunk_result};
@@ -52,7 +52,7 @@ impl<T: Transport> Node<T> {
 
     /// A transfer by messages that is not over.
     pub(in crate::node) fn transfer_under_way(&mut self, key: OpKey) -> Option<&mut MessageTransfer> {
-        match &mut self.ops.get_mut(key).filter(|op| op.outcome.is_none())?.kind {
+        match &mut self.ops.under_way(key)?.kind {
             OpKind::ByMessage(transfer) => Some(transfer),
             _ => None,
         }
@@ -63,7 +63,7 @@ impl<T: Transport> Node<T> {
     pub(in crate::node) fn pump(&mut self, key: OpKey) -> bool {
         let mut moved = false;
         loop {
-            let Some(op) = self.ops.get_mut(key).filter(|op| op.outcome.is_none()) else { return moved };
+            let Some(op) = self.ops.under_way(key) else { return moved };
             let OpKind::ByMessage(transfer) = &mut op.kind else { return moved };
             if transfer.is_over() {
                 self.end_transfer(key);
@@ -191,7 +191,7 @@ impl<T: Transport> Node<T> {
         if let Ok(slot) = usize::try_from(done.slot)
             && OpId::of(key) == done.op
         {
-            self.has_settled(Awaited::Chunk(key, slot), Some(peer));
+            self.ops.has_settled(Awaited::Chunk(key, slot), Some(peer));
         }
     }
 

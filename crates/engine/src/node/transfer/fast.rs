@@ -3,9 +3,9 @@
 
 use super::fast_table::State;
 use crate::node::Node;
-use crate::node::op::{Interest, Outcome};
+use crate::node::operations::op::{Interest, Outcome};
+use crate::node::operations::settling::Awaited;
 use crate::node::registration::state::Registration;
-use crate::node::settling::Awaited;
 use crate::op_id::{FastId, OpId};
 use crate::registration::firehose::{Found, Held};
 use crate::registration::{Keep, RegId, Run, end_of};
@@ -105,8 +105,8 @@ impl<T: Transport> Node<T> {
     ) -> OpId {
         let operation = if direction == Direction::Put { Operation::Put } else { Operation::Get };
         self.core.counters.add(operation, Mechanism::Registered, piece.len);
-        self.clients.begin();
-        let fast = self.fast.insert(peer, hose, local, deadline, self.clients.acting);
+        self.ops.begin();
+        let fast = self.fast.insert(peer, hose, local, deadline, self.ops.acting());
         let piece = KeyedPiece { piece, key, base, local };
         let submitted = self.core.transport.copy_keyed(OpId::of_fast(fast), peer, direction, &[piece]);
         let op = OpId::of_fast(fast);
@@ -141,7 +141,7 @@ impl<T: Transport> Node<T> {
             && registration.hoses.release_recent(fast.hose)
         {
             fast.state = State::Done;
-            self.clients.end(fast.client);
+            self.ops.end(fast.client);
             return;
         }
         self.on_completed(op, Ok(0));
@@ -153,24 +153,24 @@ impl<T: Transport> Node<T> {
         let (hose, local, client, peer) = (fast.hose, fast.local, fast.client, fast.peer);
         match fast.state {
             State::UnderWay if fast.interest == Interest::Nobodys => {
-                self.clients.end(client);
+                self.ops.end(client);
                 self.fast.remove(id.at);
-                self.note_detached(client, peer, result);
+                self.ops.note_failure(client, peer, result);
             }
             State::Plain | State::UnderWay => {
                 (fast.state, fast.outcome) = (State::Over, result);
-                self.clients.end(client);
+                self.ops.end(client);
                 if fast.interest == Interest::Watches {
-                    self.ended.watched.push(OpId::of_fast(id));
+                    self.ops.push_watched(OpId::of_fast(id));
                 }
             }
             State::GivenUp => {
                 fast.state = State::Over;
-                self.has_settled(Awaited::Report(OpId::of_fast(id)), None);
+                self.ops.has_settled(Awaited::Report(OpId::of_fast(id)), None);
             }
             State::Forgotten => {
                 self.fast.remove(id.at);
-                self.has_settled(Awaited::Report(OpId::of_fast(id)), None);
+                self.ops.has_settled(Awaited::Report(OpId::of_fast(id)), None);
             }
             State::Free | State::Done | State::Over => return,
         }
@@ -192,18 +192,18 @@ impl<T: Transport> Node<T> {
         let Some(fast) = self.fast.get(id).filter(|fast| fast.state.is_under_way()) else { return };
         (fast.state, fast.outcome) = (State::GivenUp, Err(error));
         let (client, peer) = (fast.client, fast.peer);
-        self.clients.end(client);
+        self.ops.end(client);
         match fast.interest {
             Interest::Asks => {}
-            Interest::Watches => self.ended.watched.push(OpId::of_fast(id)),
+            Interest::Watches => self.ops.push_watched(OpId::of_fast(id)),
             Interest::Nobodys => {
                 fast.state = State::Forgotten;
-                self.note_detached(client, peer, Err(error));
+                self.ops.note_failure(client, peer, Err(error));
             }
         }
         if writes {
             let op = OpId::of_fast(id);
-            self.begin_to_settle(op, client, peer, &[Awaited::Report(op)]);
+            self.ops.begin_to_settle(&mut self.core, (op, client), peer, &[Awaited::Report(op)]);
         }
     }
 
@@ -247,7 +247,7 @@ impl<T: Transport> Node<T> {
             fast.state = State::UnderWay;
         }
         if let Some(outcome) = self.fast.take(id) {
-            self.note_detached(client, peer, outcome);
+            self.ops.note_failure(client, peer, outcome);
         }
     }
 }

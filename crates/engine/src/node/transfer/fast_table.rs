@@ -3,7 +3,7 @@
 //! They have one of their own: to enter one and to take it out is a few words each, where an operation of any
 //! kind, that may become another's part, takes many.
 
-use crate::node::op::Interest;
+use crate::node::operations::op::Interest;
 use crate::op_id::FastId;
 use crate::registration::RegId;
 use crate::registration::firehose::HoseId;

@@ -5,14 +5,13 @@
 //! Remote before local; a part in flight keeps its firehoses and registrations, a transfer that waits keeps
 //! nothing of its peer's.
 
-use slotmap::SlotMap;
-
 use super::state::{KeyedTransfer, OnComplete, Part};
 use crate::limits::CHILDREN_MAX;
 use crate::node::Node;
-use crate::node::op::{Op, OpKind};
+use crate::node::operations::Operations;
+use crate::node::operations::op::OpKind;
+use crate::node::operations::settling::Awaited;
 use crate::node::registration::state::{CHUNK_BYTES, Registration, Waiter};
-use crate::node::settling::Awaited;
 use crate::op_id::{OpId, OpKey};
 use crate::path::{self, Access, Facts, Keys, Limits, Path};
 use crate::registration::firehose::{Found, HoseId};
@@ -76,7 +75,7 @@ impl<T: Transport> Node<T> {
         pins.clear();
         todo.extend(pieces.iter().rev().filter(|piece| piece.len > 0));
         *keyed = KeyedTransfer { todo, pins, on_complete, ..KeyedTransfer::new(peer, direction) };
-        let key = self.insert(OpKind::Keyed(keyed), deadline);
+        let key = self.ops.insert(OpKind::Keyed(keyed), deadline);
         self.ready.push_back(key);
         self.run_actions();
         OpId::of(key)
@@ -288,7 +287,7 @@ impl<T: Transport> Node<T> {
         keyed.children += 1;
         let (peer, direction) = (keyed.peer, keyed.direction);
         part.peer = peer;
-        let key = self.insert_child(OpKind::Part(part), parent);
+        let key = self.ops.insert_child(OpKind::Part(part), parent);
         let OpKind::Part(part) = &self.ops[key].kind else { unreachable!("inserted above") };
         match self.core.transport.copy_keyed(OpId::of(key), peer, direction, &part.pieces) {
             Submit::Pending => {}
@@ -302,7 +301,7 @@ impl<T: Transport> Node<T> {
     pub(in crate::node) fn on_part(&mut self, key: OpKey, result: Outcome) {
         let Some(op) = self.ops.remove(key) else { return };
         let OpKind::Part(mut part) = op.kind else { return };
-        self.has_settled(Awaited::Report(OpId::of(key)), None);
+        self.ops.has_settled(Awaited::Report(OpId::of(key)), None);
         self.let_go(part.hoses.drain(..), part.locals.drain(..));
         part.pieces.clear();
         part.bytes = 0;
@@ -344,7 +343,7 @@ impl<T: Transport> Node<T> {
         self.core.counters.add_why(PathReason::NoRoom, 1);
         let mut transfer = self.new_transfer(peer, direction, &[piece], None);
         transfer.since = since;
-        let key = self.insert_child(OpKind::ByMessage(transfer), parent);
+        let key = self.ops.insert_child(OpKind::ByMessage(transfer), parent);
         self.pump(key);
     }
 
@@ -362,7 +361,7 @@ impl<T: Transport> Node<T> {
     /// The data that rode in a move has arrived, or not.
     pub(in crate::node) fn on_ridden(&mut self, op: OpKey, peer: Rank, status: Option<Status>) {
         let Some(keyed) = self.keyed(op) else {
-            self.has_settled(Awaited::Ridden(op), Some(peer));
+            self.ops.has_settled(Awaited::Ridden(op), Some(peer));
             return;
         };
         let Some(piece) = keyed.riding.take() else { return };
@@ -436,7 +435,7 @@ impl<T: Transport> Node<T> {
 #[cold]
 fn acquire_once(
     registration: &mut Registration,
-    ops: &SlotMap<OpKey, Op>,
+    ops: &Operations,
     key: OpKey,
     bucket: u64,
 ) -> Option<(RegId, Run)> {

@@ -3,8 +3,8 @@
 use super::keyed;
 use super::state::{HeldStart, OnComplete};
 use crate::node::Node;
-use crate::node::op::OpKind;
-use crate::node::settling::Awaited;
+use crate::node::operations::op::OpKind;
+use crate::node::operations::settling::Awaited;
 use crate::op_id::{OpId, OpKey};
 use crate::path::{self, Access, Choice, Facts, Keys, Limits, Path, Wanted};
 use crate::wire::Message;
@@ -82,7 +82,7 @@ impl<T: Transport> Node<T> {
         deadline: Option<Nanos>,
     ) -> OpId {
         if let Some(op) = atomic.impossible() {
-            let key = self.insert(OpKind::OneSided { peer, on_complete: None }, deadline);
+            let key = self.ops.insert(OpKind::OneSided { peer, on_complete: None }, deadline);
             self.finish(key, Err(OpError::NoSuchAtomic { peer, op, word: atomic.word }));
             return OpId::of(key);
         }
@@ -136,7 +136,7 @@ impl<T: Transport> Node<T> {
         on_complete: Option<OnComplete>,
     ) -> OpId {
         if self.core.is_lost(peer) {
-            let key = self.insert(OpKind::OneSided { peer, on_complete: None }, deadline);
+            let key = self.ops.insert(OpKind::OneSided { peer, on_complete: None }, deadline);
             self.finish(key, Err(OpError::PeerLost { peer }));
             return OpId::of(key);
         }
@@ -144,7 +144,7 @@ impl<T: Transport> Node<T> {
         if choice.path == Path::Registered {
             return self.start_keyed(peer, direction, in_spaces.of(pieces), deadline, on_complete);
         }
-        let key = self.insert(OpKind::OneSided { peer, on_complete: None }, deadline);
+        let key = self.ops.insert(OpKind::OneSided { peer, on_complete: None }, deadline);
         let id = OpId::of(key);
         if direction == Direction::Put && self.mail.holds_back() {
             // Who looks at what is put may know of what this process did before.
@@ -246,8 +246,8 @@ impl<T: Transport> Node<T> {
     /// The rest of a copy goes by message.
     pub(in crate::node) fn on_unreachable(&mut self, id: OpId, why: PathReason) {
         let unreached = self.core.transport.take_unreached(id);
-        let Some(op) = self.ops.get_mut(id.key()).filter(|op| op.outcome.is_none()) else {
-            self.has_settled(Awaited::Report(id), None);
+        let Some(op) = self.ops.under_way(id.key()) else {
+            self.ops.has_settled(Awaited::Report(id), None);
             return;
         };
         let Some((direction, pieces)) = unreached else { return };

@@ -1,11 +1,13 @@
-//! The table of operations under way: how one enters, ends, and is asked about.
+//! The node's calls about operations, whichever table they are in; and how one is given up. What is kept of
+//! them is in [`super::operations`].
 
 use super::Node;
-use super::op::{Interest, Op, OpKind, Outcome};
-use super::settling::{Awaited, Started};
+use super::operations::End;
+use super::operations::op::{OpKind, Outcome};
+use super::operations::settling::{Awaited, Started};
 use crate::op_id::{OpId, OpKey};
 use crate::wire::Message;
-use crate::{Nanos, OpError, Rank, Transport};
+use crate::{OpError, Rank, Transport};
 
 /// Pieces in the lists of a transfer whose memory is kept for later ones, at most.
 const SPARE_PIECES_MAX: usize = 1024;
@@ -23,21 +25,19 @@ impl<T: Transport> Node<T> {
 
     #[inline(never)]
     fn other_outcome(&mut self, key: OpKey) -> Option<Outcome> {
-        let outcome = self.ops.get(key)?.outcome?;
-        self.discard(key);
+        let (outcome, kind) = self.ops.take(key)?;
+        self.keep_lists(kind);
         Some(outcome)
     }
 
-    /// Takes an operation that is over out of the table, and keeps its lists for others.
-    fn discard(&mut self, key: OpKey) {
+    /// Keeps the lists of an operation that is over for others.
+    fn keep_lists(&mut self, kind: OpKind) {
         // A list of thousands is one program's one transfer: it need not stay for good.
-        match self.ops.remove(key).map(|op| op.kind) {
-            Some(OpKind::Keyed(keyed))
-                if keyed.todo.capacity().max(keyed.pins.capacity()) <= SPARE_PIECES_MAX =>
-            {
+        match kind {
+            OpKind::Keyed(keyed) if keyed.todo.capacity().max(keyed.pins.capacity()) <= SPARE_PIECES_MAX => {
                 self.spare_keyed.push(keyed);
             }
-            Some(OpKind::ByMessage(transfer)) if transfer.rest.capacity() <= SPARE_PIECES_MAX => {
+            OpKind::ByMessage(transfer) if transfer.rest.capacity() <= SPARE_PIECES_MAX => {
                 self.spare_transfers.push(transfer);
             }
             _ => {}
@@ -81,13 +81,8 @@ impl<T: Transport> Node<T> {
         if let Some(fast) = id.fast() {
             return self.detach_fast(fast);
         }
-        let Some(op) = self.ops.get_mut(id.key()) else { return };
-        op.interest = Interest::Nobodys;
-        let (client, peer) = (op.client, op.kind.kept_under());
-        if let Some(outcome) = op.outcome {
-            self.discard(id.key());
-            self.note_detached(client, peer, outcome);
-        }
+        self.ops.detach(id.key());
+        self.hand_on_ends();
     }
 
     /// Has an operation told of when it ends, once, by [`Node::take_ended`]. `false` where it has ended
@@ -96,21 +91,19 @@ impl<T: Transport> Node<T> {
         if let Some(fast) = id.fast() {
             return self.fast.watch(fast);
         }
-        let Some(op) = self.ops.get_mut(id.key()).filter(|op| op.outcome.is_none()) else { return false };
-        op.interest = Interest::Watches;
-        true
+        self.ops.watch(id.key())
     }
 
     /// Whether operations that are [watched](Node::watch) have ended since [`Node::take_ended`].
     #[inline]
     pub fn has_ended(&self) -> bool {
-        !self.ended.watched.is_empty()
+        self.ops.has_watched()
     }
 
     /// Adds the operations that were [watched](Node::watch) and have ended since the last call, in the order
     /// in which they ended. Their outcomes may have been taken meanwhile.
     pub fn take_ended(&mut self, ended: &mut Vec<OpId>) {
-        ended.append(&mut self.ended.watched);
+        self.ops.take_watched(ended);
     }
 
     /// Ends an operation now, as if its deadline had passed: its buffers are touched no more. If it can
@@ -139,88 +132,64 @@ impl<T: Transport> Node<T> {
     /// failures are told apart. The first is 0.
     #[inline]
     pub fn act_for(&mut self, client: u8) {
-        self.clients.acting = client;
+        self.ops.act_for(client);
     }
 
     /// Operations under way of those whose [turn](Node::act_for) it is, barriers and collectives not counted.
     #[inline]
     pub fn in_flight(&self) -> usize {
-        self.clients.in_flight()
+        self.ops.in_flight()
     }
 
     /// Whether there is a failure that [`Node::take_detached_error`] would give.
     pub fn has_detached_error(&self) -> bool {
-        self.ended.failures.iter().any(|(client, ..)| *client == self.clients.acting)
+        self.ops.has_failure()
     }
 
     /// Operations under way, whosever they are, barriers and collectives not counted.
     pub fn in_flight_of_all(&self) -> usize {
-        self.clients.in_flight_of_all()
+        self.ops.in_flight_of_all()
     }
 
     /// The first failure since the last call among detached operations of those whose [turn](Node::act_for)
     /// it is, whichever the peer.
     #[inline]
     pub fn take_detached_error(&mut self) -> Option<OpError> {
-        if self.ended.failures.is_empty() { None } else { self.ended.take_failure(self.clients.acting) }
+        self.ops.take_failure()
     }
 
     /// The same among those with one peer. [`Node::take_detached_error`] still gives those with others.
     pub fn take_detached_error_with(&mut self, peer: Rank) -> Option<OpError> {
-        self.ended.take_failure_with(self.clients.acting, peer)
-    }
-
-    /// Takes note of what can still write of an operation that is given up.
-    #[cold]
-    pub(super) fn begin_to_settle(&mut self, op: OpId, client: u8, peer: Rank, awaited: &[Awaited]) {
-        // Of one that is lost nothing more is heard.
-        if !self.core.is_lost(peer) {
-            self.core.counters.given_up += 1;
-            self.clients.give_up(op, client, peer, awaited);
-        }
-    }
-
-    /// Takes note that something can write no more, if it was [awaited](Node::begin_to_settle). Returns
-    /// whether it was.
-    #[inline]
-    pub(super) fn has_settled(&mut self, awaited: Awaited, from: Option<Rank>) -> bool {
-        !self.clients.settling.awaited.is_empty() && self.clients.take_awaited(awaited, from)
-    }
-
-    /// Awaits nothing more of a peer that is lost.
-    pub(super) fn settle_with(&mut self, peer: Rank) {
-        if !self.clients.settling.all.is_empty() {
-            self.clients.forget_peer(peer);
-        }
+        self.ops.take_failure_with(peer)
     }
 
     /// Whether nothing is under way of those whose [turn](Node::act_for) it is, and nothing of theirs can
     /// still write anywhere; barriers and collectives are not counted.
     #[inline]
     pub fn is_quiet(&self) -> bool {
-        self.clients.is_quiet()
+        self.ops.is_quiet()
     }
 
     /// Operations that were given up and can still write at their peers, whosever they are.
     pub fn settling(&self) -> usize {
-        self.clients.settling.all.len()
+        self.ops.settling().len()
     }
 
     /// Whether such an operation is with this peer.
     pub fn settles_with(&self, peer: Rank) -> bool {
-        self.clients.settling.all.values().any(|settle| settle.peer == peer)
+        self.ops.settling().any(|(.., with)| with == peer)
     }
 
     /// Notes all operations under way or settling now, of those whose [turn](Node::act_for) it is: with one
     /// peer, or with all. Looks through all that is under way.
     pub fn started(&self, with: Option<Rank>) -> Started {
-        let client = self.clients.acting;
+        let client = self.ops.acting();
         let is_meant = |peer: Rank| with.is_none_or(|with| with == peer);
         if self.is_quiet() {
             return Started { ops: Vec::new() };
         }
         let mut ops: Vec<(OpId, Rank)> = Vec::new();
-        for (key, op) in &self.ops {
+        for (key, op) in self.ops.iter() {
             let is_own = op.client == client && op.parent.is_none() && op.kind.is_transfer();
             if is_own && op.outcome.is_none() && is_meant(op.kind.peer()) {
                 ops.push((OpId::of(key), op.kind.peer()));
@@ -228,62 +197,43 @@ impl<T: Transport> Node<T> {
         }
         let fast = self.fast.under_way_of(client).filter(|(_, peer)| is_meant(*peer));
         ops.extend(fast.map(|(id, peer)| (OpId::of_fast(id), peer)));
-        let settling = self.clients.settling.all.iter();
-        let its = settling.filter(|(_, settle)| settle.client == client && is_meant(settle.peer));
-        ops.extend(its.map(|(op, settle)| (*op, settle.peer)));
+        let settling = self.ops.settling();
+        let its = settling.filter(|(_, of, peer)| *of == client && is_meant(*peer));
+        ops.extend(its.map(|(op, _, peer)| (op, peer)));
         Started { ops }
     }
 
     /// Whether all of what was [started](Node::started) is over, and has settled. One that is given up
     /// meanwhile is awaited until it has settled.
     pub fn are_over(&self, started: &mut Started) -> bool {
-        let is_over = |op: OpId| self.is_over(op) && !self.clients.settling.all.contains_key(&op);
+        let is_over = |op: OpId| self.is_over(op) && !self.ops.settles(op);
         // Each look ends with the first that is not over: the others are looked at later.
         while started.ops.pop_if(|(op, _)| is_over(*op)).is_some() {}
         started.ops.is_empty()
     }
 
-    #[inline]
-    pub(super) fn insert(&mut self, kind: OpKind, deadline: Option<Nanos>) -> OpKey {
-        let client = self.clients.acting;
-        if kind.is_transfer() {
-            self.clients.begin();
-        }
-        self.none_due_before = self.none_due_before.min(deadline.unwrap_or(Nanos::MAX));
-        self.ops.insert(Op { kind, deadline, outcome: None, interest: Interest::Asks, client, parent: None })
-    }
-
-    /// As [`Node::insert`], for what is only part of a transfer.
-    pub(super) fn insert_child(&mut self, kind: OpKind, parent: OpKey) -> OpKey {
-        let (deadline, interest, client) = (None, Interest::Asks, self.clients.acting);
-        self.ops.insert(Op { kind, deadline, outcome: None, interest, client, parent: Some(parent) })
-    }
-
-    /// Records an operation's outcome; later news of it is ignored.
+    /// Records an operation's outcome, and hands on what ends with it.
     #[inline]
     pub(super) fn finish(&mut self, key: OpKey, outcome: Outcome) {
-        let Some(op) = self.ops.get_mut(key).filter(|op| op.outcome.is_none()) else { return };
-        op.outcome = Some(outcome);
-        let (parent, interest, client) = (op.parent, op.interest, op.client);
-        if parent.is_none() && op.kind.is_transfer() {
-            self.clients.end(client);
-        }
-        if parent.is_some() || interest == Interest::Nobodys {
-            let peer = op.kind.kept_under();
-            self.pass_on(key, parent, (client, peer), outcome);
-        } else if interest == Interest::Watches {
-            self.ended.watched.push(OpId::of(key));
+        self.ops.finish(key, outcome);
+        self.hand_on_ends();
+    }
+
+    /// Tells the transfers and collectives that operations were part of how these ended.
+    #[inline]
+    pub(super) fn hand_on_ends(&mut self) {
+        while let Some(end) = self.ops.next_end() {
+            self.hand_on(end);
         }
     }
 
-    /// Tells the transfer that an operation was part of how it ended, or notes it, where nobody else asks.
     #[inline(never)]
-    fn pass_on(&mut self, key: OpKey, parent: Option<OpKey>, (client, peer): (u8, Rank), outcome: Outcome) {
-        self.discard(key);
+    fn hand_on(&mut self, End { key, parent, outcome, kind }: End) {
+        self.keep_lists(kind);
         match parent {
             Some(parent) if self.on_read(parent, key, outcome.map(drop)) => {}
             Some(parent) => self.on_child(parent, outcome),
-            None => self.note_detached(client, peer, outcome),
+            None => {}
         }
     }
 
@@ -309,15 +259,8 @@ impl<T: Transport> Node<T> {
             Some(OpKind::Part(_) | OpKind::BarrierWait) | None => {}
         }
         self.finish(key, Err(error));
-        if let Some((client, peer)) = whose.filter(|_| !awaited.is_empty()) {
-            self.begin_to_settle(OpId::of(key), client, peer, &awaited);
-        }
-    }
-
-    #[inline]
-    pub(super) fn note_detached(&mut self, client: u8, peer: Rank, outcome: Outcome) {
-        if let Err(error) = outcome {
-            self.ended.note(client, peer, error);
+        if let Some((client, peer)) = whose {
+            self.ops.begin_to_settle(&mut self.core, (OpId::of(key), client), peer, &awaited);
         }
     }
 }

@@ -1,30 +1,30 @@
 //! One operation under way, whatever its kind.
 
-use super::barrier::state::KEEPER;
-use super::collective::state::CollectiveRun;
-use super::transfer::bounce_pool::Bounce;
-use super::transfer::state::{KeyedTransfer, MessageTransfer, OnComplete, Part};
-use crate::op_id::{OpId, OpKey};
+use crate::node::barrier::state::KEEPER;
+use crate::node::collective::state::CollectiveRun;
+use crate::node::transfer::bounce_pool::Bounce;
+use crate::node::transfer::state::{KeyedTransfer, MessageTransfer, OnComplete, Part};
+use crate::op_id::OpKey;
 use crate::{Nanos, OpError, Rank};
 
 /// How an operation ended: an atomic's old word (0 for everything else), or why it failed.
 pub type Outcome = Result<u64, OpError>;
 
 /// One operation.
-pub(super) struct Op {
-    pub(super) kind: OpKind,
-    pub(super) deadline: Option<Nanos>,
-    pub(super) outcome: Option<Outcome>,
-    pub(super) interest: Interest,
+pub(in crate::node) struct Op {
+    pub(in crate::node) kind: OpKind,
+    pub(in crate::node) deadline: Option<Nanos>,
+    pub(in crate::node) outcome: Option<Outcome>,
+    pub(in crate::node) interest: Interest,
     /// The client that started it.
-    pub(super) client: u8,
+    pub(in crate::node) client: u8,
     /// The transfer that it is part of, which is told how it ended.
-    pub(super) parent: Option<OpKey>,
+    pub(in crate::node) parent: Option<OpKey>,
 }
 
 /// Who cares how an operation ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Interest {
+pub(in crate::node) enum Interest {
     /// Somebody asks now and then.
     Asks,
     /// Somebody is to be told, and asks then.
@@ -40,47 +40,53 @@ pub const PEERS_WITH_FAILURES_MAX: usize = 4096;
 /// Failures of what is with no one peer, as collectives, are kept under this number, which no peer has.
 pub const NO_PEER: Rank = Rank::MAX;
 
-/// News of operations that have ended, where nobody asks about single ones.
+/// Of each client and peer, the first failure of an operation that nobody waits for, in the order of their
+/// ends.
 #[derive(Debug, Default)]
-pub(super) struct Ended {
-    /// The watched ones, in the order of their ends.
-    pub(super) watched: Vec<OpId>,
-    /// Of each client and peer, the first failure of an operation that nobody waits for, in the order of
-    /// their ends.
-    pub(super) failures: Vec<(u8, Rank, OpError)>,
-}
+pub(super) struct Failures(Vec<(u8, Rank, OpError)>);
 
-impl Ended {
-    /// Takes note of a failure with a peer that nobody waits for, unless there is one already, or no room.
+impl Failures {
+    /// Whether there are none.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether there is one of that client.
+    pub(super) fn has(&self, client: u8) -> bool {
+        self.0.iter().any(|(of, ..)| *of == client)
+    }
+
+    /// Takes note of a failure with a peer, unless there is one already, or no room.
     #[cold]
     pub(super) fn note(&mut self, client: u8, peer: Rank, error: OpError) {
-        let mut with = self.failures.iter().filter(|(of, ..)| *of == client).map(|(_, with, _)| *with);
+        let mut with = self.0.iter().filter(|(of, ..)| *of == client).map(|(_, with, _)| *with);
         let mut count = 0;
         let is_noted = with.any(|with| {
             count += 1;
             with == peer || count == PEERS_WITH_FAILURES_MAX
         });
         if !is_noted {
-            self.failures.push((client, peer, error));
+            self.0.push((client, peer, error));
         }
     }
 
     /// A client's first failure since the last call, and with it all later ones.
-    pub(super) fn take_failure(&mut self, client: u8) -> Option<OpError> {
-        let first = self.failures.iter().find(|(of, ..)| *of == client)?.2;
-        self.failures.retain(|(of, ..)| *of != client);
+    pub(super) fn take(&mut self, client: u8) -> Option<OpError> {
+        let first = self.0.iter().find(|(of, ..)| *of == client)?.2;
+        self.0.retain(|(of, ..)| *of != client);
         Some(first)
     }
 
     /// A client's first failure with a peer since the last call.
-    pub(super) fn take_failure_with(&mut self, client: u8, peer: Rank) -> Option<OpError> {
-        let at = self.failures.iter().position(|(of, with, _)| (*of, *with) == (client, peer))?;
-        Some(self.failures.remove(at).2)
+    pub(super) fn take_with(&mut self, client: u8, peer: Rank) -> Option<OpError> {
+        let at = self.0.iter().position(|(of, with, _)| (*of, *with) == (client, peer))?;
+        Some(self.0.remove(at).2)
     }
 }
 
 /// What an operation is doing.
-pub(super) enum OpKind {
+pub(in crate::node) enum OpKind {
     /// A one-sided operation that the transport will report, and what comes after it.
     OneSided { peer: Rank, on_complete: Option<Box<OnComplete>> },
     /// A transfer by messages.
@@ -105,7 +111,7 @@ pub(super) enum OpKind {
 
 impl OpKind {
     /// The peer that the operation is with; the barrier is with the rank that keeps its counter.
-    pub(super) fn peer(&self) -> Rank {
+    pub(in crate::node) fn peer(&self) -> Rank {
         match self {
             OpKind::OneSided { peer, .. } => *peer,
             OpKind::ByMessage(transfer) => transfer.peer,
@@ -119,12 +125,12 @@ impl OpKind {
     }
 
     /// The peer that a failure is kept under which nobody waits for: a collective is with no one peer.
-    pub(super) fn kept_under(&self) -> Rank {
+    pub(in crate::node) fn kept_under(&self) -> Rank {
         if matches!(self, OpKind::Collective(_)) { NO_PEER } else { self.peer() }
     }
 
     /// Whether the operation cannot complete without `peer`.
-    pub(super) fn needs(&self, peer: Rank) -> bool {
+    pub(in crate::node) fn needs(&self, peer: Rank) -> bool {
         match self {
             // Whether it can still open is a matter of who has arrived: see `Node::recount`.
             OpKind::BarrierWait => false,
@@ -136,7 +142,7 @@ impl OpKind {
         }
     }
 
-    pub(super) fn is_transfer(&self) -> bool {
+    pub(in crate::node) fn is_transfer(&self) -> bool {
         matches!(self, OpKind::OneSided { .. } | OpKind::ByMessage(_) | OpKind::Keyed(_))
     }
 }
@@ -147,14 +153,14 @@ mod tests {
 
     #[test]
     fn a_client_has_failures_with_so_many_peers_and_no_more() {
-        let (mut ended, most) = (Ended::default(), PEERS_WITH_FAILURES_MAX as Rank);
+        let (mut failures, most) = (Failures::default(), PEERS_WITH_FAILURES_MAX as Rank);
         let lost = |peer| OpError::PeerLost { peer };
-        (0..most + 2).for_each(|peer| ended.note(0, peer, lost(peer)));
-        ended.note(1, most, lost(most));
-        assert_eq!(ended.take_failure_with(0, most - 1), Some(lost(most - 1)));
-        assert_eq!((ended.take_failure_with(0, most), ended.take_failure(1)), (None, Some(lost(most))));
-        ended.note(0, most, lost(most));
-        assert_eq!(ended.take_failure_with(0, most), Some(lost(most)), "there is room again");
-        assert_eq!((ended.take_failure(0), ended.failures.len()), (Some(lost(0)), 0));
+        (0..most + 2).for_each(|peer| failures.note(0, peer, lost(peer)));
+        failures.note(1, most, lost(most));
+        assert_eq!(failures.take_with(0, most - 1), Some(lost(most - 1)));
+        assert_eq!((failures.take_with(0, most), failures.take(1)), (None, Some(lost(most))));
+        failures.note(0, most, lost(most));
+        assert_eq!(failures.take_with(0, most), Some(lost(most)), "there is room again");
+        assert_eq!((failures.take(0), failures.is_empty()), (Some(lost(0)), true));
     }
 }

@@ -4,8 +4,8 @@
 //! that was cancelled, or is late, gives its caller's buffer back at once. A transport or a peer that has
 //! some of it goes on with that, and the operation *settles*: by the transport's report, by the peer's
 //! answer, or with the loss of the peer. Until then the operation counts for
-//! [`Node::is_quiet`](super::Node::is_quiet) and for [`Started`], and no more for
-//! [`Node::in_flight`](super::Node::in_flight). Gets settle at once: nothing of theirs writes at a peer, and
+//! [`Node::is_quiet`](crate::Node::is_quiet) and for [`Started`], and no more for
+//! [`Node::in_flight`](crate::Node::in_flight). Gets settle at once: nothing of theirs writes at a peer, and
 //! a transport that gives one up touches local memory no more.
 //!
 //! | what was given up | what is awaited |
@@ -24,7 +24,7 @@ use crate::op_id::{OpId, OpKey};
 
 /// The news by which a part of an operation that was given up can write no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Awaited {
+pub(in crate::node) enum Awaited {
     /// The transport's report of this operation, or of this part of one.
     Report(OpId),
     /// The peer's answer to the chunk in that place of a transfer's window.
@@ -37,18 +37,18 @@ pub(super) enum Awaited {
 
 /// An operation that was given up.
 #[derive(Debug)]
-pub(super) struct Settle {
-    pub(super) client: u8,
-    pub(super) peer: Rank,
+struct Settle {
+    client: u8,
+    peer: Rank,
     /// How much is still awaited of it: never zero.
     left: u32,
 }
 
 /// All that settles.
 #[derive(Debug, Default)]
-pub(super) struct Settling {
-    pub(super) all: HashMap<OpId, Settle>,
-    pub(super) awaited: HashMap<Awaited, OpId>,
+struct Settling {
+    all: HashMap<OpId, Settle>,
+    awaited: HashMap<Awaited, OpId>,
 }
 
 /// The clients of the node, each with how many of its transfers and atomics are under way.
@@ -61,7 +61,7 @@ pub(super) struct Clients {
     /// How many of them settle.
     settling_of: [u32; 1 << u8::BITS],
     /// What is awaited of those.
-    pub(super) settling: Settling,
+    settling: Settling,
 }
 
 impl Default for Clients {
@@ -84,12 +84,12 @@ impl Clients {
         *count -= 1;
     }
 
-    pub(super) fn begin_to_settle(&mut self, client: u8) {
+    fn begin_to_settle(&mut self, client: u8) {
         self.unsettled[usize::from(client)] += 1;
         self.settling_of[usize::from(client)] += 1;
     }
 
-    pub(super) fn settle(&mut self, client: u8) {
+    fn settle(&mut self, client: u8) {
         self.end(client);
         let count = &mut self.settling_of[usize::from(client)];
         assert!(*count > 0, "no more settle than were given up");
@@ -116,12 +116,25 @@ impl Clients {
 }
 
 impl Clients {
+    /// Whether anything is awaited.
+    #[inline]
+    pub(super) fn awaits(&self) -> bool {
+        !self.settling.awaited.is_empty()
+    }
+
+    /// Operations that settle: each with its client and peer.
+    pub(super) fn settling(&self) -> impl ExactSizeIterator<Item = (OpId, u8, Rank)> {
+        self.settling.all.iter().map(|(op, settle)| (*op, settle.client, settle.peer))
+    }
+
+    /// Whether that one settles.
+    pub(super) fn settles(&self, op: OpId) -> bool {
+        self.settling.all.contains_key(&op)
+    }
+
     /// Takes note of an operation that was given up, and of what can still write of it.
     #[cold]
     pub(super) fn give_up(&mut self, op: OpId, client: u8, peer: Rank, awaited: &[Awaited]) {
-        if awaited.is_empty() {
-            return;
-        }
         let left = u32::try_from(awaited.len()).expect("an operation has few parts under way");
         let known = self.settling.all.insert(op, Settle { client, peer, left });
         assert!(known.is_none(), "{op:?} is given up twice");
@@ -154,6 +167,9 @@ impl Clients {
 
     /// A peer is lost: nothing is awaited of it any more.
     pub(super) fn forget_peer(&mut self, peer: Rank) {
+        if self.settling.all.is_empty() {
+            return;
+        }
         let mut settling = std::mem::take(&mut self.settling);
         settling.awaited.retain(|_, op| settling.all[op].peer != peer);
         settling.all.retain(|_, settle| {
@@ -169,17 +185,17 @@ impl Clients {
 /// The operations that a client had started at one moment, and that had not ended or settled by then.
 #[derive(Debug)]
 pub struct Started {
-    pub(super) ops: Vec<(OpId, Rank)>,
+    pub(in crate::node) ops: Vec<(OpId, Rank)>,
 }
 
 impl Started {
-    /// The operations, but for those that [`Node::are_over`](super::Node::are_over) has found to be over.
+    /// The operations, but for those that [`Node::are_over`](crate::Node::are_over) has found to be over.
     pub fn ops(&self) -> impl Iterator<Item = OpId> {
         self.ops.iter().map(|(op, _)| *op)
     }
 
     /// A peer that some of it is with, of what was not over at the last
-    /// [`Node::are_over`](super::Node::are_over).
+    /// [`Node::are_over`](crate::Node::are_over).
     pub fn awaited(&self) -> Option<Rank> {
         self.ops.last().map(|(_, peer)| *peer)
     }
