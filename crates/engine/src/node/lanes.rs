@@ -1,10 +1,10 @@
 //! A transport for the tests of single parts: lanes with as much room as a test says, and nothing else.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::core::Core;
 use crate::wire::Message;
-use crate::{Event, Header, Inbox, Lane, OpError, Place, Rank, SendError, Transport};
+use crate::{Atomic, Event, Header, Inbox, Lane, OpError, OpId, Place, Rank, SendError, Submit, Transport};
 
 /// Lanes to peers.
 #[derive(Default)]
@@ -15,11 +15,17 @@ pub(super) struct Lanes {
     pub(super) cut_off: BTreeSet<Rank>,
     /// What has gone, in turn.
     pub(super) sent: Vec<(Rank, Lane, Message)>,
+    /// Atomics that have not been done: the test does them, and reports.
+    pub(super) atomics: VecDeque<(OpId, Atomic)>,
 }
 
 /// Of rank 0 in a job of four.
 pub(super) fn core() -> Core<Lanes> {
-    Core::new(0, 4, Lanes::default())
+    core_of(0, 4)
+}
+
+pub(super) fn core_of(rank: Rank, size: u32) -> Core<Lanes> {
+    Core::new(rank, size, Lanes::default())
 }
 
 impl Lanes {
@@ -54,6 +60,11 @@ impl Transport for Lanes {
 
     fn poll(&mut self, _: &mut Inbox) -> Option<Event> {
         None
+    }
+
+    fn atomic(&mut self, op: OpId, _: Rank, _: Place, atomic: Atomic) -> Submit {
+        self.atomics.push_back((op, atomic));
+        Submit::Pending
     }
 
     fn payload_max(&self) -> usize {

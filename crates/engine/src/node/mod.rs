@@ -17,11 +17,13 @@
 
 mod active_messages;
 mod barrier;
+mod barrier_calls;
 mod collective;
 mod core;
 mod deadlines;
 #[cfg(test)]
 mod lanes;
+mod lent;
 mod mail;
 mod operation_calls;
 mod operations;
@@ -32,13 +34,12 @@ mod transfer;
 
 pub use crate::collective::TeamId;
 pub use crate::registration::{PinId, Pinning};
-pub use barrier::state::KEEPER as BARRIER_KEEPER;
 pub use collective::buffers::{Kept, Memories};
 pub use collective::runner::Start;
 pub use collective::small::state::SmallPolled;
 pub use collective::teams::NAMED_TEAMS_MAX;
 pub use mail::active_message::{AmBody, AmSend, Delivery, Polled, Refused};
-pub use operations::op::{NO_PEER, Outcome, PEERS_WITH_FAILURES_MAX};
+pub use operations::op::{KEEPER as BARRIER_KEEPER, NO_PEER, Outcome, PEERS_WITH_FAILURES_MAX};
 pub use operations::settling::Started;
 pub use registration::pins::PinError;
 pub use registration::state::RegistrationCounters;
@@ -46,10 +47,11 @@ pub use transfer::bounce::STAGED_CHUNKS_MIN;
 
 use std::collections::VecDeque;
 
-use self::barrier::state::{Barrier, UnsentNotices};
+use self::barrier::Barrier;
 use self::collective::small::state::SmallCollective;
 use self::collective::state::Teams;
 use self::core::Core;
+use self::lent::Lent;
 use self::mail::Mail;
 use self::operations::Operations;
 use self::registration::state::Registration;
@@ -67,7 +69,6 @@ pub struct Node<T> {
     /// Operations under way, but for fast transfers.
     ops: Operations,
     fast: FastTable,
-    unsent_notices: UnsentNotices,
     barrier: Barrier,
     teams: Teams,
     /// A collective by rounds, for whoever polls for it just now.
@@ -108,7 +109,6 @@ impl<T: Transport> Node<T> {
             mail: Mail::new(handlers),
             ops: Operations::default(),
             fast: FastTable::default(),
-            unsent_notices: UnsentNotices::default(),
             barrier: Barrier::default(),
             teams: Teams::new(size),
             small: SmallCollective::default(),
@@ -128,9 +128,15 @@ impl<T: Transport> Node<T> {
     /// As it is, for a process that has the rank of one that was lost: there is no barrier for it.
     #[must_use]
     pub fn as_replacement(mut self) -> Node<T> {
-        self.barrier.lost.insert(self.core.rank);
+        self.barrier.forget(self.core.rank, true);
         self.break_teams_of(self.core.rank);
         self
+    }
+
+    /// The barrier, and what a call of it is lent.
+    #[inline(always)]
+    fn barrier_lent(&mut self) -> (&mut Barrier, Lent<'_, T>) {
+        (&mut self.barrier, Lent { core: &mut self.core, mail: &mut self.mail, ops: &mut self.ops })
     }
 
     /// The transport, for what only its owner knows how to ask of it.

@@ -247,7 +247,7 @@ impl<T: Transport> Node<T> {
                 awaited.extend(writes.then_some(Awaited::Report(OpId::of(key))));
             }
             // Nobody asks for its outcome, and it would lie in the table for ever.
-            Some(OpKind::BarrierArrival { .. } | OpKind::BarrierCount) => drop(self.ops.remove(key)),
+            Some(OpKind::BarrierCount) => drop(self.ops.remove(key)),
             Some(OpKind::Keyed(_)) => self.abandon_keyed(key, &mut awaited),
             Some(OpKind::Collective(_)) => return self.give_up_collective(key, error),
             Some(OpKind::ByMessage(_)) => self.abandon_transfer(key, &mut awaited),

@@ -47,7 +47,7 @@ impl<T: Transport> Node<T> {
     /// no more.
     #[cold]
     pub fn give_up_peer(&mut self, peer: Rank) {
-        let is_new = self.core.is_of_job(peer) && !self.barrier.lost.contains(&peer);
+        let is_new = self.core.is_of_job(peer) && !self.barrier.has_lost(peer);
         self.lose(peer);
         if is_new {
             self.tell_broken(peer, false);
@@ -57,10 +57,27 @@ impl<T: Transport> Node<T> {
     /// Loses a peer whose process has ended or left, and tells all others, who may never have talked to it.
     #[cold]
     pub fn tell_gone(&mut self, peer: Rank) {
-        let is_new = self.core.is_of_job(peer) && !self.barrier.lost.contains(&peer);
+        let is_new = self.core.is_of_job(peer) && !self.barrier.has_lost(peer);
         self.lose(peer);
         if is_new {
             self.tell_broken(peer, true);
+        }
+    }
+
+    fn tell_broken(&mut self, peer: Rank, gone: bool) {
+        let (barrier, mut lent) = self.barrier_lent();
+        barrier.tell_broken(&mut lent, (peer, gone));
+    }
+
+    /// Takes a peer's word that it has given up another, which may well run, and be heard from here.
+    pub(super) fn on_barrier_broken(&mut self, given_up: Option<Rank>, gone: bool) {
+        if let Some(given_up) = self.barrier.on_broken(&mut self.core, given_up) {
+            self.break_teams_of(given_up);
+            if gone {
+                self.core.transport.doubt(given_up);
+            }
+            let (barrier, mut lent) = self.barrier_lent();
+            barrier.recount(&mut lent);
         }
     }
 
@@ -77,11 +94,8 @@ impl<T: Transport> Node<T> {
 
     /// Ends what is under way with a peer that is gone, and keeps nothing of it.
     fn forget(&mut self, peer: Rank) {
-        if self.core.is_of_job(peer) {
-            self.barrier.lost.insert(peer);
-        }
+        self.barrier.forget(peer, self.core.is_of_job(peer));
         self.mail.forget(peer);
-        self.unsent_notices.by_peer.remove(&peer);
         let ended: Vec<OpKey> = self
             .ops
             .iter()
@@ -97,7 +111,8 @@ impl<T: Transport> Node<T> {
         self.take_bounce_buffers_back(peer);
         self.break_teams_of(peer);
         if self.core.is_of_job(peer) {
-            self.recount();
+            let (barrier, mut lent) = self.barrier_lent();
+            barrier.recount(&mut lent);
         }
     }
 

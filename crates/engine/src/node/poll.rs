@@ -65,7 +65,7 @@ impl<T: Transport> Node<T> {
     /// Whether something could not be sent.
     #[inline(always)]
     fn waits(&self) -> bool {
-        self.mail.waits() || !(self.unsent_notices.by_peer.is_empty() && self.teams.unsent.is_empty())
+        self.mail.waits() || self.barrier.has_unsent() || !self.teams.unsent.is_empty()
     }
 
     /// Whether a poll may do something though the transport has no news: something could not be sent yet, or
@@ -125,7 +125,8 @@ impl<T: Transport> Node<T> {
             self.ready.extend(puts);
             self.submit_held(starts);
             if arrival {
-                self.arrive();
+                let (barrier, mut lent) = self.barrier_lent();
+                barrier.arrive(&mut lent);
             }
         }
         if self.actions_due || !self.ready.is_empty() {
@@ -149,7 +150,8 @@ impl<T: Transport> Node<T> {
             (Message::BounceGive { buffer }, Lane::Request) => self.on_bounce_give(peer, *buffer),
             (Message::Bounced(bounced), Lane::Reply) => self.on_bounced(peer, bounced),
             (Message::BarrierOpen { epoch }, Lane::Request) if self.core.is_of_job(peer) => {
-                self.on_barrier_open(*epoch);
+                let (barrier, mut lent) = self.barrier_lent();
+                barrier.on_open(&mut lent, *epoch);
             }
             (Message::BarrierBroken { peer: given_up, gone }, Lane::Request) if self.core.is_of_job(peer) => {
                 self.on_barrier_broken(*given_up, *gone);
@@ -195,11 +197,10 @@ impl<T: Transport> Node<T> {
             return;
         };
         match &mut op.kind {
-            OpKind::BarrierArrival { epoch } => {
-                let epoch = *epoch;
-                self.on_arrival(key, epoch, result);
+            OpKind::BarrierCount => {
+                let (barrier, mut lent) = self.barrier_lent();
+                barrier.on_report(&mut lent, (key, result));
             }
-            OpKind::BarrierCount => self.on_count(key, result),
             OpKind::OneSided { peer, on_complete } => match (on_complete.take(), result) {
                 (Some(on_complete), Ok(_)) => {
                     let peer = *peer;
@@ -221,7 +222,7 @@ impl<T: Transport> Node<T> {
     #[inline(never)]
     fn retry(&mut self) -> bool {
         let mut moved = self.drain_outbox();
-        moved |= !self.unsent_notices.by_peer.is_empty() && self.retry_notices();
+        moved |= self.barrier.retry_notices(&mut self.core);
         moved |= !self.teams.unsent.is_empty() && self.retry_collectives();
         let mut at = 0;
         while let Some(peer) = self.mail.stalled_peer(at) {
@@ -246,7 +247,7 @@ impl<T: Transport> Node<T> {
     fn on_unsent(&mut self, Unsent { peer, message, error }: Unsent) {
         match message {
             Message::BarrierOpen { .. } | Message::BarrierBroken { .. } => {
-                self.unsent_notices.keep(peer, message);
+                self.barrier.keep_notice(peer, message);
             }
             Message::Bounce(ask) => self.on_unsent_request(ask.op, error),
             Message::HandlerAsk(ask) => self.on_unsent_request(ask.op, error),

@@ -45,7 +45,7 @@ impl<T: Transport> Node<T> {
     pub fn end_split(&mut self, old: TeamId, new: TeamId, members: &[u32]) {
         let ranks: Vec<Rank> =
             members.iter().map(|member| self.member_rank(old, *member).expect("it took part")).collect();
-        let lost = ranks.iter().find(|rank| self.barrier.lost.contains(*rank)).copied();
+        let lost = ranks.iter().find(|rank| self.barrier.has_lost(**rank)).copied();
         let Some(team) = self.teams.all.get_mut(&new) else { return };
         team.early.retain(|(_, from, _), _| ranks.contains(from));
         team.members = Some(Members::These(ranks));
@@ -97,7 +97,7 @@ impl<T: Transport> Node<T> {
     fn add_named_team(&mut self, team: TeamId) {
         let members = Some(Members::All(self.core.size));
         self.teams.all.insert(team, Team { members, ..Team::default() });
-        if let Some(peer) = self.barrier.lost.iter().next().copied() {
+        if let Some(peer) = self.barrier.first_lost() {
             self.break_team(team, 0, OpError::PeerLost { peer });
         }
     }

@@ -121,6 +121,11 @@ impl Operations {
         self.table.get_mut(key).filter(|op| op.outcome.is_none())
     }
 
+    /// Whether it is there and has no outcome.
+    pub(in crate::node) fn is_under_way(&self, key: OpKey) -> bool {
+        self.table.get(key).is_some_and(|op| op.outcome.is_none())
+    }
+
     pub(in crate::node) fn iter(&self) -> impl Iterator<Item = (OpKey, &Op)> {
         self.table.iter()
     }

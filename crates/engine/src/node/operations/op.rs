@@ -1,11 +1,13 @@
 //! One operation under way, whatever its kind.
 
-use crate::node::barrier::state::KEEPER;
 use crate::node::collective::state::CollectiveRun;
 use crate::node::transfer::bounce_pool::Bounce;
 use crate::node::transfer::state::{KeyedTransfer, MessageTransfer, OnComplete, Part};
 use crate::op_id::OpKey;
 use crate::{Nanos, OpError, Rank};
+
+/// The rank that keeps the barrier's counter.
+pub const KEEPER: Rank = 0;
 
 /// How an operation ended: an atomic's old word (0 for everything else), or why it failed.
 pub type Outcome = Result<u64, OpError>;
@@ -99,9 +101,7 @@ pub(in crate::node) enum OpKind {
     Part(Box<Part>),
     /// Asking a peer for a handler.
     HandlerAsk { peer: Rank },
-    /// Counting this process in at the barrier.
-    BarrierArrival { epoch: u64 },
-    /// Looking how many have arrived at the barrier.
+    /// Looking how many have arrived at the barrier, or counting this process in.
     BarrierCount,
     /// Waits for the barrier to open.
     BarrierWait,
@@ -119,7 +119,7 @@ impl OpKind {
             OpKind::Keyed(keyed) => keyed.peer,
             OpKind::Part(part) => part.peer,
             OpKind::HandlerAsk { peer } => *peer,
-            OpKind::BarrierArrival { .. } | OpKind::BarrierCount | OpKind::BarrierWait => KEEPER,
+            OpKind::BarrierCount | OpKind::BarrierWait => KEEPER,
             OpKind::Collective(run) => run.as_ref().map_or(KEEPER, |run| run.awaits()),
         }
     }
@@ -132,7 +132,7 @@ impl OpKind {
     /// Whether the operation cannot complete without `peer`.
     pub(in crate::node) fn needs(&self, peer: Rank) -> bool {
         match self {
-            // Whether it can still open is a matter of who has arrived: see `Node::recount`.
+            // Whether it can still open is a matter of who has arrived: see `Barrier::recount`.
             OpKind::BarrierWait => false,
             // It ends with its team: see `Node::break_teams_of`.
             OpKind::Collective(_) => false,
