@@ -62,7 +62,9 @@ impl<T: Transport> Node<T> {
         assert!(matches!(message.body, AmBody::Long(..)), "only a long message's payload goes ahead of it");
         let announce = OnComplete::Notify(message.lane, message.am(self.ops.acting(), stamp));
         count_am(&mut self.core, message.lane, 0);
-        self.start_transfer(message.peer, Direction::Put, pieces, deadline, Some(announce))
+        let id = self.start_transfer(message.peer, Direction::Put, pieces, deadline, Some(announce));
+        self.work();
+        id
     }
 }
 
@@ -84,12 +86,12 @@ impl<T: Transport> Node<T> {
         let asked = self.ops.insert(OpKind::HandlerAsk { peer }, deadline);
         let op = OpId::of(asked);
         if self.core.is_lost(peer) {
-            self.finish(asked, Err(OpError::PeerLost { peer }));
+            self.ops.finish(asked, Err(OpError::PeerLost { peer }));
             return op;
         }
         let ask = Message::HandlerAsk(HandlerAsk { op, key });
         if let Err(error) = self.mail.send_soon(&mut self.core, peer, Lane::Request, ask) {
-            self.finish(asked, Err(error));
+            self.ops.finish(asked, Err(error));
         }
         op
     }
@@ -98,7 +100,7 @@ impl<T: Transport> Node<T> {
         let is_asked = |kind: &OpKind| matches!(kind, OpKind::HandlerAsk { peer: of } if *of == peer);
         let key = answer.op.key();
         match (self.ops.get(key).map(|op| is_asked(&op.kind)), answer.found) {
-            (Some(true), Some(found)) => self.finish(key, Ok(found as u64)),
+            (Some(true), Some(found)) => self.ops.finish(key, Ok(found as u64)),
             // Its asker has given up.
             (None, Some(_)) => {}
             _ => self.core.counters.malformed += 1,

@@ -1,7 +1,6 @@
 //! Deadlines: of operations, and of peers that are to answer.
 
 use super::Node;
-use super::operations::op::OpKind;
 use crate::{Nanos, OpError, Transport};
 
 impl<T: Transport> Node<T> {
@@ -34,43 +33,32 @@ impl<T: Transport> Node<T> {
     fn expire_where(&mut self, now: Nanos, polled: bool) -> Option<Nanos> {
         let fast = self.expire_fast(now);
         let ops = self.expire_ops(now);
+        let (teams, _, mut lent) = self.teams_lent();
+        let asks = teams.ask_the_awaited(&mut lent, now);
         let holders = self.expire_holders(now, polled);
-        [fast, ops, holders].into_iter().flatten().min()
+        self.work();
+        [fast, ops, asks, holders].into_iter().flatten().min()
     }
 
-    /// Looks at all operations only where one may be late, or a collective may have to ask.
+    /// Looks at all operations only where one may be late.
     fn expire_ops(&mut self, now: Nanos) -> Option<Nanos> {
         let none_before = self.ops.none_due_before();
-        if none_before.is_none_or(|at| now < at) && self.collectives_in_flight() == 0 {
+        if none_before.is_none_or(|at| now < at) {
             return none_before;
         }
-        let (mut late, mut in_vain) = (Vec::new(), Vec::new());
-        let (mut due, mut ask) = (Nanos::MAX, Nanos::MAX);
-        for (key, op) in self.ops.iter_mut() {
-            if op.outcome.is_some() {
-                continue;
-            }
-            if let OpKind::Collective(Some(run)) = &mut op.kind {
-                let (asks_now, at) = run.asks(now);
-                if asks_now {
-                    in_vain.push(key);
-                }
-                ask = ask.min(at);
-            }
+        let (mut late, mut due) = (Vec::new(), None);
+        for (key, op) in self.ops.iter().filter(|(_, op)| op.outcome.is_none()) {
             let Some(deadline) = op.deadline else { continue };
             if deadline <= now {
-                late.push((key, op.kind.peer()));
+                late.push((key, self.awaited_by(key, &op.kind)));
             } else {
-                due = due.min(deadline);
+                due = Some(due.map_or(deadline, |due: Nanos| due.min(deadline)));
             }
         }
-        self.ops.are_not_due_before(Some(due).filter(|at| *at != Nanos::MAX));
+        self.ops.are_not_due_before(due);
         for (key, peer) in late {
             self.give_up(key, OpError::Timeout { peer });
         }
-        for key in in_vain {
-            self.ask_the_awaited(key);
-        }
-        Some(due.min(ask)).filter(|at| *at != Nanos::MAX)
+        due
     }
 }

@@ -9,16 +9,15 @@
 //! be replaced by another process of its rank: [`Node::take_replaced`] tells of that.
 //!
 //! [`Node`] stands here. Its parts are what is under way ([`operations`]), messages and what waits to be sent
-//! ([`mail`]), the job's `barrier`, collectives of teams (`collective`), what moves bytes (`transfer`), and
+//! ([`mail`]), the job's `barrier`, collectives (`teams`), what moves bytes (`transfer`), and
 //! what asks peers for keys and gives them (`registration`); each call of a part is lent what is in `core`.
-//! `poll`, `deadlines` and `peer_loss` carry what happens to the parts.
+//! `poll`, `deadlines` and `peer_loss` bring what happens to the parts, and `work` hands on what follows.
 //!
 //! [`Transport`]: crate::Transport
 
 mod active_messages;
 mod barrier;
 mod barrier_calls;
-mod collective;
 mod core;
 mod deadlines;
 #[cfg(test)]
@@ -30,31 +29,33 @@ mod operations;
 mod peer_loss;
 mod poll;
 mod registration;
+mod team_calls;
+mod teams;
 mod transfer;
+mod work;
 
 pub use crate::collective::TeamId;
 pub use crate::registration::{PinId, Pinning};
-pub use collective::buffers::{Kept, Memories};
-pub use collective::runner::Start;
-pub use collective::small::state::SmallPolled;
-pub use collective::teams::NAMED_TEAMS_MAX;
 pub use mail::active_message::{AmBody, AmSend, Delivery, Polled, Refused};
 pub use operations::op::{KEEPER as BARRIER_KEEPER, NO_PEER, Outcome, PEERS_WITH_FAILURES_MAX};
 pub use operations::settling::Started;
 pub use registration::pins::PinError;
 pub use registration::state::RegistrationCounters;
+pub use teams::buffers::{Kept, Memories};
+pub use teams::calls::Start;
+pub use teams::roster::NAMED_TEAMS_MAX;
+pub use teams::small::state::SmallPolled;
 pub use transfer::bounce::STAGED_CHUNKS_MIN;
 
 use std::collections::VecDeque;
 
 use self::barrier::Barrier;
-use self::collective::small::state::SmallCollective;
-use self::collective::state::Teams;
 use self::core::Core;
 use self::lent::Lent;
 use self::mail::Mail;
 use self::operations::Operations;
 use self::registration::state::Registration;
+use self::teams::state::Teams;
 use self::transfer::bounce_pool::BouncePool;
 use self::transfer::fast_table::FastTable;
 use self::transfer::state::{KeyedTransfer, MessageTransfer, Part};
@@ -71,8 +72,6 @@ pub struct Node<T> {
     fast: FastTable,
     barrier: Barrier,
     teams: Teams,
-    /// A collective by rounds, for whoever polls for it just now.
-    small: SmallCollective,
     bounce_pool: BouncePool,
     /// What is registered, where the transport needs that.
     registration: Option<Box<Registration>>,
@@ -111,7 +110,6 @@ impl<T: Transport> Node<T> {
             fast: FastTable::default(),
             barrier: Barrier::default(),
             teams: Teams::new(size),
-            small: SmallCollective::default(),
             bounce_pool: BouncePool::default(),
             registration: None,
             exposed: None,
@@ -129,7 +127,9 @@ impl<T: Transport> Node<T> {
     #[must_use]
     pub fn as_replacement(mut self) -> Node<T> {
         self.barrier.forget(self.core.rank, true);
-        self.break_teams_of(self.core.rank);
+        let (rank, (teams, _, mut lent)) = (self.core.rank, self.teams_lent());
+        teams.break_teams_of(&mut lent, rank);
+        self.work();
         self
     }
 
@@ -137,6 +137,13 @@ impl<T: Transport> Node<T> {
     #[inline(always)]
     fn barrier_lent(&mut self) -> (&mut Barrier, Lent<'_, T>) {
         (&mut self.barrier, Lent { core: &mut self.core, mail: &mut self.mail, ops: &mut self.ops })
+    }
+
+    /// The teams, and what a call of them is lent.
+    #[inline(always)]
+    fn teams_lent(&mut self) -> (&mut Teams, &Barrier, Lent<'_, T>) {
+        let lent = Lent { core: &mut self.core, mail: &mut self.mail, ops: &mut self.ops };
+        (&mut self.teams, &self.barrier, lent)
     }
 
     /// The transport, for what only its owner knows how to ask of it.

@@ -1,12 +1,10 @@
-//! The node's calls about operations, whichever table they are in; and how one is given up. What is kept of
-//! them is in [`super::operations`].
+//! The node's calls about operations, whichever table they are in. What is kept of them is in
+//! [`super::operations`].
 
 use super::Node;
-use super::operations::End;
 use super::operations::op::{OpKind, Outcome};
-use super::operations::settling::{Awaited, Started};
+use super::operations::settling::Started;
 use crate::op_id::{OpId, OpKey};
-use crate::wire::Message;
 use crate::{OpError, Rank, Transport};
 
 /// Pieces in the lists of a transfer whose memory is kept for later ones, at most.
@@ -26,14 +24,15 @@ impl<T: Transport> Node<T> {
     #[inline(never)]
     fn other_outcome(&mut self, key: OpKey) -> Option<Outcome> {
         let (outcome, kind) = self.ops.take(key)?;
-        self.keep_lists(kind);
+        self.keep_lists(key, kind);
         Some(outcome)
     }
 
     /// Keeps the lists of an operation that is over for others.
-    fn keep_lists(&mut self, kind: OpKind) {
+    pub(super) fn keep_lists(&mut self, key: OpKey, kind: OpKind) {
         // A list of thousands is one program's one transfer: it need not stay for good.
         match kind {
+            OpKind::Collective => self.teams.forget_run(key),
             OpKind::Keyed(keyed) if keyed.todo.capacity().max(keyed.pins.capacity()) <= SPARE_PIECES_MAX => {
                 self.spare_keyed.push(keyed);
             }
@@ -82,7 +81,7 @@ impl<T: Transport> Node<T> {
             return self.detach_fast(fast);
         }
         self.ops.detach(id.key());
-        self.hand_on_ends();
+        self.work();
     }
 
     /// Has an operation told of when it ends, once, by [`Node::take_ended`]. `false` where it has ended
@@ -117,14 +116,16 @@ impl<T: Transport> Node<T> {
             // It was given up before.
             return;
         }
-        let peer = op.kind.peer();
+        let peer = self.awaited_by(id.key(), &op.kind);
         self.give_up(id.key(), OpError::Timeout { peer });
+        self.work();
     }
 
     /// Ends a collective now, as the program's function that combines its values has panicked.
     pub fn end_panicked(&mut self, collective: OpId) {
-        if self.ops.get(collective.key()).is_some_and(|op| op.outcome.is_none()) {
+        if self.ops.is_under_way(collective.key()) {
             self.give_up(collective.key(), OpError::Panicked);
+            self.work();
         }
     }
 
@@ -210,57 +211,5 @@ impl<T: Transport> Node<T> {
         // Each look ends with the first that is not over: the others are looked at later.
         while started.ops.pop_if(|(op, _)| is_over(*op)).is_some() {}
         started.ops.is_empty()
-    }
-
-    /// Records an operation's outcome, and hands on what ends with it.
-    #[inline]
-    pub(super) fn finish(&mut self, key: OpKey, outcome: Outcome) {
-        self.ops.finish(key, outcome);
-        self.hand_on_ends();
-    }
-
-    /// Tells the transfers and collectives that operations were part of how these ended.
-    #[inline]
-    pub(super) fn hand_on_ends(&mut self) {
-        while let Some(end) = self.ops.next_end() {
-            self.hand_on(end);
-        }
-    }
-
-    #[inline(never)]
-    fn hand_on(&mut self, End { key, parent, outcome, kind }: End) {
-        self.keep_lists(kind);
-        match parent {
-            Some(parent) if self.on_read(parent, key, outcome.map(drop)) => {}
-            Some(parent) => self.on_child(parent, outcome),
-            None => {}
-        }
-    }
-
-    /// Ends an operation that the transport or the peer may still be at.
-    pub(super) fn give_up(&mut self, key: OpKey, error: OpError) {
-        let mut awaited: Vec<Awaited> = Vec::new();
-        let whose = self.ops.get(key).map(|op| (op.client, op.kind.peer()));
-        match self.ops.get(key).map(|op| &op.kind) {
-            Some(OpKind::OneSided { .. }) => {
-                let writes = self.core.transport.abandon(OpId::of(key));
-                awaited.extend(writes.then_some(Awaited::Report(OpId::of(key))));
-            }
-            // Nobody asks for its outcome, and it would lie in the table for ever.
-            Some(OpKind::BarrierCount) => drop(self.ops.remove(key)),
-            Some(OpKind::Keyed(_)) => self.abandon_keyed(key, &mut awaited),
-            Some(OpKind::Collective(_)) => return self.give_up_collective(key, error),
-            Some(OpKind::ByMessage(_)) => self.abandon_transfer(key, &mut awaited),
-            Some(OpKind::Bounce(_)) => return self.drop_bounce(key, error),
-            Some(OpKind::HandlerAsk { .. }) => {
-                let is_its = |message: &Message| matches!(message, Message::HandlerAsk(ask) if ask.op == OpId::of(key));
-                self.mail.take_back(is_its);
-            }
-            Some(OpKind::Part(_) | OpKind::BarrierWait) | None => {}
-        }
-        self.finish(key, Err(error));
-        if let Some((client, peer)) = whose {
-            self.ops.begin_to_settle(&mut self.core, (OpId::of(key), client), peer, &awaited);
-        }
     }
 }

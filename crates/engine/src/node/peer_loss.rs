@@ -35,6 +35,11 @@ impl<T: Transport> Node<T> {
     /// does whatever is started with it later.
     #[cold]
     pub fn lose(&mut self, peer: Rank) {
+        self.lose_now(peer);
+        self.work();
+    }
+
+    fn lose_now(&mut self, peer: Rank) {
         if self.core.lose(peer) {
             // Before what it holds is others', and while it is still kept from being anything else.
             self.core.transport.disconnect(peer);
@@ -47,32 +52,31 @@ impl<T: Transport> Node<T> {
     /// no more.
     #[cold]
     pub fn give_up_peer(&mut self, peer: Rank) {
-        let is_new = self.core.is_of_job(peer) && !self.barrier.has_lost(peer);
-        self.lose(peer);
-        if is_new {
-            self.tell_broken(peer, false);
-        }
+        self.lose_and_tell(peer, false);
+        self.work();
     }
 
     /// Loses a peer whose process has ended or left, and tells all others, who may never have talked to it.
     #[cold]
     pub fn tell_gone(&mut self, peer: Rank) {
-        let is_new = self.core.is_of_job(peer) && !self.barrier.has_lost(peer);
-        self.lose(peer);
-        if is_new {
-            self.tell_broken(peer, true);
-        }
+        self.lose_and_tell(peer, true);
+        self.work();
     }
 
-    fn tell_broken(&mut self, peer: Rank, gone: bool) {
-        let (barrier, mut lent) = self.barrier_lent();
-        barrier.tell_broken(&mut lent, (peer, gone));
+    pub(super) fn lose_and_tell(&mut self, peer: Rank, gone: bool) {
+        let is_new = self.core.is_of_job(peer) && !self.barrier.has_lost(peer);
+        self.lose_now(peer);
+        if is_new {
+            let (barrier, mut lent) = self.barrier_lent();
+            barrier.tell_broken(&mut lent, (peer, gone));
+        }
     }
 
     /// Takes a peer's word that it has given up another, which may well run, and be heard from here.
     pub(super) fn on_barrier_broken(&mut self, given_up: Option<Rank>, gone: bool) {
         if let Some(given_up) = self.barrier.on_broken(&mut self.core, given_up) {
-            self.break_teams_of(given_up);
+            let (teams, _, mut lent) = self.teams_lent();
+            teams.break_teams_of(&mut lent, given_up);
             if gone {
                 self.core.transport.doubt(given_up);
             }
@@ -109,7 +113,8 @@ impl<T: Transport> Node<T> {
         self.ops.settle_with(peer);
         self.drop_registrations(peer);
         self.take_bounce_buffers_back(peer);
-        self.break_teams_of(peer);
+        let (teams, _, mut lent) = self.teams_lent();
+        teams.break_teams_of(&mut lent, peer);
         if self.core.is_of_job(peer) {
             let (barrier, mut lent) = self.barrier_lent();
             barrier.recount(&mut lent);
@@ -120,6 +125,6 @@ impl<T: Transport> Node<T> {
     #[cold]
     pub(super) fn on_garbled(&mut self, peer: Rank) {
         self.core.counters.malformed += 1;
-        self.give_up_peer(peer);
+        self.lose_and_tell(peer, false);
     }
 }

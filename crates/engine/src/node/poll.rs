@@ -31,11 +31,12 @@ impl<T: Transport> Node<T> {
             Some(Event::Message { peer, lane }) => self.on_message(peer, lane, inbox),
             Some(Event::Completed { op, result }) => {
                 self.on_completed(op, result);
+                self.work();
                 Polled::Progressed
             }
             Some(event) => self.on_rare(event),
             None if self.go_on() | retried => Polled::Progressed,
-            None => self.next_local().map_or(Polled::Idle, Polled::Local),
+            None => self.teams.next_local().map_or(Polled::Idle, Polled::Local),
         }
     }
 
@@ -51,6 +52,7 @@ impl<T: Transport> Node<T> {
             Event::Registered { reg, result } => self.on_registered(reg, result),
             Event::Deregistered { reg } => self.on_deregistered(reg),
         }
+        self.work();
         Polled::Progressed
     }
 
@@ -59,20 +61,24 @@ impl<T: Transport> Node<T> {
     fn go_on(&mut self) -> bool {
         self.busy_polls = 0;
         let tends = self.has_registration_work();
-        (self.waits() && self.retry()) | (tends && self.advance_registration())
+        let moved = (self.waits() && self.retry()) | (tends && self.advance_registration());
+        if moved {
+            self.work();
+        }
+        moved
     }
 
     /// Whether something could not be sent.
     #[inline(always)]
     fn waits(&self) -> bool {
-        self.mail.waits() || self.barrier.has_unsent() || !self.teams.unsent.is_empty()
+        self.mail.waits() || self.barrier.has_unsent() || self.teams.has_unsent()
     }
 
     /// Whether a poll may do something though the transport has no news: something could not be sent yet, or
     /// is to be gone on with.
     #[inline]
     pub fn has_work(&self) -> bool {
-        self.waits() || !self.teams.local.is_empty() || self.has_registration_work()
+        self.waits() || self.teams.has_local() || self.has_registration_work()
     }
 
     #[inline(always)]
@@ -97,7 +103,11 @@ impl<T: Transport> Node<T> {
                 self.mail.deliver(&mut self.core, (peer, lane), AmHead::of(&inbox.header), len)
             }
             Ok(Message::AmDone { stamp: stamp @ 1.. }) if lane == Lane::Reply => Polled::Acknowledged(stamp),
-            Ok(message) => self.on_service(peer, lane, &message, &inbox.payload),
+            Ok(message) => {
+                let polled = self.on_service(peer, lane, &message, &inbox.payload);
+                self.work();
+                polled
+            }
             Err(_) => {
                 self.core.counters.malformed += 1;
                 Polled::Progressed
@@ -157,8 +167,11 @@ impl<T: Transport> Node<T> {
                 self.on_barrier_broken(*given_up, *gone);
             }
             (Message::Team(team, said), Lane::Request) if self.core.is_of_job(peer) => {
-                self.on_team_message(peer, *team, said, payload);
-                return self.next_local().map_or(Polled::Progressed, Polled::Local);
+                let (teams, barrier, mut lent) = self.teams_lent();
+                let from = (peer, barrier.first_lost());
+                teams.on_message(&mut lent, from, (*team, said), payload);
+                self.work();
+                return self.teams.next_local().map_or(Polled::Progressed, Polled::Local);
             }
             (Message::HandlerAsk(ask), Lane::Request) => {
                 self.mail.serve_handler_ask(&mut self.core, peer, ask)
@@ -206,7 +219,7 @@ impl<T: Transport> Node<T> {
                     let peer = *peer;
                     self.conclude(key, peer, Some(*on_complete));
                 }
-                (_, result) => self.finish(key, result),
+                (_, result) => self.ops.finish(key, result),
             },
             OpKind::Part(_) => self.on_part(key, result),
             OpKind::Bounce(_) => self.on_bounce_copied(key, result),
@@ -214,7 +227,7 @@ impl<T: Transport> Node<T> {
             | OpKind::Keyed(_)
             | OpKind::HandlerAsk { .. }
             | OpKind::BarrierWait
-            | OpKind::Collective(_) => {}
+            | OpKind::Collective => {}
         }
     }
 
@@ -223,7 +236,10 @@ impl<T: Transport> Node<T> {
     fn retry(&mut self) -> bool {
         let mut moved = self.drain_outbox();
         moved |= self.barrier.retry_notices(&mut self.core);
-        moved |= !self.teams.unsent.is_empty() && self.retry_collectives();
+        if self.teams.has_unsent() {
+            let (teams, _, mut lent) = self.teams_lent();
+            moved |= teams.retry(&mut lent);
+        }
         let mut at = 0;
         while let Some(peer) = self.mail.stalled_peer(at) {
             moved |= self.retry_stalled(peer, at);

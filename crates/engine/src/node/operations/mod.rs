@@ -100,14 +100,6 @@ impl Operations {
         self.table.insert(Op { kind, deadline, outcome: None, interest, client, parent: Some(parent) })
     }
 
-    /// Makes one part of another: it is counted no more, as that one is.
-    pub(in crate::node) fn make_part(&mut self, key: OpKey, of: OpKey) {
-        if let Some(op) = self.table.get_mut(key) {
-            op.parent = Some(of);
-            self.clients.end(op.client);
-        }
-    }
-
     pub(in crate::node) fn get(&self, key: OpKey) -> Option<&Op> {
         self.table.get(key)
     }

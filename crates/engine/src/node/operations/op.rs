@@ -1,6 +1,5 @@
 //! One operation under way, whatever its kind.
 
-use crate::node::collective::state::CollectiveRun;
 use crate::node::transfer::bounce_pool::Bounce;
 use crate::node::transfer::state::{KeyedTransfer, MessageTransfer, OnComplete, Part};
 use crate::op_id::OpKey;
@@ -105,12 +104,13 @@ pub(in crate::node) enum OpKind {
     BarrierCount,
     /// Waits for the barrier to open.
     BarrierWait,
-    /// A collective of a team; `None` while somebody is at it, and once it is over.
-    Collective(Option<Box<CollectiveRun>>),
+    /// A collective of a team, whose state the teams have.
+    Collective,
 }
 
 impl OpKind {
-    /// The peer that the operation is with; the barrier is with the rank that keeps its counter.
+    /// The peer that the operation is with; the barrier is with the rank that keeps its counter. The teams
+    /// know whom a collective waits for.
     pub(in crate::node) fn peer(&self) -> Rank {
         match self {
             OpKind::OneSided { peer, .. } => *peer,
@@ -119,14 +119,13 @@ impl OpKind {
             OpKind::Keyed(keyed) => keyed.peer,
             OpKind::Part(part) => part.peer,
             OpKind::HandlerAsk { peer } => *peer,
-            OpKind::BarrierCount | OpKind::BarrierWait => KEEPER,
-            OpKind::Collective(run) => run.as_ref().map_or(KEEPER, |run| run.awaits()),
+            OpKind::BarrierCount | OpKind::BarrierWait | OpKind::Collective => KEEPER,
         }
     }
 
     /// The peer that a failure is kept under which nobody waits for: a collective is with no one peer.
     pub(in crate::node) fn kept_under(&self) -> Rank {
-        if matches!(self, OpKind::Collective(_)) { NO_PEER } else { self.peer() }
+        if matches!(self, OpKind::Collective) { NO_PEER } else { self.peer() }
     }
 
     /// Whether the operation cannot complete without `peer`.
@@ -134,8 +133,8 @@ impl OpKind {
         match self {
             // Whether it can still open is a matter of who has arrived: see `Barrier::recount`.
             OpKind::BarrierWait => false,
-            // It ends with its team: see `Node::break_teams_of`.
-            OpKind::Collective(_) => false,
+            // It ends with its team: see `Teams::break_teams_of`.
+            OpKind::Collective => false,
             // It ends when the transport says so, whatever becomes of its transfer.
             OpKind::Part(_) => false,
             _ => self.peer() == peer,

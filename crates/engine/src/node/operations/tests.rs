@@ -35,17 +35,6 @@ fn a_part_is_told_of_by_its_end_and_its_parent_is_named() {
 }
 
 #[test]
-fn what_becomes_a_part_later_is_counted_no_more() {
-    let mut ops = Operations::default();
-    let (whole, part) = (ops.insert(OpKind::BarrierWait, None), ops.insert(one_sided(), None));
-    assert_eq!(ops.in_flight(), 1);
-    ops.make_part(part, whole);
-    assert_eq!(ops.in_flight(), 0);
-    ops.finish(part, Ok(0));
-    assert_eq!((ops.in_flight(), ops.next_end().and_then(|end| end.parent)), (0, Some(whole)));
-}
-
-#[test]
 fn failures_of_what_nobody_asks_about_are_their_clients() {
     let mut ops = Operations::default();
     let lost = OpError::PeerLost { peer: PEER };

@@ -61,6 +61,7 @@ impl<T: Transport> Node<T> {
         registration.table.invalidate(bucket.index(offset), last + 1);
         registration.table.pin_anew(bucket.index(offset)..last + 1);
         self.run_actions();
+        self.work();
     }
 
     /// Looks at all that is kept about registration anew.

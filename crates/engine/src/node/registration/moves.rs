@@ -352,7 +352,7 @@ impl<T: Transport> Node<T> {
     pub(in crate::node) fn expire_holders(&mut self, now: Nanos, looked: bool) -> Option<Nanos> {
         let (late, next) = self.registration.as_mut()?.late(now, looked);
         for peer in late {
-            self.give_up_peer(peer);
+            self.lose_and_tell(peer, false);
         }
         next
     }
@@ -364,7 +364,7 @@ impl<T: Transport> Node<T> {
         };
         for peer in registration.owing() {
             tracing::warn!(peer, "too many answers wait for a right that the peer does not give back");
-            self.give_up_peer(peer);
+            self.lose_and_tell(peer, false);
         }
     }
 

@@ -44,6 +44,7 @@ impl<T: Transport> Node<T> {
             if registration.table.pin_part(pin, part).is_err() {
                 registration.table.unpin(pin);
                 self.run_actions();
+                self.work();
                 return Err(no_room((end - first) * bucket.bytes()));
             }
             // A pin of memory that is not mapped fails here, before it asks for more.
@@ -53,6 +54,7 @@ impl<T: Transport> Node<T> {
                 break;
             }
         }
+        self.work();
         Ok(pin)
     }
 
@@ -74,5 +76,6 @@ impl<T: Transport> Node<T> {
         let registration = self.registration.as_mut().expect("a pin is of what is registered");
         registration.table.unpin(pin);
         self.run_actions();
+        self.work();
     }
 }

@@ -7,7 +7,6 @@
 use super::state::MessageTransfer;
 use crate::exposure::{Ranges, Rights};
 use crate::node::Node;
-use crate::node::collective::state::{CollectiveRun, Sent};
 use crate::node::operations::op::OpKind;
 use crate::registration::Run;
 use crate::span::BucketSize;
@@ -50,7 +49,7 @@ impl<T: Transport> Node<T> {
         let (addr, is_private) = (place.offset, place.mem == MemId::Space);
         match &self.exposed {
             Some(exposed) if is_private && !exposed.allow(direction, addr, len) => {
-                let offered = direction == Direction::Get && self.has_offered(peer, addr, len);
+                let offered = direction == Direction::Get && self.teams.has_offered(peer, addr, len);
                 if offered {
                     Ok(())
                 } else {
@@ -80,23 +79,6 @@ impl<T: Transport> Node<T> {
             Some(OpKind::ByMessage(transfer)) if peer == self.core.rank && is_own(transfer) => Ok(()),
             _ => self.permit(peer, direction, piece.0, piece.1),
         }
-    }
-
-    /// Whether a collective has offered a member these bytes, and has not heard that it has them.
-    fn has_offered(&self, peer: Rank, start: u64, len: u64) -> bool {
-        let covers = |run: &CollectiveRun| {
-            let offered = run.sends.iter().filter(|send| send.to == peer && send.state == Sent::Offered);
-            offered.into_iter().any(|send| {
-                let place = run.memories.place(send.from).filter(|place| place.mem == MemId::Space);
-                let at = place.and_then(|place| start.checked_sub(place.offset));
-                at.is_some_and(|at| at.checked_add(len).is_some_and(|end| end <= send.from.len))
-            })
-        };
-        let mut runs = self.teams.all.values().flat_map(|team| team.runs.values());
-        runs.any(|key| match self.ops.get(*key).map(|op| &op.kind) {
-            Some(OpKind::Collective(Some(run))) => covers(run),
-            _ => false,
-        })
     }
 }
 

@@ -12,7 +12,7 @@ impl<T: Transport> Node<T> {
     pub fn atomic(&mut self, peer: Rank, word: Place, atomic: Atomic, deadline: Option<Nanos>) -> OpId {
         let key = self.ops.insert(OpKind::OneSided { peer, on_complete: None }, deadline);
         if self.core.is_lost(peer) {
-            self.finish(key, Err(OpError::PeerLost { peer }));
+            self.ops.finish(key, Err(OpError::PeerLost { peer }));
             return OpId::of(key);
         }
         self.start_atomic(key, peer, word, atomic);
@@ -22,7 +22,7 @@ impl<T: Transport> Node<T> {
     /// Starts an atomic now, or as soon as nothing is held back any more.
     pub(super) fn start_atomic(&mut self, key: OpKey, peer: Rank, word: Place, atomic: Atomic) {
         if let Some(op) = atomic.impossible() {
-            return self.finish(key, Err(OpError::NoSuchAtomic { peer, op, word: atomic.word }));
+            return self.ops.finish(key, Err(OpError::NoSuchAtomic { peer, op, word: atomic.word }));
         }
         if self.mail.holds_back() {
             self.mail.hold_start(key, HeldStart::Atomic(word, atomic));
@@ -35,12 +35,12 @@ impl<T: Transport> Node<T> {
         match self.core.transport.atomic(OpId::of(key), peer, word, atomic) {
             Submit::Done(old) => {
                 self.core.counters.add(Operation::Atomic, Mechanism::Mapped, atomic.size());
-                self.finish(key, Ok(old));
+                self.ops.finish(key, Ok(old));
             }
             // Somebody else does it: the owner, in answer to a message, or a network's card.
             Submit::Pending => self.core.counters.add(Operation::Atomic, Mechanism::Message, atomic.size()),
-            Submit::Unreachable(why) => self.finish(key, Err(OpError::Unsupported { peer, why })),
-            Submit::Failed(error) => self.finish(key, Err(error)),
+            Submit::Unreachable(why) => self.ops.finish(key, Err(OpError::Unsupported { peer, why })),
+            Submit::Failed(error) => self.ops.finish(key, Err(error)),
         }
     }
 }

@@ -196,7 +196,7 @@ impl<T: Transport> Node<T> {
             );
         }
         match self.ops[key].parent {
-            Some(_) => self.finish(key, outcome),
+            Some(_) => self.ops.finish(key, outcome),
             None => {
                 self.bounce_pool.end_orphan(peer);
                 self.ops.remove(key);
@@ -209,7 +209,7 @@ impl<T: Transport> Node<T> {
     pub(in crate::node) fn on_unsent_request(&mut self, id: OpId, error: OpError) {
         let key = id.key();
         match self.ops.get(key).map(|op| &op.kind) {
-            Some(OpKind::HandlerAsk { .. }) => self.finish(key, Err(error)),
+            Some(OpKind::HandlerAsk { .. }) => self.ops.finish(key, Err(error)),
             _ if OpId::of(key) == id => self.end_bounce(key, Err(error)),
             _ => {}
         }

@@ -224,8 +224,8 @@ impl<T: Transport> Node<T> {
             registration.hoses.miss_policy(peer).on_message(now.saturating_sub(since));
         }
         match (error, signalled) {
-            (Some(error), _) => self.finish(key, Err(error)),
-            (None, Some(old)) => self.finish(key, Ok(old)),
+            (Some(error), _) => self.ops.finish(key, Err(error)),
+            (None, Some(old)) => self.ops.finish(key, Ok(old)),
             (None, None) => self.conclude(key, peer, on_complete),
         }
     }

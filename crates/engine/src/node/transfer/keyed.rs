@@ -18,8 +18,8 @@ use crate::registration::firehose::{Found, HoseId};
 use crate::registration::{RegId, Run, end_of};
 use crate::wire::{self, Status};
 use crate::{
-    Direction, KeyedPiece, Mechanism, MemId, Nanos, OpError, Operation, Outcome, PathReason, Piece, Rank,
-    Submit, Tally, Transport,
+    Direction, KeyedPiece, Mechanism, MemId, OpError, Operation, Outcome, PathReason, Piece, Rank, Submit,
+    Tally, Transport,
 };
 
 /// Pieces, at most, of one part.
@@ -58,15 +58,14 @@ impl<T: Transport> Node<T> {
         if self.goes_by_key(peer) { self.core.transport.in_spaces(peer, piece) } else { None }
     }
 
-    /// Starts a transfer by keys, of pieces between the processes' spaces.
+    /// Has an operation go by keys, of pieces between the processes' spaces.
     pub(in crate::node) fn start_keyed(
         &mut self,
-        peer: Rank,
-        direction: Direction,
+        key: OpKey,
+        (peer, direction): (Rank, Direction),
         pieces: &[Piece],
-        deadline: Option<Nanos>,
         on_complete: Option<OnComplete>,
-    ) -> OpId {
+    ) {
         // What an earlier transfer has left, in most cases.
         let mut keyed =
             self.spare_keyed.pop().unwrap_or_else(|| Box::new(KeyedTransfer::new(peer, direction)));
@@ -75,10 +74,9 @@ impl<T: Transport> Node<T> {
         pins.clear();
         todo.extend(pieces.iter().rev().filter(|piece| piece.len > 0));
         *keyed = KeyedTransfer { todo, pins, on_complete, ..KeyedTransfer::new(peer, direction) };
-        let key = self.ops.insert(OpKind::Keyed(keyed), deadline);
+        self.ops[key].kind = OpKind::Keyed(keyed);
         self.ready.push_back(key);
         self.run_actions();
-        OpId::of(key)
     }
 
     /// Goes on with a transfer as far as it goes.
@@ -349,7 +347,7 @@ impl<T: Transport> Node<T> {
 
     /// One child less: a part, a piece by message, data that rode in a move, or a bounce.
     pub(in crate::node) fn on_child(&mut self, parent: OpKey, result: Outcome) {
-        let Some(keyed) = self.keyed(parent) else { return self.on_bounce_over(parent, result) };
+        let Some(keyed) = self.keyed(parent) else { return };
         assert!(keyed.children > 0, "a part ends once");
         keyed.children -= 1;
         if let Err(error) = result {
@@ -378,7 +376,7 @@ impl<T: Transport> Node<T> {
         self.actions_due = true;
         match error {
             None => self.conclude(key, peer, on_complete),
-            Some(error) => self.finish(key, Err(error)),
+            Some(error) => self.ops.finish(key, Err(error)),
         }
     }
 
@@ -399,7 +397,7 @@ impl<T: Transport> Node<T> {
                 awaited.extend(writes.then_some(Awaited::Report(OpId::of(child))));
             } else {
                 self.abandon_transfer(child, awaited);
-                self.finish(child, Ok(0));
+                self.ops.finish(child, Ok(0));
                 self.ops.remove(child);
             }
         }

@@ -34,6 +34,7 @@ impl<T: Transport> Node<T> {
             at += part;
         }
         self.run_actions();
+        self.work();
     }
 
     /// As [`Node::prefetch`], for no more than one miss asks for.
@@ -74,5 +75,6 @@ impl<T: Transport> Node<T> {
         let Some(registration) = &mut self.registration else { return };
         pins.into_iter().for_each(|reg| registration.table.release(reg));
         self.run_actions();
+        self.work();
     }
 }

@@ -66,7 +66,9 @@ impl<T: Transport> Node<T> {
             debug_assert_eq!(self.path(peer, direction, &[piece], None).0.path, Path::Registered);
             return id;
         }
-        self.start_transfer(peer, direction, pieces, deadline, None)
+        let id = self.start_transfer(peer, direction, pieces, deadline, None);
+        self.work();
+        id
     }
 
     /// Puts `pieces` to one peer, and then changes an aligned word of its heap, so that whoever there sees
@@ -83,25 +85,22 @@ impl<T: Transport> Node<T> {
     ) -> OpId {
         if let Some(op) = atomic.impossible() {
             let key = self.ops.insert(OpKind::OneSided { peer, on_complete: None }, deadline);
-            self.finish(key, Err(OpError::NoSuchAtomic { peer, op, word: atomic.word }));
+            self.ops.finish(key, Err(OpError::NoSuchAtomic { peer, op, word: atomic.word }));
             return OpId::of(key);
         }
-        self.start_transfer(
-            peer,
-            Direction::Put,
-            pieces,
-            deadline,
-            Some(OnComplete::Signal(word, atomic.signalling())),
-        )
+        let signal = OnComplete::Signal(word, atomic.signalling());
+        let id = self.start_transfer(peer, Direction::Put, pieces, deadline, Some(signal));
+        self.work();
+        id
     }
 
     /// Ends a transfer whose bytes lie in place, once what comes after them is done.
     pub(in crate::node) fn conclude(&mut self, key: OpKey, peer: Rank, on_complete: Option<OnComplete>) {
         match on_complete {
-            None => self.finish(key, Ok(0)),
+            None => self.ops.finish(key, Ok(0)),
             Some(OnComplete::Notify(lane, am)) => {
                 let told = self.mail.send_soon(&mut self.core, peer, lane, Message::Am(am));
-                self.finish(key, told.map(|()| 0));
+                self.ops.finish(key, told.map(|()| 0));
             }
             Some(OnComplete::Signal(word, atomic)) => {
                 self.ops[key].kind = OpKind::OneSided { peer, on_complete: None };
@@ -125,7 +124,7 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// Starts a transfer that has a place among operations of all kinds, so that it may be another's part.
+    /// Starts a transfer that has a place among operations of all kinds.
     #[inline(never)]
     pub(in crate::node) fn start_transfer(
         &mut self,
@@ -135,24 +134,32 @@ impl<T: Transport> Node<T> {
         deadline: Option<Nanos>,
         on_complete: Option<OnComplete>,
     ) -> OpId {
+        let key = self.ops.insert(OpKind::OneSided { peer, on_complete: None }, deadline);
+        self.start_as(key, (peer, direction), pieces, on_complete);
+        OpId::of(key)
+    }
+
+    /// Starts a transfer as this operation, which may be another's part.
+    pub(in crate::node) fn start_as(
+        &mut self,
+        key: OpKey,
+        (peer, direction): (Rank, Direction),
+        pieces: &[Piece],
+        on_complete: Option<OnComplete>,
+    ) {
         if self.core.is_lost(peer) {
-            let key = self.ops.insert(OpKind::OneSided { peer, on_complete: None }, deadline);
-            self.finish(key, Err(OpError::PeerLost { peer }));
-            return OpId::of(key);
+            return self.ops.finish(key, Err(OpError::PeerLost { peer }));
         }
         let (choice, in_spaces) = self.path(peer, direction, pieces, on_complete);
         if choice.path == Path::Registered {
-            return self.start_keyed(peer, direction, in_spaces.of(pieces), deadline, on_complete);
+            return self.start_keyed(key, (peer, direction), in_spaces.of(pieces), on_complete);
         }
-        let key = self.ops.insert(OpKind::OneSided { peer, on_complete: None }, deadline);
-        let id = OpId::of(key);
         if direction == Direction::Put && self.mail.holds_back() {
             // Who looks at what is put may know of what this process did before.
             self.mail.hold_start(key, HeldStart::Put(pieces.to_vec(), on_complete));
         } else {
             self.submit(key, peer, direction, pieces, on_complete, choice);
         }
-        id
     }
 
     /// The path of a transfer, and its pieces as they lie in the processes' spaces, where they go by key and
@@ -234,7 +241,7 @@ impl<T: Transport> Node<T> {
             Submit::Pending => {
                 self.ops[key].kind = OpKind::OneSided { peer, on_complete: on_complete.map(Box::new) };
             }
-            Submit::Failed(error) => self.finish(key, Err(error)),
+            Submit::Failed(error) => self.ops.finish(key, Err(error)),
             // Since it was looked at.
             Submit::Unreachable(why) => {
                 self.core.counters.add_why(why, 1);

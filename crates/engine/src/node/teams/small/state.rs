@@ -1,9 +1,10 @@
-//! What a node knows of the small collective that it is at. Nothing here decides what happens next.
+//! What a node knows of the small collective that it is at.
 
-use crate::Rank;
 use crate::collective::{Collective, Rounds, Signature, TeamId};
-use crate::node::collective::state::{Arrived, Data, Slot};
+use crate::node::core::Core;
+use crate::node::teams::team::{Arrived, Data, EARLY_MAX, Slot};
 use crate::wire::WordHead;
+use crate::{Rank, Transport};
 
 /// What a small collective has come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +46,7 @@ pub(in crate::node) struct SmallCollective {
     pub(in crate::node) words: [u64; Rounds::MAX],
     pub(in crate::node) come: usize,
     /// What has come besides, of members that are ahead or have called something else.
-    pub(in crate::node) early: Vec<(Slot, Arrived)>,
+    pub(in crate::node::teams) early: Vec<(Slot, Arrived)>,
     /// Somebody has sent what does not belong here, or the team is broken.
     pub(in crate::node) falls_back: bool,
     /// How the awaited word's message begins.
@@ -61,7 +62,7 @@ pub(in crate::node) struct Begun {
     /// Rounds whose words have been sent.
     pub(in crate::node) sent: u16,
     /// What has come.
-    pub(in crate::node) arrived: Vec<(Slot, Arrived)>,
+    pub(in crate::node::teams) arrived: Vec<(Slot, Arrived)>,
 }
 
 impl SmallCollective {
@@ -119,5 +120,45 @@ impl SmallCollective {
             arrived.push((self.slot(round), Arrived { signature, len, data }));
         }
         Begun { number: self.number, sent: self.round as u16 + 1, arrived }
+    }
+
+    /// What it has come to. Its last word is given once, and ends it: after that it falls back.
+    #[inline]
+    pub(in crate::node) fn poll<T: Transport>(&mut self, core: &mut Core<T>) -> SmallPolled {
+        if !self.is_under_way || self.falls_back {
+            return SmallPolled::FallsBack;
+        }
+        if self.waits() {
+            let (_, from) = self.partners[self.round];
+            let Some(rest) = core.transport.take_like(from, self.head.words()) else {
+                return SmallPolled::Pending;
+            };
+            self.take_word(WordHead::word(rest));
+        }
+        let word = self.words[self.round].to_le_bytes();
+        let (first, last) = (self.first[self.round], self.come == self.rounds.count);
+        if last {
+            (self.is_under_way, self.is_to_be_noted) = (false, true);
+            // Nobody has asked for more.
+            core.counters.malformed += self.early.len() as u64;
+            self.early.clear();
+        }
+        SmallPolled::Word { word, first, last }
+    }
+
+    /// A step of it has come by a message: the round's word, or something else that is kept. `false`: there
+    /// is no room for that.
+    pub(in crate::node::teams) fn on_step(&mut self, slot: Slot, arrived: Arrived) -> bool {
+        let awaited = self.come == self.round && slot == self.slot(self.round);
+        self.falls_back |= arrived.signature != self.signature;
+        match arrived.data {
+            Data::Word(word) if awaited && !self.falls_back && arrived.len == self.signature.bytes => {
+                self.words[self.round] = u64::from_le_bytes(word);
+                self.come += 1;
+            }
+            _ if self.early.len() < EARLY_MAX as usize => self.early.push((slot, arrived)),
+            _ => return false,
+        }
+        true
     }
 }

@@ -1,0 +1,28 @@
+//! What collectives want done.
+
+use std::collections::VecDeque;
+
+use crate::op_id::OpKey;
+use crate::{OpError, Piece, Rank};
+
+/// What is to be done, and when.
+#[derive(Default)]
+pub(super) struct Wants {
+    /// Collectives that have something to send and found no room.
+    pub(super) unsent: Vec<OpKey>,
+    /// Collectives that have come to a step in this process's own memory, where whoever polls is to be told.
+    pub(super) local: VecDeque<OpKey>,
+    /// By the loop, at once.
+    pub(super) now: VecDeque<Wanted>,
+}
+
+/// What the loop is to do at once.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(in crate::node) enum Wanted {
+    /// Start the transfer that gets what a member offers: this operation's, which is there.
+    Get(OpKey, Rank, Piece),
+    /// Give such a transfer up.
+    GiveUp(OpKey, OpError),
+    /// Give up a peer, which breaks the rules.
+    Lose(Rank),
+}

@@ -1,0 +1,91 @@
+//! The loop: hands on what ended, and does what the parts want done, until nothing is left.
+//!
+//! Every call of the node by which anything may end comes here last. Within a call nobody is told of an end:
+//! so no part is entered while it is at something.
+
+use super::Node;
+use super::operations::End;
+use super::operations::op::OpKind;
+use super::operations::settling::Awaited;
+use super::teams::wants::Wanted;
+use crate::op_id::{OpId, OpKey};
+use crate::wire::Message;
+use crate::{Direction, OpError, Rank, Transport};
+
+impl<T: Transport> Node<T> {
+    /// Hands on and does what there is.
+    #[inline]
+    pub(super) fn work(&mut self) {
+        loop {
+            if let Some(end) = self.ops.next_end() {
+                self.hand_on(end);
+            } else if let Some(wanted) = self.teams.next_wanted() {
+                self.satisfy(wanted);
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// Tells the transfer or collective that an operation was part of how that ended.
+    #[inline(never)]
+    fn hand_on(&mut self, End { key, parent, outcome, kind }: End) {
+        self.keep_lists(key, kind);
+        let Some((parent, of)) = parent.and_then(|parent| Some((parent, self.ops.get(parent)?))) else {
+            return;
+        };
+        match of.kind {
+            OpKind::Collective => {
+                let (teams, _, mut lent) = self.teams_lent();
+                teams.on_read(&mut lent, (parent, key), outcome.map(drop));
+            }
+            OpKind::ByMessage(_) => self.on_bounce_over(parent, outcome),
+            _ => self.on_child(parent, outcome),
+        }
+    }
+
+    /// Does what a collective wants done.
+    #[inline(never)]
+    fn satisfy(&mut self, wanted: Wanted) {
+        match wanted {
+            Wanted::Get(key, from, piece) => self.start_as(key, (from, Direction::Get), &[piece], None),
+            Wanted::GiveUp(key, error) => self.give_up(key, error),
+            Wanted::Lose(peer) => self.on_garbled(peer),
+        }
+    }
+
+    /// Whom an operation waits for.
+    pub(super) fn awaited_by(&self, key: OpKey, kind: &OpKind) -> Rank {
+        if matches!(kind, OpKind::Collective) { self.teams.awaits(key) } else { kind.peer() }
+    }
+
+    /// Ends an operation that the transport or the peer may still be at.
+    pub(super) fn give_up(&mut self, key: OpKey, error: OpError) {
+        let mut awaited: Vec<Awaited> = Vec::new();
+        let whose = self.ops.get(key).map(|op| (op.client, op.kind.peer()));
+        match self.ops.get(key).map(|op| &op.kind) {
+            Some(OpKind::OneSided { .. }) => {
+                let writes = self.core.transport.abandon(OpId::of(key));
+                awaited.extend(writes.then_some(Awaited::Report(OpId::of(key))));
+            }
+            // Nobody asks for its outcome, and it would lie in the table for ever.
+            Some(OpKind::BarrierCount) => drop(self.ops.remove(key)),
+            Some(OpKind::Keyed(_)) => self.abandon_keyed(key, &mut awaited),
+            Some(OpKind::Collective) => {
+                let (teams, _, mut lent) = self.teams_lent();
+                return teams.give_up(&mut lent, key, error);
+            }
+            Some(OpKind::ByMessage(_)) => self.abandon_transfer(key, &mut awaited),
+            Some(OpKind::Bounce(_)) => return self.drop_bounce(key, error),
+            Some(OpKind::HandlerAsk { .. }) => {
+                let is_its = |message: &Message| matches!(message, Message::HandlerAsk(ask) if ask.op == OpId::of(key));
+                self.mail.take_back(is_its);
+            }
+            Some(OpKind::Part(_) | OpKind::BarrierWait) | None => {}
+        }
+        self.ops.finish(key, Err(error));
+        if let Some((client, peer)) = whose {
+            self.ops.begin_to_settle(&mut self.core, (OpId::of(key), client), peer, &awaited);
+        }
+    }
+}
