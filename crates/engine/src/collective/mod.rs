@@ -2,7 +2,7 @@
 //! which order.
 //!
 //! A [`Plan`] is a pure function of the [`Collective`], the team's size and the member. The engine's node
-//! carries it out over any transport (`node/collective.rs`); which algorithm is taken is said by
+//! carries it out over any transport (`node/teams`); which algorithm is taken is said by
 //! [`Collective::algorithm`].
 
 mod data;

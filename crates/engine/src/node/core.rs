@@ -2,7 +2,7 @@
 //!
 //! Each call of a part is lent it, and for so long only: it belongs to no part, and decides nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::{Counters, Rank, Transport};
 
@@ -18,6 +18,8 @@ pub(in crate::node) struct Core<T> {
     lost: BTreeMap<Rank, Lost>,
     /// How many processes of its rank came before a peer's, where any did.
     incarnations: BTreeMap<Rank, u32>,
+    /// Peers that the loop is to give up.
+    to_lose: VecDeque<Rank>,
 }
 
 /// What became of a peer that was lost.
@@ -36,7 +38,8 @@ impl<T: Transport> Core<T> {
         assert!(rank < size, "rank {rank} is not below the job's size {size}");
         let scratch = vec![0; transport.payload_max()];
         let (lost, incarnations) = (BTreeMap::new(), BTreeMap::new());
-        Core { rank, size, transport, counters: Counters::default(), scratch, lost, incarnations }
+        let (counters, to_lose) = (Counters::default(), VecDeque::new());
+        Core { rank, size, transport, counters, scratch, lost, incarnations, to_lose }
     }
 
     /// Whether any peer is lost.
@@ -72,6 +75,30 @@ impl<T: Transport> Core<T> {
     /// How many processes had the peer's rank before the one that has it, as far as this node has heard.
     pub(in crate::node) fn incarnation_of(&self, peer: Rank) -> u32 {
         self.incarnations.get(&peer).copied().unwrap_or(0)
+    }
+
+    /// A peer has broken the rules: the loop gives it up.
+    #[cold]
+    pub(in crate::node) fn on_garbled(&mut self, peer: Rank) {
+        self.counters.malformed += 1;
+        self.lose_soon(peer);
+    }
+
+    /// The loop gives this peer up.
+    #[cold]
+    pub(in crate::node) fn lose_soon(&mut self, peer: Rank) {
+        self.to_lose.push_back(peer);
+    }
+
+    /// The next peer that the loop is to give up.
+    #[inline]
+    pub(in crate::node) fn next_to_lose(&mut self) -> Option<Rank> {
+        self.to_lose.pop_front()
+    }
+
+    /// Whether there is one.
+    pub(in crate::node) fn is_to_lose(&self) -> bool {
+        !self.to_lose.is_empty()
     }
 
     /// A peer is gone. Returns whether that is news.

@@ -8,38 +8,36 @@
 //! called when the earliest deadline passes, and when [`Node::wants_time`] says so. A peer that was lost may
 //! be replaced by another process of its rank: [`Node::take_replaced`] tells of that.
 //!
-//! [`Node`] stands here. Its parts are what is under way ([`operations`]), messages and what waits to be sent
-//! ([`mail`]), the job's `barrier`, collectives (`teams`), what moves bytes (`transfer`), and
-//! what asks peers for keys and gives them (`registration`); each call of a part is lent what is in `core`.
-//! `poll`, `deadlines` and `peer_loss` bring what happens to the parts, and `work` hands on what follows.
+//! [`Node`] stands here, what callers ask of it in `calls`. Its parts are what is under way (`operations`),
+//! messages and what waits to be sent (`mail`), the job's `barrier`, collectives (`teams`), what moves bytes
+//! (`transfer`), and what asks peers for keys and gives them (`registration`). No part holds another: each
+//! call of one is lent what is in `core`, the mail and the operations. `poll`, `deadlines` and `peer_loss`
+//! bring what happens to the parts, and `work` hands on what follows.
 //!
 //! [`Transport`]: crate::Transport
 
-mod active_messages;
 mod barrier;
-mod barrier_calls;
+mod calls;
 mod core;
 mod deadlines;
 #[cfg(test)]
 mod lanes;
 mod lent;
 mod mail;
-mod operation_calls;
 mod operations;
 mod peer_loss;
 mod poll;
 mod registration;
-mod team_calls;
 mod teams;
 mod transfer;
 mod work;
 
 pub use crate::collective::TeamId;
 pub use crate::registration::{PinId, Pinning};
+pub use calls::pins::PinError;
 pub use mail::active_message::{AmBody, AmSend, Delivery, Polled, Refused};
 pub use operations::op::{KEEPER as BARRIER_KEEPER, NO_PEER, Outcome, PEERS_WITH_FAILURES_MAX};
 pub use operations::settling::Started;
-pub use registration::pins::PinError;
 pub use registration::state::RegistrationCounters;
 pub use teams::buffers::{Kept, Memories};
 pub use teams::calls::Start;
@@ -64,6 +62,18 @@ use crate::op_id::OpKey;
 use crate::{Counters, Rank, Transport};
 
 /// One process's operations over one transport. Not for sharing: one thread at a time.
+///
+/// | calls | what they do |
+/// |---|---|
+/// | [`transfer`](Node::transfer), [`atomic`](Node::atomic), [`barrier`](Node::barrier), [`collective`](Node::collective) and others with a deadline | start an operation, and return its name |
+/// | [`send_am`](Node::send_am) | sends at once, or is busy |
+/// | [`poll`](Node::poll) | makes progress, one event at a call; after [`Polled::Deliver`] the handler runs before the next |
+/// | [`outcome`](Node::outcome), [`detach`](Node::detach), [`watch`](Node::watch), [`cancel`](Node::cancel) | end with an operation, each by its name |
+/// | [`expire`](Node::expire) | brings the time: when polls find nothing, at the time that the last call returned, and when [`wants_time`](Node::wants_time) says so |
+/// | [`lose`](Node::lose), [`tell_gone`](Node::tell_gone) | bring the loss of a peer, which the transport's owner has seen |
+/// | [`invalidate`](Node::invalidate), [`expose`](Node::expose), [`withdraw`](Node::withdraw) | bring what became of this process's memory |
+///
+/// Between any two of them nothing is left to be done but what waits for the transport, a peer or time.
 pub struct Node<T> {
     core: Core<T>,
     mail: Mail,
@@ -121,16 +131,6 @@ impl<T: Transport> Node<T> {
             spare_transfers: Vec::new(),
             busy_polls: 0,
         }
-    }
-
-    /// As it is, for a process that has the rank of one that was lost: there is no barrier for it.
-    #[must_use]
-    pub fn as_replacement(mut self) -> Node<T> {
-        self.barrier.forget(self.core.rank, true);
-        let (rank, (teams, _, mut lent)) = (self.core.rank, self.teams_lent());
-        teams.break_teams_of(&mut lent, rank);
-        self.work();
-        self
     }
 
     /// The barrier, and what a call of it is lent.

@@ -121,10 +121,13 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// A peer has broken the rules: it is given up.
-    #[cold]
-    pub(super) fn on_garbled(&mut self, peer: Rank) {
-        self.core.counters.malformed += 1;
-        self.lose_and_tell(peer, false);
+    /// As it is, for a process that has the rank of one that was lost: there is no barrier for it.
+    #[must_use]
+    pub fn as_replacement(mut self) -> Node<T> {
+        self.barrier.forget(self.core.rank, true);
+        let (rank, (teams, _, mut lent)) = (self.core.rank, self.teams_lent());
+        teams.break_teams_of(&mut lent, rank);
+        self.work();
+        self
     }
 }

@@ -17,11 +17,15 @@ impl<T: Transport> Node<T> {
     /// Makes progress; see [`Polled`]. `inbox` is overwritten by what arrives.
     #[inline(always)]
     pub fn poll(&mut self, inbox: &mut Inbox) -> Polled {
+        debug_assert!(self.is_idle(), "a call has left something to be handed on");
         let retried = self.busy_polls >= BUSY_POLLS_MAX && self.go_on();
         self.busy_polls += 1;
         let event = match self.core.transport.poll_copied() {
             Copied::Done(op) => {
-                self.on_copied(op);
+                if !self.on_copied(op) {
+                    self.on_completed(op, Ok(0));
+                    self.work();
+                }
                 return Polled::Progressed;
             }
             Copied::Nothing => None,
@@ -47,7 +51,7 @@ impl<T: Transport> Node<T> {
         match event {
             Event::Message { .. } | Event::Completed { .. } => {}
             Event::Unreachable { op, why } => self.on_unreachable(op, why),
-            Event::Garbled { peer } => self.on_garbled(peer),
+            Event::Garbled { peer } => self.core.on_garbled(peer),
             Event::Returned { peer, incarnation } => self.on_returned(peer, incarnation),
             Event::Registered { reg, result } => self.on_registered(reg, result),
             Event::Deregistered { reg } => self.on_deregistered(reg),
@@ -128,8 +132,8 @@ impl<T: Transport> Node<T> {
     /// Sees to registration. Returns whether anything moved.
     #[inline(never)]
     fn advance_registration(&mut self) -> bool {
-        self.give_up_slow_holders();
-        let mut moved = self.mail.send_deferred(&mut self.core);
+        let mut moved = self.give_up_slow_holders();
+        moved |= self.mail.send_deferred(&mut self.core);
         if let Some(Held { puts, starts, arrival }) = self.mail.let_go() {
             moved = true;
             self.ready.extend(puts);

@@ -12,6 +12,9 @@ use crate::op_id::{OpId, OpKey};
 use crate::wire::Message;
 use crate::{Direction, OpError, Rank, Transport};
 
+/// Pieces in the lists of a transfer whose memory is kept for later ones, at most.
+const SPARE_PIECES_MAX: usize = 1024;
+
 impl<T: Transport> Node<T> {
     /// Hands on and does what there is.
     #[inline]
@@ -21,6 +24,8 @@ impl<T: Transport> Node<T> {
                 self.hand_on(end);
             } else if let Some(wanted) = self.teams.next_wanted() {
                 self.satisfy(wanted);
+            } else if let Some(peer) = self.core.next_to_lose() {
+                self.lose_and_tell(peer, false);
             } else {
                 return;
             }
@@ -44,13 +49,27 @@ impl<T: Transport> Node<T> {
         }
     }
 
+    /// Keeps the lists of an operation that is over for others.
+    pub(super) fn keep_lists(&mut self, key: OpKey, kind: OpKind) {
+        // A list of thousands is one program's one transfer: it need not stay for good.
+        match kind {
+            OpKind::Collective => self.teams.forget_run(key),
+            OpKind::Keyed(keyed) if keyed.todo.capacity().max(keyed.pins.capacity()) <= SPARE_PIECES_MAX => {
+                self.spare_keyed.push(keyed);
+            }
+            OpKind::ByMessage(transfer) if transfer.rest.capacity() <= SPARE_PIECES_MAX => {
+                self.spare_transfers.push(transfer);
+            }
+            _ => {}
+        }
+    }
+
     /// Does what a collective wants done.
     #[inline(never)]
     fn satisfy(&mut self, wanted: Wanted) {
         match wanted {
             Wanted::Get(key, from, piece) => self.start_as(key, (from, Direction::Get), &[piece], None),
             Wanted::GiveUp(key, error) => self.give_up(key, error),
-            Wanted::Lose(peer) => self.on_garbled(peer),
         }
     }
 
@@ -87,5 +106,10 @@ impl<T: Transport> Node<T> {
         if let Some((client, peer)) = whose {
             self.ops.begin_to_settle(&mut self.core, (OpId::of(key), client), peer, &awaited);
         }
+    }
+
+    /// Whether there is nothing to hand on or to do: so it is between calls.
+    pub(super) fn is_idle(&self) -> bool {
+        self.ops.have_all_ends_gone() && self.teams.want_nothing() && !self.core.is_to_lose()
     }
 }

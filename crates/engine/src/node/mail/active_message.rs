@@ -9,7 +9,7 @@ use crate::{Header, Lane, Place, Rank};
 pub enum AmBody<'a> {
     /// Nothing.
     Short,
-    /// A payload inside the message, at most [`Transport::payload_max`] bytes.
+    /// A payload inside the message, at most [`Transport::payload_max`](crate::Transport::payload_max) bytes.
     Medium(&'a [u8]),
     /// A payload that already lies in the receiver's memory: where, and how many bytes.
     Long(Place, u32),
@@ -37,7 +37,7 @@ pub struct Delivery {
     pub peer: Rank,
     /// Whether it is a request, which may be replied to, or a reply.
     pub lane: Lane,
-    /// The entry that the handler was [added](Node::add_handler) with.
+    /// The entry that the handler was [added](crate::Node::add_handler) with.
     pub handler: u64,
 }
 
@@ -52,7 +52,7 @@ pub struct Refused {
     pub client: u8,
 }
 
-/// What one call of [`Node::poll`] did.
+/// What one call of [`Node::poll`](crate::Node::poll) did.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Polled {
     /// Nothing: no message, no completion, nothing that waited could go on.
@@ -67,7 +67,7 @@ pub enum Polled {
     /// A peer has refused a message of this node's, whose handler it has not. `quiet` reports it, too.
     Refused(Refused),
     /// A collective that was started with [`Start::steps_told`](crate::node::Start::steps_told) has come to a
-    /// step in this process's own memory: see [`Node::local_step`].
+    /// step in this process's own memory: see [`Node::local_step`](crate::Node::local_step).
     Local(OpId),
 }
 

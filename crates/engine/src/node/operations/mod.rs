@@ -162,6 +162,11 @@ impl Operations {
         self.ends.pop_front()
     }
 
+    /// Whether all ends have been taken.
+    pub(in crate::node) fn have_all_ends_gone(&self) -> bool {
+        self.ends.is_empty()
+    }
+
     /// Takes an outcome, and what the operation was doing. `None`: it has none yet, or the key means nothing.
     pub(in crate::node) fn take(&mut self, key: OpKey) -> Option<(Outcome, OpKind)> {
         let outcome = self.table.get(key)?.outcome?;

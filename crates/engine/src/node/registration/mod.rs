@@ -4,7 +4,6 @@
 mod actions;
 mod early_revocations;
 mod moves;
-pub(super) mod pins;
 mod revocations;
 pub(super) mod state;
 mod trace_spans;

@@ -256,7 +256,7 @@ impl<T: Transport> Node<T> {
             return;
         };
         if !registration.early_revocations.revoked(peer) {
-            return self.on_garbled(peer);
+            return self.core.on_garbled(peer);
         }
         // Told now, it is not to be told once more.
         if let Some(owed) = registration.owed.get_mut(&peer) {
@@ -351,21 +351,22 @@ impl<T: Transport> Node<T> {
     /// Ends the patience with holders that do not answer. Returns when the next one's ends.
     pub(in crate::node) fn expire_holders(&mut self, now: Nanos, looked: bool) -> Option<Nanos> {
         let (late, next) = self.registration.as_mut()?.late(now, looked);
-        for peer in late {
-            self.lose_and_tell(peer, false);
-        }
+        late.into_iter().for_each(|peer| self.core.lose_soon(peer));
         next
     }
 
-    /// Ends the patience with holders that do not answer, where too much waits for them.
-    pub(in crate::node) fn give_up_slow_holders(&mut self) {
+    /// Ends the patience with holders that do not answer, where too much waits for them. Returns whether it
+    /// does.
+    pub(in crate::node) fn give_up_slow_holders(&mut self) -> bool {
         let Some(registration) = self.registration.as_ref().filter(|_| self.mail.holds_too_much()) else {
-            return;
+            return false;
         };
-        for peer in registration.owing() {
+        let owing = registration.owing();
+        for peer in &owing {
             tracing::warn!(peer, "too many answers wait for a right that the peer does not give back");
-            self.lose_and_tell(peer, false);
+            self.core.lose_soon(*peer);
         }
+        !owing.is_empty()
     }
 
     /// Forgets what a peer that is gone held, was asked and asked for.

@@ -4,7 +4,6 @@ use super::roster::{DIFFER, says_unknown};
 use super::run::{Received, Receiving, Sent};
 use super::state::Teams;
 use super::team::{Arrived, Broken, Data, EARLY_MAX};
-use super::wants::Wanted;
 use crate::collective::{Signature, TeamId};
 use crate::limits::AHEAD;
 use crate::node::lent::Lent;
@@ -28,7 +27,7 @@ impl Teams {
         payload: &[u8],
     ) {
         if lent.mail.outbox_len() > UNTAKEN_MAX && takes_no_answers(lent, peer) {
-            return self.wants.now.push_back(Wanted::Lose(peer));
+            return lent.core.on_garbled(peer);
         }
         if id.is_named() && !self.roster.all.contains_key(&id) && !lent.core.is_gone(peer) {
             self.make_unasked_team(lent, id, first_lost);

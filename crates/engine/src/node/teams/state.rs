@@ -45,6 +45,11 @@ impl Teams {
         self.wants.now.pop_front()
     }
 
+    /// Whether nothing is to be done.
+    pub(in crate::node) fn want_nothing(&self) -> bool {
+        self.wants.now.is_empty()
+    }
+
     /// Whether something could not be sent.
     #[inline(always)]
     pub(in crate::node) fn has_unsent(&self) -> bool {

@@ -23,6 +23,4 @@ pub(in crate::node) enum Wanted {
     Get(OpKey, Rank, Piece),
     /// Give such a transfer up.
     GiveUp(OpKey, OpError),
-    /// Give up a peer, which breaks the rules.
-    Lose(Rank),
 }

@@ -5,7 +5,7 @@
 //! collective of this process offers to a member, that member may read until it has.
 
 use super::state::MessageTransfer;
-use crate::exposure::{Ranges, Rights};
+use crate::exposure::Ranges;
 use crate::node::Node;
 use crate::node::operations::op::OpKind;
 use crate::registration::Run;
@@ -14,30 +14,6 @@ use crate::wire::Chunk;
 use crate::{Direction, MemId, OpError, Place, Rank, Transport};
 
 impl<T: Transport> Node<T> {
-    /// From now on peers reach only those ranges of this process's private memory that [`Node::expose`]
-    /// names.
-    pub fn expose_ranges_only(&mut self) {
-        self.exposed.get_or_insert_default();
-    }
-
-    /// Exposes `len` bytes of private memory from `start` on, until as many are withdrawn by
-    /// [`Node::withdraw`]. Where everything is exposed that changes nothing.
-    pub fn expose(&mut self, start: u64, len: u64, rights: Rights) {
-        if let Some(exposed) = &mut self.exposed {
-            exposed.expose(start, len, rights);
-        }
-    }
-
-    /// Withdraws what was exposed by the same call of [`Node::expose`]. No message gets there any more,
-    /// unless another range covers it. Who holds a key for it is told to give that back; until then nothing
-    /// is sent, as after [`Node::invalidate`].
-    pub fn withdraw(&mut self, start: u64, len: u64, rights: Rights) {
-        if let Some(exposed) = self.exposed.as_mut().filter(|_| len > 0) {
-            exposed.withdraw(start, len, rights);
-            self.invalidate(start, len);
-        }
-    }
-
     /// Whether a peer may do that by a message. The error is the initiator's.
     pub(in crate::node) fn permit(
         &self,

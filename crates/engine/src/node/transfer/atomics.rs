@@ -2,25 +2,12 @@
 
 use super::state::HeldStart;
 use crate::node::Node;
-use crate::node::operations::op::OpKind;
 use crate::op_id::{OpId, OpKey};
-use crate::{Atomic, Mechanism, Nanos, OpError, Operation, Place, Rank, Submit, Transport};
+use crate::{Atomic, Mechanism, OpError, Operation, Place, Rank, Submit, Transport};
 
 impl<T: Transport> Node<T> {
-    /// Starts an atomic on an aligned word of a peer's heap; the outcome is the old word, or
-    /// [`OpError::NoSuchAtomic`] where words of that type have no such operation.
-    pub fn atomic(&mut self, peer: Rank, word: Place, atomic: Atomic, deadline: Option<Nanos>) -> OpId {
-        let key = self.ops.insert(OpKind::OneSided { peer, on_complete: None }, deadline);
-        if self.core.is_lost(peer) {
-            self.ops.finish(key, Err(OpError::PeerLost { peer }));
-            return OpId::of(key);
-        }
-        self.start_atomic(key, peer, word, atomic);
-        OpId::of(key)
-    }
-
     /// Starts an atomic now, or as soon as nothing is held back any more.
-    pub(super) fn start_atomic(&mut self, key: OpKey, peer: Rank, word: Place, atomic: Atomic) {
+    pub(in crate::node) fn start_atomic(&mut self, key: OpKey, peer: Rank, word: Place, atomic: Atomic) {
         if let Some(op) = atomic.impossible() {
             return self.ops.finish(key, Err(OpError::NoSuchAtomic { peer, op, word: atomic.word }));
         }

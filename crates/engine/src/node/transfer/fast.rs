@@ -129,9 +129,10 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// A copy is over, and well: neither end is touched by it any more.
+    /// A copy is over, and well: neither end is touched by it any more. `false`: it is not one of those that
+    /// are ended here.
     #[inline(always)]
-    pub(in crate::node) fn on_copied(&mut self, op: OpId) {
+    pub(in crate::node) fn on_copied(&mut self, op: OpId) -> bool {
         // Nearly all are fast transfers, are waited for by their callers, have used no registration here, and
         // the firehose that was found last.
         if let Some(id) = op.fast()
@@ -142,9 +143,9 @@ impl<T: Transport> Node<T> {
         {
             fast.state = State::Done;
             self.ops.end(fast.client);
-            return;
+            return true;
         }
-        self.on_completed(op, Ok(0));
+        false
     }
 
     /// A fast transfer is over: neither end is touched by it any more.

@@ -8,6 +8,5 @@ mod chunks;
 mod fast;
 pub(super) mod fast_table;
 mod keyed;
-mod prefetch;
 mod put_get;
 pub(super) mod state;

@@ -9,8 +9,7 @@ use crate::op_id::{OpId, OpKey};
 use crate::path::{self, Access, Choice, Facts, Keys, Limits, Path, Wanted};
 use crate::wire::Message;
 use crate::{
-    Atomic, Direction, Mechanism, MemId, Nanos, OpError, Operation, PathReason, Piece, Place, Rank, Submit,
-    Transport,
+    Direction, Mechanism, MemId, Nanos, OpError, Operation, PathReason, Piece, Rank, Submit, Transport,
 };
 
 /// The pieces of a transfer by keys, as they lie in the processes' spaces.
@@ -32,68 +31,6 @@ impl InSpaces {
 }
 
 impl<T: Transport> Node<T> {
-    /// Starts a put or a get of all pieces, to or from one peer. The local places must stay valid until the
-    /// operation has an outcome (for a put: until [`Node::is_locally_done`]). Failures show in the outcome.
-    pub fn transfer(
-        &mut self,
-        peer: Rank,
-        direction: Direction,
-        pieces: &[Piece],
-        deadline: Option<Nanos>,
-    ) -> OpId {
-        if let [piece] = pieces
-            && let Some(held) = self.acquire_recent(peer, direction, piece)
-        {
-            debug_assert_eq!(self.path(peer, direction, pieces, None).0.path, Path::Registered);
-            return self.submit_fast(peer, direction, *piece, deadline, held, None);
-        }
-        self.transfer_otherwise(peer, direction, pieces, deadline)
-    }
-
-    /// As [`Node::transfer`], where the firehose that was found last does not do.
-    #[inline(never)]
-    fn transfer_otherwise(
-        &mut self,
-        peer: Rank,
-        direction: Direction,
-        pieces: &[Piece],
-        deadline: Option<Nanos>,
-    ) -> OpId {
-        if let [piece] = pieces
-            && let Some(piece) = self.piece_in_spaces(peer, *piece)
-            && let Some(id) = self.start_fast(peer, direction, piece, deadline)
-        {
-            debug_assert_eq!(self.path(peer, direction, &[piece], None).0.path, Path::Registered);
-            return id;
-        }
-        let id = self.start_transfer(peer, direction, pieces, deadline, None);
-        self.work();
-        id
-    }
-
-    /// Puts `pieces` to one peer, and then changes an aligned word of its heap, so that whoever there sees
-    /// the change by an atomic sees the bytes. The outcome is the old word; where that is a failure, the
-    /// bytes may have been put, or some of them, and the word only after all of them. Nothing is put where it
-    /// is [`OpError::NoSuchAtomic`].
-    pub fn transfer_then_signal(
-        &mut self,
-        peer: Rank,
-        pieces: &[Piece],
-        word: Place,
-        atomic: Atomic,
-        deadline: Option<Nanos>,
-    ) -> OpId {
-        if let Some(op) = atomic.impossible() {
-            let key = self.ops.insert(OpKind::OneSided { peer, on_complete: None }, deadline);
-            self.ops.finish(key, Err(OpError::NoSuchAtomic { peer, op, word: atomic.word }));
-            return OpId::of(key);
-        }
-        let signal = OnComplete::Signal(word, atomic.signalling());
-        let id = self.start_transfer(peer, Direction::Put, pieces, deadline, Some(signal));
-        self.work();
-        id
-    }
-
     /// Ends a transfer whose bytes lie in place, once what comes after them is done.
     pub(in crate::node) fn conclude(&mut self, key: OpKey, peer: Rank, on_complete: Option<OnComplete>) {
         match on_complete {
@@ -194,6 +131,16 @@ impl<T: Transport> Node<T> {
             limits: Limits { direct_min, ..Limits::default() },
         };
         (path::choose(&facts), in_spaces)
+    }
+
+    /// Whether the path of a transfer is that of registered memory.
+    pub(in crate::node) fn goes_registered(
+        &mut self,
+        peer: Rank,
+        direction: Direction,
+        pieces: &[Piece],
+    ) -> bool {
+        self.path(peer, direction, pieces, None).0.path == Path::Registered
     }
 
     /// How the peer's ends of these pieces are reached, and where that is by key, the pieces in the

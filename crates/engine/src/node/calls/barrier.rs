@@ -1,6 +1,6 @@
-//! The node's calls about the job's barrier; what is done with these is in [`super::barrier`].
+//! The node's calls about the job's barrier; what is done with these is in [`barrier`](crate::node::barrier).
 
-use super::Node;
+use crate::node::Node;
 use crate::op_id::OpId;
 use crate::{Nanos, Transport};
 
@@ -15,7 +15,9 @@ impl<T: Transport> Node<T> {
     /// [`OpError::PeerLost`]: crate::OpError::PeerLost
     pub fn barrier(&mut self, deadline: Option<Nanos>) -> OpId {
         let (barrier, mut lent) = self.barrier_lent();
-        barrier.wait(&mut lent, deadline)
+        let op = barrier.wait(&mut lent, deadline);
+        self.work();
+        op
     }
 
     /// Arrives at the next barrier without an operation, or is there already: for whoever polls for it
@@ -23,13 +25,19 @@ impl<T: Transport> Node<T> {
     /// waits on for the same one, unless it is open by then. `None`: there is nothing to poll for.
     pub fn arrive_polling(&mut self) -> Option<u64> {
         let (barrier, mut lent) = self.barrier_lent();
-        barrier.arrive_at_next(&mut lent)
+        let epoch = barrier.arrive_at_next(&mut lent);
+        self.work();
+        epoch
     }
 
     /// Whether that barrier, which this rank has arrived at, is open. It is passed then.
     pub fn is_open(&mut self, epoch: u64) -> bool {
         let (barrier, mut lent) = self.barrier_lent();
-        barrier.is_open(&mut lent, epoch)
+        let is_open = barrier.is_open(&mut lent, epoch);
+        if is_open {
+            self.work();
+        }
+        is_open
     }
 
     /// Tells all others again which barrier has opened last: for the counter's keeper, before it leaves and

@@ -1,12 +1,13 @@
-//! The node's calls about teams and their collectives; what is done with these is in [`super::teams`].
+//! The node's calls about teams and their collectives; what is done with these is in
+//! [`teams`](crate::node::teams).
 
 use std::sync::Arc;
 
-use super::Node;
-use super::teams::buffers::{Kept, Memories};
-use super::teams::calls::Start;
-use super::teams::small::state::SmallPolled;
 use crate::collective::{Collective, Difference, Plan, Step, TeamId};
+use crate::node::Node;
+use crate::node::teams::buffers::{Kept, Memories};
+use crate::node::teams::calls::Start;
+use crate::node::teams::small::state::SmallPolled;
 use crate::op_id::OpId;
 use crate::{Place, Rank, Transport};
 

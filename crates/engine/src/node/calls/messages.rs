@@ -1,11 +1,11 @@
-//! The node's calls about Active Messages; what is done with these is in [`super::mail`].
+//! The node's calls about Active Messages; what is done with these is in [`mail`](crate::node::mail).
 
-use super::Node;
-use super::mail::active_message::{AmBody, AmSend, Delivery, Polled, Refused};
-use super::mail::count_am;
-use super::operations::op::OpKind;
-use super::transfer::state::OnComplete;
 use crate::handlers::HandlerKey;
+use crate::node::Node;
+use crate::node::mail::active_message::{AmBody, AmSend, Delivery, Polled, Refused};
+use crate::node::mail::count_am;
+use crate::node::operations::op::OpKind;
+use crate::node::transfer::state::OnComplete;
 use crate::op_id::OpId;
 use crate::wire::{AmHead, HandlerAsk, HandlerIs, Message};
 use crate::{Direction, Inbox, Lane, Nanos, OpError, Piece, Rank, SendError, Transport};
@@ -81,7 +81,7 @@ impl<T: Transport> Node<T> {
         self.mail.remove_handler(key);
     }
 
-    /// Asks a peer whether it has a handler. The outcome is what it says: see [`Found`].
+    /// Asks a peer whether it has a handler. The outcome is what it says: see [`Found`](crate::wire::Found).
     pub fn ask_for_handler(&mut self, peer: Rank, key: HandlerKey, deadline: Option<Nanos>) -> OpId {
         let asked = self.ops.insert(OpKind::HandlerAsk { peer }, deadline);
         let op = OpId::of(asked);

@@ -1,14 +1,11 @@
 //! The node's calls about operations, whichever table they are in. What is kept of them is in
-//! [`super::operations`].
+//! [`operations`](crate::node::operations).
 
-use super::Node;
-use super::operations::op::{OpKind, Outcome};
-use super::operations::settling::Started;
+use crate::node::Node;
+use crate::node::operations::op::{OpKind, Outcome};
+use crate::node::operations::settling::Started;
 use crate::op_id::{OpId, OpKey};
 use crate::{OpError, Rank, Transport};
-
-/// Pieces in the lists of a transfer whose memory is kept for later ones, at most.
-const SPARE_PIECES_MAX: usize = 1024;
 
 impl<T: Transport> Node<T> {
     /// Takes an operation's outcome, once it has one; the id means nothing afterwards. An id that means
@@ -26,21 +23,6 @@ impl<T: Transport> Node<T> {
         let (outcome, kind) = self.ops.take(key)?;
         self.keep_lists(key, kind);
         Some(outcome)
-    }
-
-    /// Keeps the lists of an operation that is over for others.
-    pub(super) fn keep_lists(&mut self, key: OpKey, kind: OpKind) {
-        // A list of thousands is one program's one transfer: it need not stay for good.
-        match kind {
-            OpKind::Collective => self.teams.forget_run(key),
-            OpKind::Keyed(keyed) if keyed.todo.capacity().max(keyed.pins.capacity()) <= SPARE_PIECES_MAX => {
-                self.spare_keyed.push(keyed);
-            }
-            OpKind::ByMessage(transfer) if transfer.rest.capacity() <= SPARE_PIECES_MAX => {
-                self.spare_transfers.push(transfer);
-            }
-            _ => {}
-        }
     }
 
     /// Whether the operation's outcome is there to be taken.

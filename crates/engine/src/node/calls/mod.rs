@@ -1,0 +1,11 @@
+//! What callers of a node ask of it: a file for each part. Nothing within the node calls these; each by which
+//! something may end comes to [`work`](super::work) last.
+
+mod barrier;
+mod hints;
+mod messages;
+mod operations;
+pub(super) mod pins;
+mod registration;
+mod teams;
+mod transfers;
