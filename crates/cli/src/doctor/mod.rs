@@ -4,6 +4,7 @@
 mod check;
 mod checks;
 mod facts;
+mod network;
 mod nodes;
 mod remarks;
 
