@@ -131,6 +131,9 @@ fn main() -> ExitCode {
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     log_to_stderr(cli.verbose);
     cli.command.say_unknown_variables();
+    if let Err(error) = cli.command.check_settings(&matches) {
+        return status(Err(error.into()));
+    }
     let Some(without) = cli.command.without() else { return status(cli.command.run()) };
     let attended = match Attended::begin(without).context("minding signals") {
         Ok(attended) => attended,
@@ -140,7 +143,7 @@ fn main() -> ExitCode {
         Some(out) => attended.keep_tidy(out),
         None => attended,
     };
-    let result = cli.command.check_settings(&matches).and_then(|()| cli.command.run());
+    let result = cli.command.run();
     attended.finish();
     status(result)
 }
@@ -211,18 +214,25 @@ impl Command {
         }
     }
 
-    /// Refuses a setting in the environment that each of the ranks which this command starts would refuse. An
-    /// option overrides the setting of its name.
-    fn check_settings(&self, matches: &ArgMatches) -> Result<()> {
+    /// Refuses settings in the environment that no rank could read, where this command starts ranks; others
+    /// name them. An option overrides the setting of its name. `doctor` has a row for them.
+    fn check_settings(&self, matches: &ArgMatches) -> Result<(), UsageError> {
         let ranks = match self {
+            Self::Doctor(_) | Self::Completions { .. } | Self::Man { .. } => return Ok(()),
             Self::Study(given) => given.checks_settings(),
-            Self::Kernel(_) | Self::Perf(_) | Self::Tune(_) => true,
+            Self::Run(_) | Self::Kernel(_) | Self::Perf(_) | Self::Tune(_) => true,
             _ => false,
         };
-        match ranks.then(Config::from_env) {
-            Some(Err(error)) if !is_overridden(matches, error.name()) => Err(UsageError::new(error).into()),
-            _ => Ok(()),
+        let mut bad = Config::bad_variables();
+        bad.retain(|error| !is_overridden(matches, error.name()));
+        let said = bad.iter().map(ToString::to_string).collect::<Vec<_>>();
+        if ranks && !said.is_empty() {
+            return Err(UsageError::new(said.join("; ")));
         }
+        for error in said {
+            complain(format_args!("standpipe: no node would open: {error}"));
+        }
+        Ok(())
     }
 
     fn run(self) -> Result<ExitCode> {
