@@ -80,14 +80,15 @@ enum Command {
     ///
     /// It looks at a job of the same user on this host. A rank does something for that only when it is looked
     /// at: it copies its counters, which takes it some microseconds. Keys: q or Ctrl-C leaves; p shows how
-    /// one rank registers memory with each of its peers, and back; arrows choose the rank.
+    /// one rank registers memory with each of its peers, and back; arrows choose the rank. Where there are
+    /// more lines than the terminal has, PgDn, PgUp, j, k, Home and End show the others.
     ///
     /// Columns: puts and gets a second and their bytes, to mapped memory (map), by cross-memory attach (cma)
     /// and by message (msg); Active Messages sent (AM) and handled (ran); atomics (atom). Above them `top`
-    /// names ranks that are away: they have neither waited nor made progress for a second, and take no
-    /// messages. It also names ranks that were sent malformed messages, and ranks that copy for their peers'
-    /// puts and gets by message. A rank that has not opened a node is `awaited`. Ranks that register memory
-    /// stand in a second table, with transfers by it (reg).
+    /// names ranks that have called nothing of the library for five seconds: they compute, or are stuck, and
+    /// take no messages. It also names ranks that were sent malformed messages, and ranks that copy for their
+    /// peers' puts and gets by message. A rank that has not opened a node is `awaited`. Ranks that register
+    /// memory stand in a second table, with transfers by it (reg).
     Top(top::TopArgs),
     /// Measure operations beside the machine's own limits
     Perf(perf::PerfArgs),

@@ -22,6 +22,8 @@ pub(super) struct Report {
     /// Ranks that are gone and did not take leave.
     pub(super) lost: usize,
     pub(super) ended: bool,
+    /// Ranks that have not opened a node.
+    pub(super) awaited: usize,
     pub(super) ranks: Vec<RankReport>,
     pub(super) totals: Figures,
 }
@@ -109,8 +111,11 @@ pub(super) struct Registration(pub(super) [u64; REGISTRATION]);
 
 impl Report {
     pub(super) fn of(job: &Job, before: &Snapshot, now: &Snapshot) -> Report {
-        let ranks: Vec<RankReport> =
-            before.ranks.iter().zip(&now.ranks).map(|(before, now)| RankReport::of(before, now)).collect();
+        let pair = |(before, now): (&RankView, &RankView)| {
+            let started = (now.state == State::Awaited).then(|| job.process_of(now.rank)).flatten();
+            RankReport { pid: now.pid.or(started), ..RankReport::of(before, now) }
+        };
+        let ranks: Vec<RankReport> = before.ranks.iter().zip(&now.ranks).map(pair).collect();
         let count = |is: fn(State) -> bool| now.ranks.iter().filter(|rank| is(rank.state)).count();
         Report {
             id: job.id().to_owned(),
@@ -120,6 +125,7 @@ impl Report {
             running: count(runs),
             lost: count(|state| matches!(state, State::Over(how) if how != How::Left)),
             ended: now.ended,
+            awaited: count(|state| state == State::Awaited),
             totals: Figures::total(ranks.iter().map(|rank| &rank.figures)),
             ranks,
         }
@@ -337,6 +343,7 @@ pub(super) mod tests {
             running: 1,
             lost: 1,
             ended: false,
+            awaited: 0,
             totals: Figures::total(ranks.iter().map(|rank| &rank.figures)),
             ranks,
         }
