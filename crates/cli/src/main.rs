@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod doctor;
+mod elsewhere;
 mod info;
 mod latency_figures;
 mod layers;
@@ -82,6 +83,9 @@ enum Command {
     /// at: it copies its counters, which takes it some microseconds. Keys: q or Ctrl-C leaves; p shows how
     /// one rank registers memory with each of its peers, and back; arrows choose the rank. Where there are
     /// more lines than the terminal has, PgDn, PgUp, j, k, Home and End show the others.
+    ///
+    /// `top` also names jobs and nodes of yours in other network namespaces, as containers have them. They
+    /// can be looked at there only, and `top` says how to get there.
     ///
     /// Columns: puts and gets a second and their bytes, to mapped memory (map), by cross-memory attach (cma)
     /// and by message (msg); Active Messages sent (AM) and handled (ran); atomics (atom). Above them `top`

@@ -90,6 +90,7 @@ fn the_help_explains_the_columns() {
         "cross-memory attach (cma)",
         "or are stuck",
         "PgDn, PgUp, j, k, Home and End",
+        "other network namespaces",
         "malformed messages",
         "q or Ctrl-C",
         "p shows",

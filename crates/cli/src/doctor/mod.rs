@@ -19,6 +19,8 @@ use serde::Serialize;
 use studies::stdout::print;
 use studies::table::{Layout, Table, plain, wrapped};
 
+use crate::elsewhere::{self, Far};
+
 /// Arguments of `standpipe doctor`.
 #[derive(Debug, Args)]
 #[command(
@@ -37,6 +39,7 @@ pub(crate) struct DoctorArgs {
 pub(crate) fn run(args: &DoctorArgs) -> Result<ExitCode> {
     let mut checks = checks::of(&Facts::gather());
     checks.extend(remarks::checks(nodes::gather()));
+    checks.extend(elsewhere::found().iter().map(Far::check));
     if args.json {
         print(serde_json::to_string_pretty(&Told { advice: advice(&checks).collect(), checks: &checks })?)?;
     } else {

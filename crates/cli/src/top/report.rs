@@ -6,6 +6,7 @@ use standpipe::metrics::Labels;
 use standpipe::watch::{How, Job, Peers, RankView, Rate, Rates, RegistrationCounters, Snapshot, State};
 use standpipe::{Latencies, Mechanism, Operation};
 
+use crate::elsewhere::Far;
 use crate::latency_figures::Calls;
 
 /// What moves data: where it goes by messages that is no Active Message of the program.
@@ -24,6 +25,9 @@ pub(super) struct Report {
     pub(super) ended: bool,
     /// Ranks that have not opened a node.
     pub(super) awaited: usize,
+    /// Other jobs and nodes, which cannot be looked at from here.
+    #[serde(rename = "elsewhere", skip_serializing_if = "Vec::is_empty")]
+    pub(super) far: Vec<Far>,
     pub(super) ranks: Vec<RankReport>,
     pub(super) totals: Figures,
 }
@@ -126,6 +130,7 @@ impl Report {
             lost: count(|state| matches!(state, State::Over(how) if how != How::Left)),
             ended: now.ended,
             awaited: count(|state| state == State::Awaited),
+            far: Vec::new(),
             totals: Figures::total(ranks.iter().map(|rank| &rank.figures)),
             ranks,
         }
@@ -344,6 +349,7 @@ pub(super) mod tests {
             lost: 1,
             ended: false,
             awaited: 0,
+            far: Vec::new(),
             totals: Figures::total(ranks.iter().map(|rank| &rank.figures)),
             ranks,
         }

@@ -4,6 +4,8 @@ use comfy_table::{CellAlignment, ContentArrangement};
 use standpipe::{Mechanism, Operation};
 use studies::table::{Layout, plain, wrapped};
 
+use crate::elsewhere::Far;
+
 use super::latency;
 use super::report::{Figures, REGISTRATION_COLUMNS, RankReport, Registration, Report, TRANSFERS};
 
@@ -119,7 +121,7 @@ fn table(report: &Report, who: usize, columns: &[Column]) -> Vec<String> {
 
 /// What few ranks ever have, each in a line that says what it means, and a free line after them.
 fn notes(report: &Report) -> Vec<String> {
-    let mut notes = Vec::new();
+    let mut notes: Vec<String> = report.far.iter().map(Far::sentence).collect();
     for report in &report.ranks {
         let RankReport { rank, away_seconds, figures, .. } = report;
         let moves = figures.rate(&Operation::ALL, &Mechanism::ALL).0 > 0.0;
