@@ -8,8 +8,10 @@ use serde::Serialize;
 use standpipe::network::{Library, ONE_SIDED_MIN, Offer, Tested, library, look_for, untested};
 use standpipe::path::{self, Access, Facts, Keys, Limits, MemId, Wanted};
 use standpipe::{PathReason, STAGED_MIN};
+use studies::signals::complain;
 use studies::stdout::print;
 use studies::table::{Layout, Table, plain, wrapped};
+use studies::transport;
 
 /// Arguments of `standpipe info`.
 #[derive(Debug, Args)]
@@ -112,6 +114,15 @@ fn how(path: &str) -> &str {
 /// # Errors
 /// If standard output cannot take the result.
 pub(crate) fn run(args: &InfoArgs) -> Result<ExitCode> {
+    // One that cannot be read has been told already.
+    if let Ok(transport) = transport::chosen(None)
+        && let Err(error) = transport::look_for(&transport)
+    {
+        complain(format_args!(
+            "standpipe: no node would open: {}={transport}: {error}",
+            transport::TRANSPORT
+        ));
+    }
     let info = Info { transports: vec![SHM, ofi()], paths: paths() };
     if args.json {
         print(serde_json::to_string_pretty(&info)?)?;

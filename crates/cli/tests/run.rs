@@ -249,6 +249,10 @@ fn a_transport_that_is_not_there_is_told_before_ranks_start() {
         assert!(said.starts_with("standpipe: ") && said.lines().count() == 1, "{said}");
     }
     let other = [&["--transport", "shm"], &program[..]].concat();
+    let mut info = Command::new(env!("CARGO_BIN_EXE_standpipe"));
+    let info = info.arg("info").env("STANDPIPE_TRANSPORT", "ofi:nonesuch").output().expect("it runs");
+    let told = String::from_utf8_lossy(&info.stderr);
+    assert!(info.status.success() && told.contains("no node would open: STANDPIPE_TRANSPORT=ofi:nonesuch"));
     let (status, said, written) = refused(&other, "ofi:nonesuch");
     let written = String::from_utf8_lossy(&written);
     assert_eq!((status, written.matches("started shm").count()), (Some(0), 2), "{said}");
