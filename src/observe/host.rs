@@ -7,9 +7,9 @@ pub use vm::CmaError;
 pub use vm::cma::probe as probe_attach;
 pub use vm::host::{
     Limit, Seccomp, ShmemHugePages, Userfaultfd, address_space, allow_tracer, bind_to_core, core_numbers,
-    cores, cpu_time, dev_shm_bytes, file_size, kernel_release, locks_anything, memlock, memory_bytes,
-    monotonic_ns, open_files, pinned_by, ptrace_scope, seccomp, shmem_huge_pages, traces_anyone, try_watch,
-    userfaultfd, verbs_devices,
+    cores, cpu_time, dev_shm_bytes, file_size, has_loopback, kernel_release, locks_anything, memlock,
+    memory_bytes, monotonic_ns, open_files, pinned_by, ptrace_scope, seccomp, shmem_huge_pages,
+    traces_anyone, try_watch, userfaultfd, verbs_devices,
 };
 pub use vm::membarrier::register as register_membarrier;
 

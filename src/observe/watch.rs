@@ -15,11 +15,13 @@
 //! needs the job's secret, which [`jobs()`] finds where the processes of the same user have it: in their
 //! environment; of a node that nobody launched, in the memory that it shares with peers.
 
+mod elsewhere;
 mod jobs;
 mod rates;
 
 use std::time::{Duration, Instant};
 
+pub use self::elsewhere::{Elsewhere, elsewhere};
 pub use self::jobs::{Job, jobs};
 pub use self::rates::{Rate, Rates};
 pub use crate::job::bootstrap::{How, JoinError, LookError};

@@ -5,11 +5,13 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
-use standpipe::network::{Library, ONE_SIDED_MIN, Offer, Tested, library, untested};
+use standpipe::network::{Library, ONE_SIDED_MIN, Offer, Tested, library, look_for, untested};
 use standpipe::path::{self, Access, Facts, Keys, Limits, MemId, Wanted};
 use standpipe::{PathReason, STAGED_MIN};
+use studies::signals::complain;
 use studies::stdout::print;
 use studies::table::{Layout, Table, plain, wrapped};
+use studies::transport;
 
 /// Arguments of `standpipe info`.
 #[derive(Debug, Args)]
@@ -112,6 +114,15 @@ fn how(path: &str) -> &str {
 /// # Errors
 /// If standard output cannot take the result.
 pub(crate) fn run(args: &InfoArgs) -> Result<ExitCode> {
+    // One that cannot be read has been told already.
+    if let Ok(transport) = transport::chosen(None)
+        && let Err(error) = transport::look_for(&transport)
+    {
+        complain(format_args!(
+            "standpipe: no node would open: {}={transport}: {error}",
+            transport::TRANSPORT
+        ));
+    }
     let info = Info { transports: vec![SHM, ofi()], paths: paths() };
     if args.json {
         print(serde_json::to_string_pretty(&info)?)?;
@@ -128,9 +139,9 @@ fn ofi() -> Transport {
     let untested = untested().collect();
     match library() {
         Ok(library) => {
-            let usable = library.providers.iter().any(|offer| offer.error.is_none());
-            let error = (!usable).then(|| "libfabric has no provider that can be used here".to_owned());
-            Transport { name: "ofi", usable, error, untested, library: Some(library) }
+            // What `run` and nodes ask, too.
+            let error = look_for(None).err().map(|error| error.to_string());
+            Transport { name: "ofi", usable: error.is_none(), error, untested, library: Some(library) }
         }
         Err(error) => {
             let error = Some(error.to_string());
@@ -156,9 +167,8 @@ fn text(info: &Info, layout: Layout) -> String {
     if !offers.is_empty() {
         lines.push(format!("\n{}\n\n{}", table(&offers).text(layout), wrapped(LEGEND, layout)));
     }
-    for (offer, error) in offers.iter().filter_map(|offer| Some((offer, offer.error.as_ref()?))) {
-        let found = &offer.description;
-        let note = format!("{} on {}: cannot be used: {error}", found.provider, found.domain);
+    for (names, error) in refused(&offers) {
+        let note = format!("{}: cannot be used: {error}", names.join(", "));
         lines.push(format!("\n{}", wrapped(&note, layout)));
     }
     for transport in info.transports.iter().filter(|transport| !transport.untested.is_empty()) {
@@ -172,6 +182,19 @@ fn text(info: &Info, layout: Layout) -> String {
     }
     lines.push(format!("\n{}\n\n{}", table.text(layout), wrapped(PATHS, layout)));
     lines.join("\n")
+}
+
+/// Providers that cannot be used, those together that are refused for the same reason.
+fn refused<'a>(offers: &[&'a Offer]) -> Vec<(Vec<String>, &'a str)> {
+    let mut refused: Vec<(Vec<String>, &str)> = Vec::new();
+    for (offer, error) in offers.iter().filter_map(|offer| Some((offer, offer.error.as_deref()?))) {
+        let name = format!("{} on {}", offer.description.provider, offer.description.domain);
+        match refused.iter_mut().find(|(_, known)| *known == error) {
+            Some((names, _)) => names.push(name),
+            None => refused.push((vec![name], error)),
+        }
+    }
+    refused
 }
 
 const LEGEND: &str = "registers: what must be registered besides what peers reach: nothing, as keys are mere numbers, or \

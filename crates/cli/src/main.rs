@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod doctor;
+mod elsewhere;
 mod info;
 mod latency_figures;
 mod layers;
@@ -80,14 +81,18 @@ enum Command {
     ///
     /// It looks at a job of the same user on this host. A rank does something for that only when it is looked
     /// at: it copies its counters, which takes it some microseconds. Keys: q or Ctrl-C leaves; p shows how
-    /// one rank registers memory with each of its peers, and back; arrows choose the rank.
+    /// one rank registers memory with each of its peers, and back; arrows choose the rank. Where there are
+    /// more lines than the terminal has, PgDn, PgUp, j, k, Home and End show the others.
+    ///
+    /// `top` also names jobs and nodes of yours in other network namespaces, as containers have them. They
+    /// can be looked at there only, and `top` says how to get there.
     ///
     /// Columns: puts and gets a second and their bytes, to mapped memory (map), by cross-memory attach (cma)
     /// and by message (msg); Active Messages sent (AM) and handled (ran); atomics (atom). Above them `top`
-    /// names ranks that are away: they have neither waited nor made progress for a second, and take no
-    /// messages. It also names ranks that were sent malformed messages, and ranks that copy for their peers'
-    /// puts and gets by message. A rank that has not opened a node is `awaited`. Ranks that register memory
-    /// stand in a second table, with transfers by it (reg).
+    /// names ranks that have called nothing of the library for five seconds: they compute, or are stuck, and
+    /// take no messages. It also names ranks that were sent malformed messages, and ranks that copy for their
+    /// peers' puts and gets by message. A rank that has not opened a node is `awaited`. Ranks that register
+    /// memory stand in a second table, with transfers by it (reg).
     Top(top::TopArgs),
     /// Measure operations beside the machine's own limits
     Perf(perf::PerfArgs),
@@ -131,6 +136,9 @@ fn main() -> ExitCode {
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     log_to_stderr(cli.verbose);
     cli.command.say_unknown_variables();
+    if let Err(error) = cli.command.check_settings(&matches) {
+        return status(Err(error.into()));
+    }
     let Some(without) = cli.command.without() else { return status(cli.command.run()) };
     let attended = match Attended::begin(without).context("minding signals") {
         Ok(attended) => attended,
@@ -140,7 +148,7 @@ fn main() -> ExitCode {
         Some(out) => attended.keep_tidy(out),
         None => attended,
     };
-    let result = cli.command.check_settings(&matches).and_then(|()| cli.command.run());
+    let result = cli.command.run();
     attended.finish();
     status(result)
 }
@@ -211,18 +219,25 @@ impl Command {
         }
     }
 
-    /// Refuses a setting in the environment that each of the ranks which this command starts would refuse. An
-    /// option overrides the setting of its name.
-    fn check_settings(&self, matches: &ArgMatches) -> Result<()> {
+    /// Refuses settings in the environment that no rank could read, where this command starts ranks; others
+    /// name them. An option overrides the setting of its name. `doctor` has a row for them.
+    fn check_settings(&self, matches: &ArgMatches) -> Result<(), UsageError> {
         let ranks = match self {
+            Self::Doctor(_) | Self::Completions { .. } | Self::Man { .. } => return Ok(()),
             Self::Study(given) => given.checks_settings(),
-            Self::Kernel(_) | Self::Perf(_) | Self::Tune(_) => true,
+            Self::Run(_) | Self::Kernel(_) | Self::Perf(_) | Self::Tune(_) => true,
             _ => false,
         };
-        match ranks.then(Config::from_env) {
-            Some(Err(error)) if !is_overridden(matches, error.name()) => Err(UsageError::new(error).into()),
-            _ => Ok(()),
+        let mut bad = Config::bad_variables();
+        bad.retain(|error| !is_overridden(matches, error.name()));
+        let said = bad.iter().map(ToString::to_string).collect::<Vec<_>>();
+        if ranks && !said.is_empty() {
+            return Err(UsageError::new(said.join("; ")));
         }
+        for error in said {
+            complain(format_args!("standpipe: no node would open: {error}"));
+        }
+        Ok(())
     }
 
     fn run(self) -> Result<ExitCode> {

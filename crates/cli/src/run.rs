@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
+use standpipe::Transport;
 use standpipe::launch::{End, Launch, Outcome, RANKS_MAX, RankOutcome, unblock_signals};
-use standpipe::{Config, Transport};
 use studies::{
     signals::complain,
     stdout::print,
@@ -102,17 +102,10 @@ pub(crate) fn run(args: RunArgs) -> ExitCode {
 }
 
 /// The transport that the option names, once it or that of the environment has been looked for: each rank
-/// would fail by itself. Of other settings that ranks will refuse there is a warning, as they may change
-/// them.
+/// would fail by itself.
 fn given(option: Option<Transport>) -> Result<Option<Transport>, UsageError> {
-    if let Err(error) = Config::from_env()
-        && (option.is_none() || error.name() != TRANSPORT)
-    {
-        complain(format_args!("standpipe: {error}: a rank that opens a node will refuse it"));
-    }
-    if let Ok(transport) = chosen(option.as_ref()) {
-        look_for(&transport)?;
-    }
+    let transport = chosen(option.as_ref()).map_err(UsageError::new)?;
+    look_for(&transport)?;
     Ok(option)
 }
 

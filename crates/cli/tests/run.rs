@@ -211,6 +211,30 @@ fn a_variable_that_looks_like_a_setting_and_is_none_is_told_once() {
 }
 
 #[test]
+fn settings_that_no_rank_can_read_are_told_before_any_starts() {
+    let bad = [("STANDPIPE_HEAP", "banana"), ("STANDPIPE_TRANSPORT", "shmm"), ("STANDPIPE_ATTACH", "nver")];
+    let with_bad = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_standpipe"));
+        let output = command.args(args).envs(bad).output().expect("the command runs");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let hints = ["STANDPIPE_HEAP=\"banana\" is not bytes", "did you mean shm?", "did you mean never?"];
+    let (status, out, said) = with_bad(&["run", "-n", "2", "--", "echo", "started"]);
+    assert_eq!((status, out.as_str()), (Some(2), ""), "{said}");
+    assert!(hints.iter().all(|hint| said.contains(hint)), "{said}");
+    let (status, _, said) = with_bad(&["run", "-n", "2", "--transport", "shm", "--", "true"]);
+    assert!(status == Some(2) && said.contains("banana") && !said.contains("shmm"), "{said}");
+    // They start no rank, and say so all the same.
+    for (args, starts) in [(&["info"][..], true), (&["top", "--openmetrics"], true)] {
+        let (status, _, said) = with_bad(args);
+        assert_eq!(status == Some(0), starts, "{args:?}: {said}");
+        assert!(hints.iter().all(|hint| said.contains(hint)), "{args:?}: {said}");
+        assert!(said.contains("no node would open"), "{said}");
+    }
+}
+
+#[test]
 fn a_transport_that_is_not_there_is_told_before_ranks_start() {
     let refused = |args: &[&str], set: &str| {
         let mut command = standpipe(args);
@@ -225,6 +249,10 @@ fn a_transport_that_is_not_there_is_told_before_ranks_start() {
         assert!(said.starts_with("standpipe: ") && said.lines().count() == 1, "{said}");
     }
     let other = [&["--transport", "shm"], &program[..]].concat();
+    let mut info = Command::new(env!("CARGO_BIN_EXE_standpipe"));
+    let info = info.arg("info").env("STANDPIPE_TRANSPORT", "ofi:nonesuch").output().expect("it runs");
+    let told = String::from_utf8_lossy(&info.stderr);
+    assert!(info.status.success() && told.contains("no node would open: STANDPIPE_TRANSPORT=ofi:nonesuch"));
     let (status, said, written) = refused(&other, "ofi:nonesuch");
     let written = String::from_utf8_lossy(&written);
     assert_eq!((status, written.matches("started shm").count()), (Some(0), 2), "{said}");

@@ -88,13 +88,43 @@ fn the_help_explains_the_columns() {
     for part in [
         "handled (ran)",
         "cross-memory attach (cma)",
-        "are away",
+        "or are stuck",
+        "PgDn, PgUp, j, k, Home and End",
+        "other network namespaces",
         "malformed messages",
         "q or Ctrl-C",
         "p shows",
     ] {
         assert!(help.contains(part), "{part}: {help}");
     }
+}
+
+#[test]
+fn ranks_that_have_not_opened_a_node_are_shown_with_their_processes() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_standpipe"));
+    command.args(["run", "-n", "2", "--", "sh", "-c", "echo @@$$; sleep 60; true"]);
+    let mut launcher = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("it runs");
+    let mut out = BufReader::new(launcher.stdout.take().expect("piped above"));
+    let lines = out.by_ref().lines().map_while(Result::ok).take(2);
+    let mut started: Vec<u32> = lines.filter_map(|line| line.strip_prefix("@@")?.parse().ok()).collect();
+    let job = Job { launcher, _out: out, end: std::env::temp_dir().join("standpipe-top-no-node") };
+    let report: Value = serde_json::from_str(&texts(&run(&[&job.pid(), "--json"])).0).expect("one object");
+    let (text, _) = texts(&run(&[&job.pid(), "--once"]));
+    kill_job(job);
+    assert_eq!((&report["running"], &report["awaited"]), (&0.into(), &2.into()));
+    let ranks = report["ranks"].as_array().expect("a list");
+    let mut shown: Vec<u32> = ranks.iter().filter_map(|rank| rank["pid"].as_u64()?.try_into().ok()).collect();
+    started.sort_unstable();
+    shown.sort_unstable();
+    assert_eq!(shown, started, "{report}");
+    assert!(text.contains("0 running, 0 lost, 2 awaited (no node is open there)"), "{text}");
+    assert!(started.iter().all(|pid| text.contains(&pid.to_string())), "{text}");
+}
+
+/// Ends a job whose ranks wait for no file.
+fn kill_job(mut job: Job) {
+    let _ = job.launcher.kill();
+    drop(job);
 }
 
 /// A job under a launcher of its own.

@@ -251,6 +251,31 @@ fn what_is_wrong_with_arguments_is_said_whatever_is_installed() {
 }
 
 #[test]
+fn a_provider_that_is_not_there_is_refused_in_the_same_words_by_all() {
+    if let Err(error) = standpipe::network::look_for(Some("tcp")) {
+        return testbed::skip(&error);
+    }
+    let said = "libfabric has no provider nonesuch that can be used here";
+    for words in [&["perf", "am"][..], &["perf", "put"], &["study", "kv"], &["run", "-n", "2"]] {
+        let over = ["--transport", "ofi:nonesuch"];
+        let program: &[&str] = if words[0] == "run" { &["true"] } else { &[] };
+        let words = [words, &over, program].concat();
+        assert_refused(&words, said, &standpipe(&words, Stdio::piped()));
+    }
+}
+
+#[test]
+fn the_help_of_perf_names_all_that_is_measured_over_a_network() {
+    let help = standpipe(&["perf", "-h"], Stdio::piped()).stdout;
+    let help = String::from_utf8_lossy(&help).split_whitespace().collect::<Vec<_>>().join(" ");
+    let (_, over) = help.split_once("over ofi only ").expect("of --transport");
+    let (over, _) = over.split_once("Without it").expect("what holds then");
+    for op in ["put", "get", "put-signal", "miss", "pin"] {
+        assert!(over.split([' ', ',', '.']).any(|word| word == op), "{op}: {over}");
+    }
+}
+
+#[test]
 fn a_network_that_is_not_there_is_refused_in_a_line_before_anything_is_run() {
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("out");

@@ -42,6 +42,19 @@ pub fn look_for(transport: &Transport) -> Result<(), UsageError> {
     }
 }
 
+/// Refuses a provider that libfabric has not, as [`look_for`] does. Where there is no libfabric this says
+/// nothing: what is wrong with arguments is said whatever is installed.
+///
+/// # Errors
+/// If libfabric has no such provider, or it cannot be used here.
+pub(crate) fn refuse_unknown(transport: &Transport) -> Result<(), UsageError> {
+    let Transport::Ofi { provider } = transport else { return Ok(()) };
+    match network::look_for(provider.as_deref()) {
+        Ok(()) | Err(network::NetworkError::Library(_)) => Ok(()),
+        Err(error) => Err(UsageError::new(error)),
+    }
+}
+
 fn from_env(name: Option<&str>) -> Result<Transport> {
     let Some(name) = name else { return Ok(Transport::default()) };
     parse(name.trim()).map_err(|wanted| anyhow!("{TRANSPORT}={name}: {wanted}"))

@@ -302,6 +302,12 @@ pub fn addresses() -> Vec<IpAddr> {
     interfaces().into_iter().map(|(_, ip)| ip).collect()
 }
 
+/// Whether this network namespace has a loopback interface that is up. A new namespace's is down, until
+/// somebody brings it up: `ip link set lo up`.
+pub fn has_loopback() -> bool {
+    addresses().iter().any(IpAddr::is_loopback)
+}
+
 /// The addresses of this network namespace's interfaces that are up, each with the interface's name.
 /// Addresses at links to others come first, then extra ones (`/32`, `/128`), then those of `lo`, and loopback
 /// last. IPv6 addresses that mean something on one link only are left out. Empty where the system does not

@@ -304,6 +304,13 @@ impl Config {
         Config::from_lookup(crate::base::environment::variable)
     }
 
+    /// What is wrong with each of this process's environment variables of [`SETTINGS`] whose value cannot be
+    /// read, in the order of that table: [`Config::from_env`] ends with the first. For programs that start
+    /// others, and those that explain.
+    pub fn bad_variables() -> Vec<ConfigError> {
+        bad_of(crate::base::environment::variable)
+    }
+
     /// The names of this process's environment variables that begin like those of [`SETTINGS`], and that
     /// nothing of Standpipe reads: misspelt ones.
     pub fn unknown_variables() -> Vec<String> {
@@ -333,13 +340,8 @@ impl Config {
 
     fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Result<Config, ConfigError> {
         let mut config = Config::new();
-        for setting in SETTINGS {
-            let Some(value) = lookup(setting.name) else { continue };
-            let value = value.trim();
-            if value.is_empty() {
-                continue;
-            }
-            setting.read(&mut config, value)?;
+        for (setting, value) in set_by(lookup) {
+            setting.read(&mut config, &value)?;
         }
         Ok(config)
     }
@@ -380,6 +382,32 @@ impl Setting {
     }
 }
 
+/// The settings that are set, with their values: none is as good as an empty one.
+fn set_by(lookup: impl Fn(&str) -> Option<String>) -> impl Iterator<Item = (&'static Setting, String)> {
+    let value = move |setting: &Setting| Some(lookup(setting.name)?.trim().to_owned());
+    let set = SETTINGS.iter().filter_map(move |setting| Some((setting, value(setting)?)));
+    set.filter(|(_, value)| !value.is_empty())
+}
+
+fn bad_of(lookup: impl Fn(&str) -> Option<String>) -> Vec<ConfigError> {
+    let mut config = Config::new();
+    set_by(lookup).filter_map(|(setting, value)| setting.read(&mut config, &value).err()).collect()
+}
+
+/// What is added to the message about a word that is not known: which one will have been meant, if any.
+fn meant<'a>(text: &str, words: impl IntoIterator<Item = &'a str>) -> String {
+    let text = text.to_ascii_lowercase();
+    let unlike = |word: &str| {
+        let letters = word.chars().count().max(text.chars().count()).max(1);
+        strsim::damerau_levenshtein(&text, word) as f64 / letters as f64
+    };
+    let nearest = words.into_iter().map(|word| (unlike(word), word)).min_by(|a, b| a.0.total_cmp(&b.0));
+    match nearest.filter(|(parts, _)| *parts <= UNLIKE) {
+        Some((_, word)) => format!("; did you mean {word}?"),
+        None => String::new(),
+    }
+}
+
 /// The row of that name.
 fn setting(name: &str) -> Result<&'static Setting, ConfigError> {
     let is_it = |setting: &&Setting| {
@@ -402,7 +430,8 @@ fn milliseconds_of(time: Option<Duration>) -> String {
 
 /// One of these words.
 fn word<T: Copy>(text: &str, words: &[(&str, T)]) -> Parsed<T> {
-    words.iter().find(|(word, _)| *word == text).map(|(_, meaning)| *meaning).ok_or_else(String::new)
+    let found = words.iter().find(|(word, _)| *word == text).map(|(_, meaning)| *meaning);
+    found.ok_or_else(|| meant(text, words.iter().map(|(word, _)| *word)))
 }
 
 /// A number within a range.
@@ -450,8 +479,9 @@ fn count_and_shift(text: &str) -> Option<(u128, u32)> {
 /// A transport; the bare name of a provider is told how that is written.
 fn transport(text: &str) -> Parsed<Transport> {
     let hint = || {
-        if text.contains(':') {
-            return String::new();
+        let meant = meant(text, ["shm", "ofi"]);
+        if text.contains(':') || !meant.is_empty() {
+            return meant;
         }
         format!("; if {text} is a provider of libfabric's, it is named by ofi:{text}")
     };
@@ -460,8 +490,9 @@ fn transport(text: &str) -> Parsed<Transport> {
 
 /// A strategy that networks can have.
 fn strategy(text: &str) -> Parsed<Strategy> {
-    let mut usable = Strategy::ALL.into_iter().filter(|strategy| *strategy != Strategy::Hardware);
-    usable.find(|strategy| strategy.name() == text).ok_or_else(String::new)
+    let usable = || Strategy::ALL.into_iter().filter(|strategy| *strategy != Strategy::Hardware);
+    let found = usable().find(|strategy| strategy.name() == text);
+    found.ok_or_else(|| meant(text, usable().map(Strategy::name)))
 }
 
 /// The name of an interface of this host's, or an address; `None`: whichever leads to the others.

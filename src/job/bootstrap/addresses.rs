@@ -65,7 +65,8 @@ pub(crate) fn within_host() -> Result<IpAddr, String> {
         }
         tried.push(ip);
     }
-    Err(format!("no address of this host's leads to itself: {}", listed(&tried)))
+    let down = if vm::host::has_loopback() { "" } else { "; the interface lo is down: `ip link set lo up`" };
+    Err(format!("no address of this host's leads to itself: {}{down}", listed(&tried)))
 }
 
 /// What stands for all addresses of this host: of both families, where the system lets one socket have both.

@@ -144,6 +144,11 @@ impl JobEnv {
         &self.name.0
     }
 
+    /// The name of the socket at which it listens, in the abstract namespace.
+    pub(crate) fn socket_name(&self) -> Vec<u8> {
+        self.name.socket_name()
+    }
+
     /// Whether both are invitations to the same job.
     pub(crate) fn is_same_job(&self, other: &Self) -> bool {
         self.name == other.name

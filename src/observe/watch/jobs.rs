@@ -14,6 +14,7 @@ use super::Watch;
 use crate::job::bootstrap::{JobEnv, JoinError, find_launcher};
 use crate::transport::shm::control::SEGMENT;
 use crate::transport::shm::stats_page::listener::read_listener;
+use engine::Rank;
 
 /// No environment is longer, as far as it matters here: the kernel gives a new process no more than a few
 /// MiB.
@@ -24,7 +25,8 @@ const ENVIRONMENT_BYTES_MAX: u64 = 8 << 20;
 pub struct Job {
     env: JobEnv,
     launcher_pid: u32,
-    pids: Vec<u32>,
+    /// Processes that were invited, each with the rank that it was invited as.
+    pids: Vec<(u32, u32)>,
     program: String,
     launched: bool,
 }
@@ -36,30 +38,22 @@ pub struct Job {
 /// When `/proc` cannot be read.
 pub fn jobs() -> io::Result<Vec<Job>> {
     let mut found: Vec<Job> = Vec::new();
-    let mut pids: Vec<u32> = std::fs::read_dir("/proc")?
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str().and_then(|name| name.parse().ok()))
-        .collect();
-    pids.sort_unstable();
-    for pid in pids {
+    for (pid, process) in own_processes()? {
+        let job = |env: JobEnv, launched| {
+            let pids = vec![(pid, env.rank())];
+            Job { env, launcher_pid: 0, pids, program: program(pid), launched }
+        };
+        found.extend(doors(&process).into_iter().map(|env| job(env, false)));
         // It may have ended meanwhile, or hide.
-        let Some(process) = own_process(pid) else { continue };
-        found.extend(doors(&process, pid));
         let Some(env) = invitation(&process) else { continue };
         match found.iter_mut().find(|job| job.launched && job.env.is_same_job(&env)) {
-            Some(job) => job.pids.push(pid),
-            None => found.push(Job {
-                env,
-                launcher_pid: 0,
-                pids: vec![pid],
-                program: program(pid),
-                launched: true,
-            }),
+            Some(job) => job.pids.push((pid, env.rank())),
+            None => found.push(job(env, true)),
         }
     }
     found.retain_mut(|job| {
         // Of a node, only the process itself has the listener that its segment names.
-        let launcher = find_launcher(&job.env).filter(|pid| job.launched || job.pids == [*pid]);
+        let launcher = find_launcher(&job.env).filter(|pid| job.launched || job.has_only(*pid));
         job.launcher_pid = launcher.unwrap_or(0);
         launcher.is_some()
     });
@@ -96,7 +90,18 @@ impl Job {
 
     /// Whether `pid` is the launcher, or a process that the launcher or a rank started.
     pub fn has(&self, pid: u32) -> bool {
-        self.launcher_pid == pid || self.pids.contains(&pid)
+        self.launcher_pid == pid || self.pids.iter().any(|(known, _)| *known == pid)
+    }
+
+    /// The process that the launcher has started as this rank, as of when the job was found; `None` where
+    /// that is out of sight. It need not have opened a node, and what it starts may do so in its place.
+    pub fn process_of(&self, rank: Rank) -> Option<u32> {
+        let pids = || self.pids.iter().filter(|(_, invited_as)| *invited_as == rank).map(|(pid, _)| *pid);
+        pids().find(|pid| parent(*pid) == Some(self.launcher_pid)).or_else(|| pids().next())
+    }
+
+    fn has_only(&self, pid: u32) -> bool {
+        self.pids.iter().all(|(known, _)| *known == pid)
     }
 
     /// Watches it.
@@ -109,23 +114,42 @@ impl Job {
     }
 }
 
-/// Where `/proc` tells of a process, if that is one of this user's.
+/// This user's processes, and where `/proc` tells of each, in the order of their numbers.
+pub(super) fn own_processes() -> io::Result<impl Iterator<Item = (u32, PathBuf)>> {
+    let entries = std::fs::read_dir("/proc")?.flatten();
+    let number = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse().ok();
+    let mut pids: Vec<u32> = entries.filter_map(number).collect();
+    pids.sort_unstable();
+    Ok(pids.into_iter().filter_map(|pid| Some((pid, own_process(pid)?))))
+}
+
 fn own_process(pid: u32) -> Option<PathBuf> {
     let process = Path::new("/proc").join(pid.to_string());
     let uid = std::fs::metadata(&process).ok()?.uid();
     (uid == rustix::process::geteuid().as_raw()).then_some(process)
 }
 
-/// The nodes of a process that nobody launched; also those of others whose segments it has.
-fn doors(process: &Path, pid: u32) -> Vec<Job> {
-    let Ok(descriptors) = std::fs::read_dir(process.join("fd")) else { return Vec::new() };
+/// The process that started this one, or has it now.
+fn parent(pid: u32) -> Option<u32> {
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let stat = String::from_utf8_lossy(&stat);
+    // The program's name stands in brackets, and may have any letters.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// The descriptors of a process; none where the kernel does not show them.
+pub(super) fn descriptors(process: &Path) -> impl Iterator<Item = PathBuf> {
+    std::fs::read_dir(process.join("fd")).into_iter().flatten().flatten().map(|entry| entry.path())
+}
+
+/// What leads to the nodes of a process that nobody launched; also to those of others whose segments it has.
+pub(super) fn doors(process: &Path) -> Vec<JobEnv> {
     let mut envs: Vec<JobEnv> = Vec::new();
-    for path in descriptors.flatten().map(|entry| entry.path()) {
+    for path in descriptors(process) {
         let env = peer_listener(&path).filter(|env| !envs.iter().any(|known| known.is_same_job(env)));
         envs.extend(env);
     }
-    let job = |env| Job { env, launcher_pid: 0, pids: vec![pid], program: program(pid), launched: false };
-    envs.into_iter().map(job).collect()
+    envs
 }
 
 /// What leads to the listener that a descriptor's segment names, if it is a control segment and names one.
@@ -139,7 +163,7 @@ fn peer_listener(descriptor: &Path) -> Option<JobEnv> {
 }
 
 /// What the environment of a process invites it to.
-fn invitation(process: &Path) -> Option<JobEnv> {
+pub(super) fn invitation(process: &Path) -> Option<JobEnv> {
     let mut text = Vec::new();
     let environment = std::fs::File::open(process.join("environ")).ok()?;
     environment.take(ENVIRONMENT_BYTES_MAX).read_to_end(&mut text).ok()?;
@@ -153,7 +177,7 @@ fn look_up(environment: &[u8], name: &str) -> Option<OsString> {
 }
 
 /// The program's name, without anything that a terminal would obey.
-fn program(pid: u32) -> String {
+pub(super) fn program(pid: u32) -> String {
     program_name(&std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default())
 }
 

@@ -224,8 +224,8 @@ pub fn version() -> Result<String, NetworkError> {
     Ok(Fabric::load()?.version().to_string())
 }
 
-/// Looks what libfabric offers here. Opens an endpoint at each provider, and closes it again: takes up to
-/// some seconds.
+/// Looks what libfabric offers here. A provider that [`look_for`] refuses has an error. Opens an endpoint at
+/// each provider, and closes it again: takes up to some seconds.
 ///
 /// # Errors
 /// [`NetworkError::Library`], if there is none that can be used; [`NetworkError::Provider`], if it does not
@@ -238,10 +238,10 @@ pub fn library() -> Result<Library, NetworkError> {
     for provider in fabric.providers(&hints).map_err(failed)? {
         let name = &provider.description().provider;
         match providers.iter_mut().find(|known| known.description.provider == *name) {
-            None => providers.push(offer(&provider)),
+            None => providers.push(offer(fabric, &provider)),
             // Of several interfaces, one that can be opened.
             Some(known) if known.error.is_some() => {
-                let other = offer(&provider);
+                let other = offer(fabric, &provider);
                 if other.error.is_none() {
                     *known = other;
                 }
@@ -253,20 +253,19 @@ pub fn library() -> Result<Library, NetworkError> {
     Ok(Library { version: fabric.version().to_string(), origin, providers })
 }
 
-fn offer(provider: &Provider) -> Offer {
-    let open = |wait| Endpoint::open(provider, &Options { wait, ..Options::default() });
+fn offer(fabric: &'static Fabric, found: &Provider) -> Offer {
+    let open = |wait| Endpoint::open(found, &Options { wait, ..Options::default() });
     let (endpoint, sleeps) = match open(true) {
         Ok(endpoint) => (Ok(endpoint), true),
         Err(_) => (open(false), false),
     };
     let (description, error) = match endpoint {
         Ok(endpoint) => {
-            let refused = refuse_raw_keys(endpoint.description())
-                .and_then(|()| refuse_small_buffers(&endpoint.description().provider))
-                .err();
+            // What nodes do about this name: an endpoint may open where none of its peers would find it.
+            let refused = provider(fabric, &endpoint.description().provider, &Reach::Host).err();
             (endpoint.description().clone(), refused.map(|error| error.to_string()))
         }
-        Err(error) => (provider.description().clone(), Some(error.to_string())),
+        Err(error) => (found.description().clone(), Some(error.to_string())),
     };
     let tested = Tested::of(&description.provider);
     Offer { description, sleeps, error, tested }

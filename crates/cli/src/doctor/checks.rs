@@ -9,6 +9,7 @@ use studies::{attach::Attach, units::bytes};
 use super::{
     check::{Check, Status},
     facts::Facts,
+    network::GET_LIBFABRIC,
 };
 
 /// All checks, the most basic first; the paths that memory takes here come last.
@@ -93,31 +94,23 @@ fn rendezvous(facts: &Facts) -> Option<Check> {
 
 /// A bad one stops every job when its nodes open.
 fn settings(facts: &Facts) -> Check {
-    match (&facts.bad_setting, &facts.no_network) {
-        (None, Some(why)) => {
-            let mend = match facts.libfabric {
-                Ok(_) if why.contains("may hide it") => "the variable that hides the provider",
-                Ok(_) => "name a provider that is there",
-                Err(_) => GET_LIBFABRIC,
-            };
-            let remedy =
-                format!("no job can start, and no node reach others: unset STANDPIPE_TRANSPORT, or {mend}");
-            check("settings", Status::Fail, format!("STANDPIPE_TRANSPORT: {why}"), &remedy)
-        }
-        (None, None) if !facts.unknown_settings.is_empty() => check(
-            "settings",
-            Status::Warn,
-            facts.unknown_settings.join("; "),
-            "unset such a variable, or give it the right name: docs/API.md (Settings) has all",
-        ),
-        (None, None) => check("settings", Status::Ok, "no STANDPIPE_ variable is wrong", ""),
-        (Some((why, name)), _) => check(
-            "settings",
-            Status::Fail,
-            why,
-            &format!("no job can start: unset {name}, or give it such a value"),
-        ),
+    if !facts.bad_settings.is_empty() {
+        let (whys, names): (Vec<_>, Vec<_>) = facts.bad_settings.iter().cloned().unzip();
+        let remedy = format!("no job can start: unset {}, or give it such a value", names.join(" and "));
+        return check("settings", Status::Fail, whys.join("; "), &remedy);
     }
+    if let Some(no_network) = &facts.no_network {
+        let remedy = format!(
+            "no job can start, and no node reach others: unset STANDPIPE_TRANSPORT, or {}",
+            no_network.mend
+        );
+        return check("settings", Status::Fail, format!("STANDPIPE_TRANSPORT: {}", no_network.why), &remedy);
+    }
+    if !facts.unknown_settings.is_empty() {
+        let remedy = "unset such a variable, or give it the right name: docs/API.md (Settings) has all";
+        return check("settings", Status::Warn, facts.unknown_settings.join("; "), remedy);
+    }
+    check("settings", Status::Ok, "no STANDPIPE_ variable is wrong", "")
 }
 
 fn segment(segment: &Result<(), String>) -> Check {
@@ -206,22 +199,16 @@ fn attach_remedy(facts: &Facts) -> &'static str {
     }
 }
 
-/// What brings a libfabric: one that is compiled in is there unless the environment names another.
-const GET_LIBFABRIC: &str = if cfg!(feature = "bundled") {
-    "unset STANDPIPE_LIBFABRIC"
-} else {
-    "install libfabric (Debian: `apt install libfabric1`) or build with `--features bundled`"
-};
-
 /// Only jobs that ask for it need it.
 fn libfabric(facts: &Facts) -> Check {
     match &facts.libfabric {
-        Ok(version) if facts.no_provider.is_none() => check("libfabric", Status::Ok, version, ""),
-        Ok(version) => {
-            let why = facts.no_provider.as_deref().unwrap_or_default();
-            let remedy = "nothing but this host can be reached; unset the variable that hides the providers, if one does";
-            check("libfabric", Status::Warn, format!("{version}: {why}"), remedy)
-        }
+        Ok(version) => match &facts.no_provider {
+            None => check("libfabric", Status::Ok, version, ""),
+            Some(no_network) => {
+                let remedy = format!("no transport but shm can be used: {}", no_network.mend);
+                check("libfabric", Status::Warn, format!("{version}: {}", no_network.why), &remedy)
+            }
+        },
         Err(why) => {
             let remedy = format!("for STANDPIPE_TRANSPORT=ofi {GET_LIBFABRIC}; nothing else needs it");
             check("libfabric", Status::Info, why, &remedy)
@@ -380,27 +367,42 @@ fn dev_shm(size: Option<u64>) -> Check {
     check("/dev/shm", Status::Info, value, "not used: heaps are anonymous, its size is no limit")
 }
 
+/// Why no node can open here, and so takes no path, and which check says more; `None` where one can.
+fn no_path(facts: &Facts) -> Option<(String, &'static str)> {
+    if facts.segment.is_err() {
+        return Some(("there can be no heap".to_owned(), "see memfd"));
+    }
+    if facts.watch.is_err() {
+        return Some(("no process can be watched".to_owned(), "see pidfd_open"));
+    }
+    if let Some((_, name)) = facts.bad_settings.first() {
+        return Some((format!("no node opens with this {name}"), "see settings"));
+    }
+    let network = facts.transport_set.as_ref().filter(|_| facts.no_network.is_some())?;
+    Some((format!("{network} cannot be used here"), "see settings"))
+}
+
 fn heap_path(facts: &Facts) -> Check {
     let name = "path: heap";
-    match (&facts.segment, &facts.transport_set) {
-        (Err(_), _) => check(name, Status::Fail, "none: there can be no heap", "see memfd"),
-        (Ok(()), Some(network)) => check(
-            name,
-            Status::Info,
-            format!("the network, by {network}: one-sided by a key, also within this host"),
-            "unset STANDPIPE_TRANSPORT to map the heaps of this host's processes",
-        ),
-        (Ok(()), None) => {
-            let path = path_to(MemId::Heap, Ok(())).name();
-            check(name, Status::Ok, format!("{path}: a put is a store, a get is a load"), "")
-        }
+    if let Some((why, see)) = no_path(facts) {
+        return check(name, Status::Fail, format!("none: {why}"), see);
     }
+    if let Some(network) = &facts.transport_set {
+        let value = format!("the network, by {network}: one-sided by a key, also within this host");
+        let remedy = "unset STANDPIPE_TRANSPORT to map the heaps of this host's processes";
+        return check(name, Status::Info, value, remedy);
+    }
+    let path = path_to(MemId::Heap, Ok(())).name();
+    check(name, Status::Ok, format!("{path}: a put is a store, a get is a load"), "")
 }
 
 /// The path that private memory of this host's processes takes under the present settings, in a job and
 /// outside one.
 fn private_path(facts: &Facts) -> Check {
     let name = "path: private memory";
+    if let Some((why, see)) = no_path(facts) {
+        return check(name, Status::Fail, format!("none: {why}"), see);
+    }
     let messages = "messages: copied twice, and the owner must make progress";
     let set = |setting: &Option<String>, value: &str| setting.as_deref() == Some(value);
     if let Some(network) = &facts.transport_set {

@@ -11,6 +11,8 @@ use standpipe::rendezvous::Rendezvous;
 use standpipe::{Config, Transport};
 use studies::attach::{self, Attach};
 
+use super::network::NoNetwork;
+
 /// Everything that was found out.
 #[derive(Debug, Clone)]
 pub(super) struct Facts {
@@ -32,10 +34,10 @@ pub(super) struct Facts {
     pub(super) attach_set: Option<String>,
     pub(super) expose_set: Option<String>,
     pub(super) transport_set: Option<String>,
-    /// What is wrong with a setting in the environment, and its name.
-    pub(super) bad_setting: Option<(String, String)>,
+    /// What is wrong with each setting in the environment that no node can read, and its name.
+    pub(super) bad_settings: Vec<(String, String)>,
     /// Why there is no libfabric, or in it no such provider, where `STANDPIPE_TRANSPORT` asks for one.
-    pub(super) no_network: Option<String>,
+    pub(super) no_network: Option<NoNetwork>,
     /// What `STANDPIPE_PIN` asks for; `None` also while a setting is bad.
     pub(super) pin_bytes: Option<u64>,
     /// The job that a node would join, if it would, or what is wrong with what the environment says of one.
@@ -59,7 +61,7 @@ pub(super) struct Facts {
     /// The version of libfabric, or why there is none.
     pub(super) libfabric: Result<String, String>,
     /// Why it has none of the providers that nodes take by themselves.
-    pub(super) no_provider: Option<String>,
+    pub(super) no_provider: Option<NoNetwork>,
 }
 
 /// How the library learns of changes of private memory on this machine.
@@ -90,8 +92,11 @@ impl Facts {
             attach_set: set("STANDPIPE_ATTACH").filter(|value| value != "auto"),
             expose_set: set("STANDPIPE_EXPOSE").filter(|value| value != "auto"),
             transport_set: set("STANDPIPE_TRANSPORT").filter(|value| is_network(value)),
-            bad_setting: config.as_ref().err().map(|error| (error.to_string(), error.name().to_owned())),
-            no_network: set("STANDPIPE_TRANSPORT").and_then(|name| no_network(&name)),
+            bad_settings: Config::bad_variables()
+                .iter()
+                .map(|error| (error.to_string(), error.name().to_owned()))
+                .collect(),
+            no_network: set("STANDPIPE_TRANSPORT").and_then(|name| NoNetwork::of_transport(&name)),
             pin_bytes: config.ok().and_then(|config| config.pin_budget()),
             job: job(),
             bad_rendezvous: Rendezvous::from_env().err().map(|error| error.to_string()),
@@ -113,7 +118,7 @@ impl Facts {
             no_provider: match set("STANDPIPE_TRANSPORT").filter(|name| is_network(name)) {
                 // `no_network` looks for the provider that the setting names.
                 Some(_) => None,
-                None => network::look_for(None).err().map(|error| error.to_string()),
+                None => NoNetwork::of_provider(None),
             },
         }
     }
@@ -135,14 +140,4 @@ fn job() -> Result<Option<String>, String> {
 
 fn is_network(transport: &str) -> bool {
     matches!(Transport::parse(transport), Some(Transport::Ofi { .. }))
-}
-
-/// Why there is no libfabric, or in it no such provider, where the transport of this name needs it.
-fn no_network(name: &str) -> Option<String> {
-    match Transport::parse(name)? {
-        Transport::Ofi { provider } => {
-            network::look_for(provider.as_deref()).err().map(|why| why.to_string())
-        }
-        _ => None,
-    }
 }

@@ -4,6 +4,7 @@
 mod check;
 mod checks;
 mod facts;
+mod network;
 mod nodes;
 mod remarks;
 
@@ -17,6 +18,8 @@ use facts::Facts;
 use serde::Serialize;
 use studies::stdout::print;
 use studies::table::{Layout, Table, plain, wrapped};
+
+use crate::elsewhere::{self, Far};
 
 /// Arguments of `standpipe doctor`.
 #[derive(Debug, Args)]
@@ -36,6 +39,7 @@ pub(crate) struct DoctorArgs {
 pub(crate) fn run(args: &DoctorArgs) -> Result<ExitCode> {
     let mut checks = checks::of(&Facts::gather());
     checks.extend(remarks::checks(nodes::gather()));
+    checks.extend(elsewhere::found().iter().map(Far::check));
     if args.json {
         print(serde_json::to_string_pretty(&Told { advice: advice(&checks).collect(), checks: &checks })?)?;
     } else {

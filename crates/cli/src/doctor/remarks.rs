@@ -64,12 +64,12 @@ fn cause(node: &Node, what: Timed) -> String {
         ),
         _ if by_message > 0 => format!(
             "{by_message} puts and gets went by message, which the owner answers when it makes progress: \
-             STANDPIPE_PROGRESS=on there, or see above why cross-memory attach is not used"
+             STANDPIPE_PROGRESS=on there; that program's `Node::attach` says what keeps it from cross-memory attach"
         ),
         _ if absent => {
             "this process has not made progress for a while: it is stopped, or computes".to_owned()
         }
-        _ => "more threads want to run than there are cores, as a rule: see the load".to_owned(),
+        _ => "more threads want to run than there are cores, as a rule: `uptime` shows the load".to_owned(),
     }
 }
 
@@ -120,6 +120,10 @@ mod tests {
         assert!(remark(Timed::Get, misses.clone()).contains("10 of 100 pieces were not found registered"));
         let by_message = Signs { hits: 101, ..misses };
         assert!(remark(Timed::Put, by_message.clone()).contains("5 puts and gets went by message"));
+        assert!(
+            !remark(Timed::Put, by_message.clone()).contains("above"),
+            "this host's checks are of others"
+        );
         let absent = Signs { absent: true, by_message: 0, ..by_message };
         assert!(remark(Timed::Put, absent.clone()).contains("has not made progress"));
         assert!(remark(Timed::Put, Signs { absent: false, ..absent }).contains("cores"));

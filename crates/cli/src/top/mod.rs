@@ -20,6 +20,8 @@ use studies::stdout::{self, Reader};
 use studies::table::{Layout, is_screen};
 use studies::units::{at_least, seconds};
 
+use crate::elsewhere::{self, Far};
+
 use self::peers::{WithPeers, lines};
 use self::report::Report;
 use self::screen::{Screen, Showing, Wish};
@@ -65,15 +67,19 @@ pub(crate) struct TopArgs {
 /// If there is no job to choose, it cannot be watched (any more), or standard output or the terminal fails.
 pub(crate) fn run(args: &TopArgs) -> Result<ExitCode> {
     let jobs = jobs().context("cannot look for jobs in /proc")?;
+    let far = if args.pid.is_none() { elsewhere::found() } else { Vec::new() };
     if args.openmetrics {
         let shown = match args.pid {
-            Some(_) => vec![look_once(&choose(jobs, args.pid)?)?],
+            Some(_) => vec![look_once(&choose(jobs, args.pid, &far)?)?],
             None => look_at_all(&jobs),
         };
+        for one in &far {
+            signals::complain(format_args!("standpipe: {}", one.sentence()));
+        }
         print(metrics::text(&shown).trim_end())?;
         return Ok(ExitCode::SUCCESS);
     }
-    let job = choose(jobs, args.pid)?;
+    let job = choose(jobs, args.pid, &far)?;
     let mut watch = job.watch().context("cannot watch the job")?;
     if let Some(rank) = args.peers.filter(|rank| *rank >= watch.size()) {
         bail!("there is no rank {rank}: the job has {}, from 0 on", watch.size());
@@ -81,17 +87,19 @@ pub(crate) fn run(args: &TopArgs) -> Result<ExitCode> {
     let interval = args.interval.unwrap_or(INTERVAL);
     let single = args.once || args.json && args.interval.is_none() && args.count.is_none();
     let count = if single { Some(1) } else { args.count };
+    let report =
+        |before: &Snapshot, now: &Snapshot| Report { far: far.clone(), ..Report::of(&job, before, now) };
     let mut view = View::open(args)?;
     let mut before = watch.look().context(UNSEEN)?;
     if let View::Screen(screen) = &mut view {
-        screen.draw(&report(&job, &before, &before))?;
+        screen.draw(&report(&before, &before))?;
     }
     for shown in 1.. {
         if !before.ended && view.wait(Instant::now() + interval)? == Wish::Leave {
             return Ok(ExitCode::SUCCESS);
         }
         let now = watch.look().context(UNSEEN)?;
-        let report = report(&job, &before, &now);
+        let report = report(&before, &now);
         if view.show(&report)? == Wish::Leave {
             return Ok(ExitCode::SUCCESS);
         }
@@ -106,7 +114,7 @@ pub(crate) fn run(args: &TopArgs) -> Result<ExitCode> {
 /// A job as it is now.
 fn look_once(job: &Job) -> Result<Report> {
     let now = job.watch().context("cannot watch the job")?.look().context(UNSEEN)?;
-    Ok(report(job, &now, &now))
+    Ok(Report::of(job, &now, &now))
 }
 
 /// All jobs as they are now, at the same time: some may be stopped. Standard error
@@ -133,47 +141,42 @@ fn look_at_all(jobs: &[Job]) -> Vec<Report> {
     seen.filter(|report| !report.ended).collect()
 }
 
-fn report(job: &Job, before: &Snapshot, now: &Snapshot) -> Report {
-    Report::of(job, before, now)
-}
-
-/// Whether a process is known to have another network than this one: nodes are called by names of their
-/// network.
-fn is_in_another_network(pid: u32) -> bool {
-    let network = |of: &str| std::fs::read_link(format!("/proc/{of}/ns/net")).ok();
-    network("self").zip(network(&pid.to_string())).is_some_and(|(ours, theirs)| ours != theirs)
-}
-
 /// The job that `pid` is of, or the only one there is.
-fn choose(mut jobs: Vec<Job>, pid: Option<u32>) -> Result<Job> {
+fn choose(mut jobs: Vec<Job>, pid: Option<u32>, far: &[Far]) -> Result<Job> {
     if let Some(pid) = pid {
         // A launcher may be a rank of another job.
         let launched = jobs.iter().position(|job| job.launcher_pid() == pid);
         return match launched.or_else(|| jobs.iter().position(|job| job.has(pid))) {
             Some(index) => Ok(jobs.swap_remove(index)),
-            None if is_in_another_network(pid) => bail!(
+            None if elsewhere::is_in_another_network(pid) => bail!(
                 "process {pid} is in another network namespace (a container, perhaps), and no node there can be seen from here; \
-                 to look there: `nsenter --net --target {pid} standpipe top {pid}`, as root"
+                 to look there: {}",
+                elsewhere::way_there(pid, &format!("top {pid}"))
             ),
-            None => bail!("process {pid} is of no job of yours on this host{}", listed(&jobs)),
+            None => bail!("process {pid} is of no job of yours on this host{}", listed(&jobs, far)),
         };
     }
     match jobs.len() {
+        0 if !far.is_empty() => {
+            bail!("no job of yours runs in this network namespace; in others:{}", listed(&jobs, far))
+        }
         0 => bail!(
             "no job of yours runs on this host, and no node that others can come to; start one with `standpipe run -n 4 -- PROGRAM`, and look again while \
              it runs"
         ),
         1 => Ok(jobs.remove(0)),
-        several => bail!("{several} jobs of yours run on this host; say which, by a PID{}", listed(&jobs)),
+        several => {
+            bail!("{several} jobs of yours run on this host; say which, by a PID{}", listed(&jobs, far))
+        }
     }
 }
 
-fn listed(jobs: &[Job]) -> String {
+fn listed(jobs: &[Job], far: &[Far]) -> String {
     let line = |job: &Job| {
         let what = if job.is_launched() { format!("{} ranks", job.size()) } else { "a node".to_owned() };
         format!("\n  standpipe top {:<8} {what} of {}", job.launcher_pid(), job.program())
     };
-    jobs.iter().map(line).collect()
+    jobs.iter().map(line).chain(far.iter().map(Far::line)).collect()
 }
 
 /// Where it is shown.
@@ -258,9 +261,9 @@ mod tests {
 
     #[test]
     fn without_jobs_it_says_what_to_do() {
-        let error = choose(Vec::new(), None).expect_err("nothing to choose").to_string();
+        let error = choose(Vec::new(), None, &[]).expect_err("nothing to choose").to_string();
         assert!(error.contains("standpipe run"), "{error}");
-        let error = choose(Vec::new(), Some(1)).expect_err("nothing to choose").to_string();
+        let error = choose(Vec::new(), Some(1), &[]).expect_err("nothing to choose").to_string();
         assert!(error.contains("process 1"), "{error}");
     }
 }

@@ -91,7 +91,7 @@ fn of_rank(report: &Report, chosen: u32, layout: Layout) -> Vec<String> {
     let mut lines = text::sentences(said, layout);
     if let Some(peers) = peers {
         lines.push(String::new());
-        lines.extend(table(peers));
+        lines.extend(tables(peers, layout));
         lines.extend(text::sentences(others(peers), layout));
     }
     lines
@@ -141,14 +141,32 @@ fn others(peers: &Peers) -> Option<String> {
     }
 }
 
-/// All together, each, and the others.
-fn table(peers: &Peers) -> Vec<String> {
+/// A table, or several below each other where the columns do not fit beside each other.
+fn tables(peers: &Peers, layout: Layout) -> Vec<String> {
+    let (mut rest, mut lines) = (&FIELDS[..], Vec::new());
+    while !rest.is_empty() {
+        let fits = |count: &usize| {
+            let table = table(peers, &rest[..*count]);
+            table.iter().all(|line| line.trim_end().chars().count() <= layout.columns.into())
+        };
+        let count = (1..=rest.len()).rev().find(fits).unwrap_or(1);
+        if !lines.is_empty() {
+            lines.push(String::new());
+        }
+        lines.extend(table(peers, &rest[..count]));
+        rest = &rest[count..];
+    }
+    lines
+}
+
+/// All together, each, and the others, by these figures.
+fn table(peers: &Peers, fields: &[Field]) -> Vec<String> {
     let Peers { busiest, others, .. } = peers;
-    let header: Vec<&str> = ["peer"].into_iter().chain(FIELDS.iter().map(|(_, column, _)| *column)).collect();
+    let header: Vec<&str> = ["peer"].into_iter().chain(fields.iter().map(|(_, column, _)| *column)).collect();
     let mut table = plain(&header);
     table.set_content_arrangement(ContentArrangement::Disabled);
     let mut row = |name: String, counters: &PeerCounters| {
-        let figures = FIELDS.iter().map(|(_, _, of)| short(of(counters) as f64));
+        let figures = fields.iter().map(|(_, _, of)| short(of(counters) as f64));
         table.add_row([name].into_iter().chain(figures));
     };
     let mut all = *others;
@@ -204,6 +222,20 @@ mod tests {
         assert_eq!(cells("all")[1], "13.8k");
         assert_eq!(lines.last().map(String::as_str), Some("others: 900 more peers, and those that are gone"));
         assert!(text.contains("rank 1, killed 9") && text.contains("4.10k at the peak"), "{text}");
+    }
+
+    #[test]
+    fn a_narrow_terminal_cuts_no_column() {
+        for columns in [60, 40] {
+            let lines = lines(&told(), Some(1), Layout { columns, ..Layout::FILE });
+            let text = lines.join("\n");
+            assert!(lines.iter().all(|line| line.trim_end().chars().count() <= columns.into()), "{text}");
+            for column in FIELDS.map(|(_, column, _)| column) {
+                assert!(text.contains(column), "{column}: {text}");
+            }
+            let rows = lines.iter().filter(|line| line.trim_start().starts_with("31 ")).count();
+            assert!(rows > 1, "each part names the peers: {text}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ use standpipe::metrics::Labels;
 use standpipe::watch::{How, Job, Peers, RankView, Rate, Rates, RegistrationCounters, Snapshot, State};
 use standpipe::{Latencies, Mechanism, Operation};
 
+use crate::elsewhere::Far;
 use crate::latency_figures::Calls;
 
 /// What moves data: where it goes by messages that is no Active Message of the program.
@@ -22,6 +23,11 @@ pub(super) struct Report {
     /// Ranks that are gone and did not take leave.
     pub(super) lost: usize,
     pub(super) ended: bool,
+    /// Ranks that have not opened a node.
+    pub(super) awaited: usize,
+    /// Other jobs and nodes, which cannot be looked at from here.
+    #[serde(rename = "elsewhere", skip_serializing_if = "Vec::is_empty")]
+    pub(super) far: Vec<Far>,
     pub(super) ranks: Vec<RankReport>,
     pub(super) totals: Figures,
 }
@@ -109,8 +115,11 @@ pub(super) struct Registration(pub(super) [u64; REGISTRATION]);
 
 impl Report {
     pub(super) fn of(job: &Job, before: &Snapshot, now: &Snapshot) -> Report {
-        let ranks: Vec<RankReport> =
-            before.ranks.iter().zip(&now.ranks).map(|(before, now)| RankReport::of(before, now)).collect();
+        let pair = |(before, now): (&RankView, &RankView)| {
+            let started = (now.state == State::Awaited).then(|| job.process_of(now.rank)).flatten();
+            RankReport { pid: now.pid.or(started), ..RankReport::of(before, now) }
+        };
+        let ranks: Vec<RankReport> = before.ranks.iter().zip(&now.ranks).map(pair).collect();
         let count = |is: fn(State) -> bool| now.ranks.iter().filter(|rank| is(rank.state)).count();
         Report {
             id: job.id().to_owned(),
@@ -120,6 +129,8 @@ impl Report {
             running: count(runs),
             lost: count(|state| matches!(state, State::Over(how) if how != How::Left)),
             ended: now.ended,
+            awaited: count(|state| state == State::Awaited),
+            far: Vec::new(),
             totals: Figures::total(ranks.iter().map(|rank| &rank.figures)),
             ranks,
         }
@@ -337,6 +348,8 @@ pub(super) mod tests {
             running: 1,
             lost: 1,
             ended: false,
+            awaited: 0,
+            far: Vec::new(),
             totals: Figures::total(ranks.iter().map(|rank| &rank.figures)),
             ranks,
         }

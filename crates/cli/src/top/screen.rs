@@ -39,11 +39,21 @@ pub(super) struct Showing {
     by_peer: bool,
 }
 
+/// What there are more lines of than the terminal has, and where in them it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Scrolled {
+    /// The first line that is shown.
+    from: usize,
+    /// Lines that a page has, as of when it was last drawn.
+    page: usize,
+}
+
 /// The whole terminal.
 pub(super) struct Screen {
     out: Stdout,
     report: Option<Box<Report>>,
     showing: Showing,
+    scrolled: Scrolled,
     /// A signal wants us to go.
     told_to_go: Arc<AtomicBool>,
 }
@@ -73,14 +83,43 @@ impl Showing {
         }
     }
 
-    /// What the keys do, in the last line.
-    fn keys(self) -> String {
-        match self {
-            Showing { by_peer: true, .. } => "q leaves, p shows all ranks, arrows another's peers".to_owned(),
-            Showing { rank, .. } => {
-                format!("q leaves, p shows the peers of rank {rank}, arrows choose another")
-            }
-        }
+    /// What the keys do, in the last line: in fewer and fewer words.
+    fn keys(self) -> [String; 3] {
+        let Showing { rank, by_peer } = self;
+        let [long, short] = match by_peer {
+            true => [
+                "q leaves, p shows all ranks, arrows another's peers".to_owned(),
+                "q leaves, p all ranks, arrows another".to_owned(),
+            ],
+            false => [
+                format!("q leaves, p shows the peers of rank {rank}, arrows choose another"),
+                format!("q leaves, p peers of rank {rank}, arrows"),
+            ],
+        };
+        [long, short, "q leaves".to_owned()]
+    }
+}
+
+impl Scrolled {
+    /// Where it is after this key: at most keys, where it was. There may be no such line.
+    fn after(self, key: KeyEvent) -> Scrolled {
+        let page = self.page.max(1);
+        let from = match key.code {
+            _ if key.kind == KeyEventKind::Release => self.from,
+            KeyCode::PageDown => self.from.saturating_add(page),
+            KeyCode::PageUp => self.from.saturating_sub(page),
+            KeyCode::Char('j') => self.from.saturating_add(1),
+            KeyCode::Char('k') => self.from.saturating_sub(1),
+            KeyCode::Home => 0,
+            KeyCode::End => usize::MAX,
+            _ => self.from,
+        };
+        Scrolled { from, ..self }
+    }
+
+    /// The same in a terminal that has room for so many of all these lines.
+    fn within(self, lines: usize, room: usize) -> Scrolled {
+        Scrolled { from: self.from.min(lines.saturating_sub(room)), page: room }
     }
 }
 
@@ -92,7 +131,8 @@ impl Screen {
         }
         enable_raw_mode()?;
         // From here on dropping it gives the terminal back.
-        let mut screen = Screen { out: io::stdout(), report: None, showing, told_to_go };
+        let mut screen =
+            Screen { out: io::stdout(), report: None, showing, scrolled: Scrolled::default(), told_to_go };
         execute!(screen.out, EnterAlternateScreen, Hide)?;
         Ok(screen)
     }
@@ -112,8 +152,8 @@ impl Screen {
         let layout = Layout { columns: width, ..Layout::FILE };
         let lines = self.report.iter().flat_map(|report| lines(report, self.showing.peers(), layout));
         let lines: Vec<String> = lines.collect();
-        let keys = self.showing.keys();
-        for (row, line) in (0..).zip(fit(&lines, &keys, width.into(), height.into())) {
+        self.scrolled = self.scrolled.within(lines.len(), usize::from(height).saturating_sub(1));
+        for (row, line) in (0..).zip(fit(&lines, self.scrolled, &self.showing.keys(), width.into())) {
             queue!(self.out, MoveTo(0, row), Clear(ClearType::UntilNewLine), Print(line))?;
         }
         queue!(self.out, Clear(ClearType::FromCursorDown))?;
@@ -144,9 +184,14 @@ impl Screen {
 impl Screen {
     fn press(&mut self, key: KeyEvent) -> io::Result<()> {
         let size = self.report.as_ref().map_or(0, |report| report.ranks.len() as u32);
-        let showing = self.showing.after(key, size);
-        if std::mem::replace(&mut self.showing, showing) == showing {
+        let after = (self.showing.after(key, size), self.scrolled.after(key));
+        let before = (self.showing, self.scrolled);
+        (self.showing, self.scrolled) = after;
+        if before == after {
             return Ok(());
+        }
+        if before.0.by_peer != after.0.by_peer {
+            self.scrolled.from = 0;
         }
         self.redraw()
     }
@@ -170,14 +215,19 @@ fn leaves(key: KeyEvent) -> bool {
     }
 }
 
-/// The `lines` that a terminal has room for. The last line says what else there is, and what the keys do. A
-/// line that goes on beyond the edge ends in dots.
-fn fit(lines: &[String], keys: &str, width: usize, height: usize) -> Vec<String> {
-    let shown = lines.len().min(height.saturating_sub(1));
-    let foot = match lines.len() - shown {
-        0 => keys.to_owned(),
-        hidden => format!("{hidden} more lines; {keys}"),
+/// The `lines` that a terminal has room for, from where it is scrolled to. The last line says which they are
+/// if there are others, and what the keys do, in as many words as there is room for. A line that goes on
+/// beyond the edge ends in dots.
+fn fit(lines: &[String], scrolled: Scrolled, keys: &[String; 3], width: usize) -> Vec<String> {
+    let Scrolled { from, page } = scrolled;
+    let end = lines.len().min(from.saturating_add(page));
+    let others = match lines.len() - (end - from) {
+        0 => String::new(),
+        _ => format!("{}-{end} of {}: PgDn, PgUp; ", from + 1, lines.len()),
     };
+    let feet = keys.each_ref().map(|keys| format!("{others}{keys}"));
+    let fits = |foot: &&String| foot.chars().count() <= width;
+    let foot = feet.iter().find(fits).unwrap_or(&feet[2]);
     let cut = |line: &str| -> String {
         let line = line.trim_end();
         match line.chars().count() {
@@ -185,9 +235,7 @@ fn fit(lines: &[String], keys: &str, width: usize, height: usize) -> Vec<String>
             _ => line.chars().take(width.saturating_sub(1)).chain(['…']).take(width).collect(),
         }
     };
-    let mut fitted: Vec<String> = lines[..shown].iter().map(|line| cut(line)).collect();
-    fitted.push(cut(&foot));
-    fitted
+    lines[from..end].iter().chain([foot]).map(|line| cut(line)).collect()
 }
 
 #[cfg(test)]
@@ -203,14 +251,44 @@ mod tests {
         assert!(!leaves(key('x', KeyModifiers::CONTROL)));
     }
 
-    #[test]
-    fn what_does_not_fit_is_counted() {
+    /// Ten lines in a terminal of this size, scrolled to that one.
+    fn fitted(from: usize, width: usize, height: usize) -> Vec<String> {
         let lines: Vec<String> = (0..10).map(|line| format!("line {line}")).collect();
-        assert_eq!(fit(&lines, "q leaves", 80, 20).len(), 11);
-        assert_eq!(fit(&lines, "q leaves", 5, 4), ["line…", "line…", "line…", "7 mo…"]);
-        assert_eq!(fit(&lines, "q leaves", 6, 4)[0], "line 0");
-        assert_eq!(fit(&lines, "q leaves", 80, 0).len(), 1);
-        assert_eq!(fit(&lines, "q leaves", 0, 2), ["", ""]);
+        let scrolled = Scrolled { from, page: 0 }.within(lines.len(), height.saturating_sub(1));
+        fit(&lines, scrolled, &["q leaves and more", "q leaves, too", "q leaves"].map(str::to_owned), width)
+    }
+
+    #[test]
+    fn what_does_not_fit_is_told_and_dotted() {
+        assert_eq!(fitted(0, 80, 20).len(), 11);
+        assert_eq!(fitted(0, 5, 4), ["line…", "line…", "line…", "1-3 …"]);
+        assert_eq!(fitted(0, 6, 4)[0], "line 0");
+        assert_eq!(fitted(0, 80, 4)[3], "1-3 of 10: PgDn, PgUp; q leaves and more");
+        assert_eq!(fitted(0, 36, 4)[3], "1-3 of 10: PgDn, PgUp; q leaves, too");
+        assert_eq!(fitted(0, 80, 20)[10], "q leaves and more");
+        assert_eq!(fitted(0, 80, 0).len(), 1);
+        assert_eq!(fitted(0, 0, 2), ["", ""]);
+    }
+
+    #[test]
+    fn keys_reach_every_line() {
+        let key = |code| KeyEvent::new(code, KeyModifiers::NONE);
+        let press = |scrolled: Scrolled, code| scrolled.after(key(code)).within(10, 4);
+        let mut at = Scrolled::default().within(10, 4);
+        let mut firsts = vec![at.from];
+        for code in
+            [KeyCode::PageDown, KeyCode::PageDown, KeyCode::PageDown, KeyCode::Char('k'), KeyCode::PageUp]
+        {
+            at = press(at, code);
+            firsts.push(at.from);
+        }
+        assert_eq!(firsts, [0, 4, 6, 6, 5, 1], "no page ends beyond the last line");
+        assert_eq!(press(at, KeyCode::End).from, 6);
+        assert_eq!(press(at, KeyCode::Home).from, 0);
+        assert_eq!(press(at, KeyCode::Char('j')).from, 2);
+        assert_eq!(press(at, KeyCode::Char('x')), at);
+        assert_eq!(fitted(6, 80, 5)[..2], ["line 6", "line 7"]);
+        assert_eq!(fitted(9, 80, 20)[0], "line 0", "all fit after the terminal has grown");
     }
 
     #[test]
@@ -219,15 +297,18 @@ mod tests {
         let ranks = Showing::of(None);
         assert_eq!((ranks.peers(), press(ranks, KeyCode::Up)), (None, ranks));
         let second = press(ranks, KeyCode::Down);
-        assert!(second.peers().is_none() && second.keys().contains("peers of rank 1"));
+        assert!(second.peers().is_none() && second.keys()[0].contains("peers of rank 1"));
         let peers = press(second, KeyCode::Char('p'));
         assert_eq!(peers, Showing::of(Some(1)));
         let last = [KeyCode::Right, KeyCode::Down, KeyCode::Down].into_iter().fold(peers, press);
         assert_eq!(last.peers(), Some(2), "there is no rank beyond");
         assert_eq!(press(last, KeyCode::Char('x')), last);
         assert_eq!(press(press(last, KeyCode::Left), KeyCode::Char('P')), second);
-        // With a thousand lines hidden of a thousand ranks, too.
-        let longest = Showing { rank: 1023, by_peer: false }.keys();
-        assert!(format!("1023 more lines; {longest}").chars().count() <= 80, "{longest}");
+        // With a thousand ranks, too, on the narrowest terminal.
+        let [.., shorter, shortest] = Showing { rank: 1023, by_peer: false }.keys();
+        for (keys, columns) in [(shorter, 80), (shortest, 60)] {
+            let foot = format!("1005-1027 of 1031: PgDn, PgUp; {keys}");
+            assert!(foot.chars().count() <= columns, "{foot}");
+        }
     }
 }

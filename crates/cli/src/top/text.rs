@@ -4,17 +4,19 @@ use comfy_table::{CellAlignment, ContentArrangement};
 use standpipe::{Mechanism, Operation};
 use studies::table::{Layout, plain, wrapped};
 
+use crate::elsewhere::Far;
+
 use super::latency;
 use super::report::{Figures, REGISTRATION_COLUMNS, RankReport, Registration, Report, TRANSFERS};
 
-/// A rank whose counts of messages are as old as that has called nothing that waits or makes progress for a
-/// while.
-const AWAY_SECONDS: f64 = 1.0;
+/// A rank that moves nothing, and whose counts of messages are as old as that, has called nothing that waits
+/// or makes progress for longer than most programs compute between two calls.
+const AWAY_SECONDS: f64 = 5.0;
 
 /// A headline, what is not as it should be, the ranks, and all of them together.
 pub(super) fn lines(report: &Report, layout: Layout) -> Vec<String> {
     let mut lines = sentences([headline(report), String::new()], layout);
-    lines.extend(sentences(notes(&report.ranks), layout));
+    lines.extend(sentences(notes(report), layout));
     lines.extend(tables(report, WHO.len(), columns(), layout));
     let columns = registered_columns(&report.totals);
     if !columns.is_empty() {
@@ -27,8 +29,28 @@ pub(super) fn lines(report: &Report, layout: Layout) -> Vec<String> {
 
 /// Each sentence in as many lines as it takes.
 pub(super) fn sentences(texts: impl IntoIterator<Item = String>, layout: Layout) -> Vec<String> {
-    let lines = |text: String| wrapped(&text, layout).split('\n').map(str::to_owned).collect::<Vec<_>>();
+    let lines = |text: String| {
+        let lines = wrapped(&text, layout);
+        lines.split('\n').flat_map(|line| broken(line, layout.columns.into())).collect::<Vec<_>>()
+    };
     texts.into_iter().flat_map(lines).collect()
+}
+
+/// A line in as many as it takes: a command that is longer than a screen is wide would be cut there.
+fn broken(line: &str, columns: usize) -> Vec<String> {
+    if line.chars().count() <= columns {
+        return vec![line.to_owned()];
+    }
+    let mut parts: Vec<String> = Vec::new();
+    for word in line.split(' ') {
+        match parts.last_mut() {
+            Some(part) if part.chars().count() + 1 + word.chars().count() <= columns => {
+                *part += &format!(" {word}")
+            }
+            _ => parts.push(word.to_owned()),
+        }
+    }
+    parts
 }
 
 /// What the job is, and how it is.
@@ -38,7 +60,11 @@ pub(super) fn headline(report: &Report) -> String {
     if matches!(&report.ranks[..], [rank] if rank.pid == Some(*launcher_pid)) {
         return format!("{program}: a node of process {launcher_pid}, {running} running, {lost} lost");
     }
-    format!("{program}: {size} ranks started by {launcher_pid}, {running} running, {lost} lost")
+    let awaited = match report.awaited {
+        0 => String::new(),
+        awaited => format!(", {awaited} awaited (no node is open there)"),
+    };
+    format!("{program}: {size} ranks started by {launcher_pid}, {running} running, {lost} lost{awaited}")
 }
 
 /// What tells ranks apart, in its own columns.
@@ -94,13 +120,14 @@ fn table(report: &Report, who: usize, columns: &[Column]) -> Vec<String> {
 }
 
 /// What few ranks ever have, each in a line that says what it means, and a free line after them.
-fn notes(ranks: &[RankReport]) -> Vec<String> {
-    let mut notes = Vec::new();
-    for report in ranks {
+fn notes(report: &Report) -> Vec<String> {
+    let mut notes: Vec<String> = report.far.iter().map(Far::sentence).collect();
+    for report in &report.ranks {
         let RankReport { rank, away_seconds, figures, .. } = report;
-        if let Some(away) = away_seconds.filter(|away| *away >= AWAY_SECONDS) {
+        let moves = figures.rate(&Operation::ALL, &Mechanism::ALL).0 > 0.0;
+        if let Some(away) = away_seconds.filter(|away| *away >= AWAY_SECONDS && !moves) {
             notes.push(format!(
-                "rank {rank} is away: for {away:.1} s it has neither waited nor made progress, and takes no messages"
+                "rank {rank} computes, or is stuck: for {away:.0} s it has neither waited nor made progress, and takes no messages"
             ));
         }
         let (_, served) = figures.rate(&[Operation::Served], &Mechanism::ALL);
@@ -140,7 +167,7 @@ Columns:
   map/s cma/s msg/s reg/s   puts and gets by mapped memory, cross-memory attach, message, registered memory;
                             B/s after each: their bytes
   AM/s ran/s atom/s         Active Messages sent, handlers run, atomics
-Above them: ranks that are away, were sent malformed messages, copy for their peers' puts and gets by message, or pin more than
+Above them: ranks that compute for five seconds or are stuck, were sent malformed messages, copy for their peers' puts and gets by message, or pin more than
 they have registered
   hits misses moves         pieces whose memory at the peer was held, pieces asked for, messages that asked
   recalls evictions         requests to give rights back, registrations taken back to make room
@@ -264,11 +291,35 @@ mod tests {
     }
 
     #[test]
+    fn no_command_is_cut() {
+        let command = format!("`{}`", ["nsenter", "-n", "standpipe"].join(" "));
+        let lines = sentences([format!("to look there: {command}")], Layout { columns: 20, ..Layout::FILE });
+        assert!(lines.iter().all(|line| line.chars().count() <= 20), "{lines:?}");
+        assert_eq!(lines.join(" "), format!("to look there: {command}"));
+    }
+
+    /// Has it done nothing since the look before.
+    fn idle(rank: &mut RankReport) {
+        rank.figures.operations.iter_mut().for_each(|line| line.per_second = 0.0);
+    }
+
+    #[test]
+    fn ranks_without_a_node_are_counted_as_such() {
+        let mut report = sample(None);
+        assert!(!headline(&report).contains("awaited"));
+        (report.running, report.lost, report.awaited) = (0, 0, 2);
+        assert!(headline(&report).ends_with("0 lost, 2 awaited (no node is open there)"));
+    }
+
+    #[test]
     fn what_is_not_as_it_should_be_is_told_in_words() {
         let mut report = sample(None);
         let text = lines(&report, Layout::FILE).join("\n");
-        assert!(!text.contains("away") && !text.contains("copies"));
-        report.ranks[0].away_seconds = Some(4.25);
+        assert!(!text.contains("stuck") && !text.contains("copies"));
+        report.ranks[0].away_seconds = Some(9.25);
+        let busy = lines(&report, Layout::FILE).join("\n");
+        assert!(!busy.contains("stuck"), "it moves data meanwhile: {busy}");
+        idle(&mut report.ranks[0]);
         report.ranks[1].figures.malformed = 3;
         let operations = &mut report.ranks[1].figures.operations;
         let mechanism = Mechanism::Message;
@@ -281,7 +332,10 @@ mod tests {
         report.ranks[0].process_pinned_bytes = Some(83 << 20);
         let text = lines(&report, Layout::FILE).join("\n");
         assert!(text.contains("rank 0 pins 87.0M B besides") && !text.contains("rank 1 pins"), "{text}");
-        assert!(text.contains("rank 0 is away: for 4.2 s") && text.contains("rank 1 was sent 3 malformed"));
+        assert!(
+            text.contains("rank 0 computes, or is stuck: for 9 s it")
+                && text.contains("rank 1 was sent 3 malformed")
+        );
         assert!(text.contains("rank 1 copies 45.0M B/s for its peers' puts and gets by message"), "{text}");
     }
 
@@ -319,7 +373,8 @@ mod tests {
     #[test]
     fn a_narrow_terminal_cuts_neither_sentences_nor_columns() {
         let mut report = sample(Some(registration(3, 4096)));
-        report.ranks[0].away_seconds = Some(3.5);
+        report.ranks[0].away_seconds = Some(9.5);
+        idle(&mut report.ranks[0]);
         let wide = lines(&report, Layout::FILE).join("\n");
         for columns in [60, 80] {
             let narrow = lines(&report, Layout { columns, ..Layout::FILE });

@@ -66,7 +66,7 @@ pub struct PerfArgs {
     #[arg(long)]
     same_core: bool,
     /// How the processes reach each other: shm, ofi or ofi:PROVIDER; over ofi only put, get and put-signal,
-    /// beside bare libfabric, and miss. Without it, as STANDPIPE_TRANSPORT says
+    /// beside bare libfabric, miss and pin. Without it, as STANDPIPE_TRANSPORT says
     #[arg(long, value_name = "NAME", value_parser = transport::parse)]
     transport: Option<Transport>,
     /// Print one JSON object instead of a table: of the operation, or with the key `rows` of all of them
@@ -89,6 +89,7 @@ pub(crate) struct WorkerArgs {
 pub fn run(args: &PerfArgs) -> Result<ExitCode> {
     let mut cases = cases(args).map_err(UsageError::new)?;
     let transport = transport::chosen(args.transport.as_ref()).map_err(UsageError::new)?;
+    transport::refuse_unknown(&transport)?;
     if transport != Transport::Shm {
         cases = far_cases(&cases, args.op.is_some(), &transport).map_err(UsageError::new)?;
     } else if matches!(args.op, Some(Op::Miss | Op::Pin)) {

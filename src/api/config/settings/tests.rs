@@ -133,6 +133,30 @@ fn transports_are_read_as_they_are_written() {
 }
 
 #[test]
+fn the_word_that_was_meant_is_named() {
+    for (name, value, meant) in [
+        ("STANDPIPE_TRANSPORT", "shmm", "shm"),
+        ("STANDPIPE_TRANSPORT", "OFI", "ofi"),
+        ("STANDPIPE_ATTACH", "nver", "never"),
+        ("STANDPIPE_EXPOSE", "range", "ranges"),
+        ("STANDPIPE_STRATEGY", "firehoes", "firehose"),
+    ] {
+        let error = config(name, value).expect_err("misspelt").to_string();
+        assert!(error.ends_with(&format!("; did you mean {meant}?")), "{error}");
+    }
+    let error = config("STANDPIPE_ATTACH", "sometimes").expect_err("no such word").to_string();
+    assert!(!error.contains("mean"), "{error}");
+}
+
+#[test]
+fn each_variable_that_cannot_be_read_is_told() {
+    let set = [("STANDPIPE_HEAP", "banana"), ("STANDPIPE_PEERS", "7"), ("STANDPIPE_EXPOSE", "x")];
+    let bad = bad_of(|name| set.iter().find(|(set, _)| *set == name).map(|(_, value)| (*value).to_owned()));
+    let names: Vec<&str> = bad.iter().map(ConfigError::name).collect();
+    assert_eq!(names, ["STANDPIPE_HEAP", "STANDPIPE_EXPOSE"]);
+}
+
+#[test]
 fn places_to_listen_are_read_as_they_are_written() {
     for text in ["auto", "none", "127.0.0.1:0", "10.0.0.1:7000", "[::1]:7000", "0.0.0.0:7000"] {
         assert_eq!(Listen::parse(text).map(|listen| listen.to_string()).as_deref(), Some(text));

@@ -1,5 +1,6 @@
 use super::*;
 use crate::doctor::facts::Watching;
+use crate::doctor::network::NoNetwork;
 
 /// A host where everything works.
 fn good() -> Facts {
@@ -21,7 +22,7 @@ fn good() -> Facts {
         attach_set: None,
         expose_set: None,
         transport_set: None,
-        bad_setting: None,
+        bad_settings: Vec::new(),
         no_network: None,
         pin_bytes: None,
         unknown_settings: Vec::new(),
@@ -43,6 +44,37 @@ fn find(facts: &Facts, name: &str) -> Check {
     of(facts).into_iter().find(|check| check.check == name).expect("a check of that name")
 }
 
+fn missing(why: &str) -> NoNetwork {
+    NoNetwork { why: why.to_owned(), mend: "find one" }
+}
+
+#[test]
+fn there_are_no_paths_where_no_node_opens() {
+    let set = |name: &str| Some(name.to_owned());
+    let pigeon = || Facts { transport_set: set("ofi:pigeon"), no_network: Some(missing("none")), ..good() };
+    let bad = |name: &str| vec![(format!("{name} is wrong"), name.to_owned())];
+    for (facts, why, see) in [
+        (pigeon(), "none: ofi:pigeon cannot be used here", "see settings"),
+        (Facts { bad_settings: bad("STANDPIPE_HEAP"), ..good() }, "with this STANDPIPE_HEAP", "see settings"),
+        (Facts { segment: Err("EPERM".to_owned()), ..good() }, "none: there can be no heap", "see memfd"),
+        (Facts { watch: Err("EPERM".to_owned()), ..good() }, "none: no process", "see pidfd_open"),
+    ] {
+        for path in ["path: heap", "path: private memory"] {
+            let told = find(&facts, path);
+            assert_eq!((told.status, told.remedy.as_str()), (Status::Fail, see), "{told:?}");
+            assert!(told.value.starts_with("none: ") && told.value.contains(why), "{told:?}");
+        }
+    }
+}
+
+#[test]
+fn each_setting_that_cannot_be_read_is_told() {
+    let bad = ["STANDPIPE_HEAP", "STANDPIPE_TRANSPORT"].map(|name| (format!("{name}=x"), name.to_owned()));
+    let told = find(&Facts { bad_settings: bad.to_vec(), ..good() }, "settings");
+    assert_eq!(told.value, "STANDPIPE_HEAP=x; STANDPIPE_TRANSPORT=x");
+    assert!(told.remedy.contains("unset STANDPIPE_HEAP and STANDPIPE_TRANSPORT"), "{told:?}");
+}
+
 #[test]
 fn a_good_host_has_nothing_to_mend() {
     for check in of(&good()) {
@@ -54,9 +86,14 @@ fn a_good_host_has_nothing_to_mend() {
 
 #[test]
 fn a_network_that_is_not_there_and_a_budget_that_cannot_be_are_told() {
-    let facts = Facts { no_network: Some("no provider pigeon".to_owned()), ..good() };
+    let facts = Facts {
+        no_network: Some(missing("no provider pigeon")),
+        transport_set: Some("ofi:pigeon".to_owned()),
+        ..good()
+    };
     let told = find(&facts, "settings");
     assert_eq!((told.status, told.value.contains("pigeon")), (Status::Fail, true));
+    assert!(told.remedy.ends_with("or find one"), "{told:?}");
     let budget = |pin_bytes: u64| find(&Facts { pin_bytes: Some(pin_bytes), ..good() }, "pin budget");
     for (bytes, why) in [(1, "no room"), (5000, "no room"), (9 << 20, "may be locked")] {
         let told = budget(bytes);
@@ -82,7 +119,7 @@ fn a_job_that_cannot_be_joined_is_told_and_so_is_what_a_container_may_use() {
     assert_eq!(of(64 << 30).value, "16.0 GiB");
     let facts = Facts { bad_rendezvous: Some("no secret".to_owned()), ..good() };
     assert_eq!(find(&facts, "rendezvous").status, Status::Warn);
-    let facts = Facts { no_provider: Some("none".to_owned()), ..good() };
+    let facts = Facts { no_provider: Some(missing("none")), ..good() };
     assert_eq!(find(&facts, "libfabric").status, Status::Warn);
 }
 
