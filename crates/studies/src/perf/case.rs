@@ -232,12 +232,15 @@ const MIB: usize = 1 << 20;
 /// its answer take.
 pub(super) const WORK_NS: u32 = 25;
 
-/// The bounds between two cores: of an Active Message beside a line that is bounced with [`WORK_NS`] on each
-/// side, of a put with its signal beside words that are added to so, and of a barrier or a small all-reduce
-/// beside words that cross so.
+// Bounds between two cores. Each limit has `WORK_NS` of work on each side.
+
+/// The bound of an Active Message and its reply. The limit bounces one cache line.
 const AM: f64 = 1.2;
+/// The bound of a put with its signal. In the limit each side adds to the other's word.
 const PUT_SIGNAL: f64 = 1.3;
+/// The bound of a barrier of two processes. In the limit both sides write to each other at once.
 const BARRIER: f64 = 2.0;
+/// The bound of a small all-reduce of two processes. The limit is the barrier's.
 const ALLREDUCE: f64 = 1.7;
 
 /// Everything that is promised, as `standpipe perf` measures it when no operation is named.

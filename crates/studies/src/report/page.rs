@@ -106,7 +106,7 @@ impl Grid {
     }
 }
 
-/// What warns of a whole run, where it cannot be overlooked.
+/// A warning about the whole run, as a box at the top of the page; empty without one.
 #[must_use]
 pub(crate) fn warning(text: Option<&str>) -> String {
     text.map_or_else(String::new, |text| format!("<p class=\"busy\">{}</p>\n", escape(text)))

@@ -26,7 +26,7 @@ pub(crate) struct Show {
     /// The tables.
     pub(crate) grids: Vec<Grid>,
     /// Rows of numbers behind the drawings, on the page alone: folded, and last. Where there are any, the
-    /// other tables are what one came for, and stand before the drawings.
+    /// other tables stand before the drawings, as readers look for them first.
     pub(crate) numbers: Vec<Grid>,
     /// What is to be said about them beyond the summary, a sentence each.
     pub(crate) findings: Vec<String>,

@@ -19,7 +19,8 @@ use crate::units::{bytes, grouped, micros};
 pub(crate) struct Record {
     /// What the sweep over numbers of pieces measured; empty for a single worker.
     pub sweep: Vec<Sweep>,
-    /// What a pull stands beside, measured before the replay; `None` for a single worker, and with phases.
+    /// Times of a pull and of its alternatives, measured before the replay. `None` for a single worker, and
+    /// with phases.
     pub yardsticks: Option<Yardsticks>,
     /// Processor time that making a block takes, in microseconds.
     pub make_us: f64,
@@ -404,7 +405,7 @@ impl Outcome {
         rows
     }
 
-    /// The rows of what a pull stands beside.
+    /// The rows that compare a pull with its alternatives.
     fn worth(&self) -> Vec<(String, String)> {
         let mut rows = Vec::new();
         if let Some(beside) = &self.yardsticks {

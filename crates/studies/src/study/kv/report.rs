@@ -255,7 +255,7 @@ impl Report<'_> {
     }
 }
 
-/// What an owner keeps, on its tile.
+/// The words on the tile with the owner's share.
 const KEPT: &str = "of its rate is left to an owner that is pulled from";
 
 /// Times an even share from which on a worker's share of the pulls wants a reason.
