@@ -21,7 +21,7 @@ use super::{
 use crate::study::subcommand::Subcommand;
 use crate::units::{bytes, counted, grouped};
 use crate::{
-    machine,
+    machine::{self, Load},
     qemu::{self, VmArgs},
     report::output::{Output, OutputArgs},
     signals,
@@ -93,8 +93,9 @@ fn run(args: &StudyArgs) -> Result<ExitCode> {
     let report = Report { favourite_share, ..report(args, plan, &trace, &record, &outcome) };
     let layout = Layout::of_stdout();
     let phases = phased::grid(&outcome).map_or_else(String::new, |grid| format!("\n\n{}", grid.text(layout)));
-    let warning = machine::busy().map_or_else(String::new, |text| table::wrapped(&text, layout) + "\n\n");
-    let text = format!("{warning}{}{phases}", outcome.table().text(layout));
+    let load = Load::before().map(Load::words);
+    let load = load.map_or_else(String::new, |text| table::wrapped(&text, layout) + "\n\n");
+    let text = format!("{load}{}{phases}", outcome.table().text(layout));
     output.deliver(&report.html(), &text, &outcome)?;
     verdict(&outcome, &record)
 }

@@ -10,9 +10,9 @@ use super::{
     worker_lines::Tick,
     worth,
 };
-use crate::machine;
+use crate::machine::Load;
 use crate::report::{
-    page::{document, escape, table, warning},
+    page::{document, escape, load, table},
     plots,
 };
 use crate::units::{bytes, counted, grouped, micros};
@@ -50,7 +50,7 @@ impl Report<'_> {
             .map(|figure| figure.html("no pulls"))
             .collect();
         let main = format!(
-            "<h1>Pulling KV-cache blocks from busy workers</h1>\n{warning}{lead}\
+            "<h1>Pulling KV-cache blocks from busy workers</h1>\n{load}{lead}\
              {losses}<div class=\"tiles\">\n{tiles}</div>\n{worth}{phases}\
              <h2>How long pulls take, and when</h2>\n<div class=\"grid\">\n{figures}<div class=\"stack\">{mechanisms}{reasons}</div>\n</div>\n\
              <h2>In numbers</h2>\n<div class=\"grid\">\n{result}<div class=\"stack\">{workers}{setup}</div></div>\n\
@@ -59,7 +59,7 @@ impl Report<'_> {
              <footer>Written by standpipe {version}. Every byte pulled was compared with what its block must hold; \
              a pull is timed from before its scatter get to after it, without the look-up and the check. Amounts of memory \
              are binary (a MiB is 2<sup>20</sup> bytes), rates decimal (a GB/s is 10<sup>9</sup> bytes a second).</footer>\n",
-            warning = warning(machine::busy().as_deref()),
+            load = load(Load::before()),
             lead = self.lead(),
             worth = self.worth(),
             losses = self.losses(),
