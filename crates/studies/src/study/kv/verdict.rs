@@ -70,7 +70,8 @@ fn answer(passes: &WithoutPulling, load: Option<Load>) -> (WorthIt, String) {
     }
     if !differ && passes.spread > NOISY {
         let apart = percent(passes.spread);
-        let noise = format!("passes of the same kind differed by {apart}, and {took}");
+        let noise =
+            format!("other work disturbed it, as passes of the same kind differed by {apart}; {took}");
         return (WorthIt::Unknown, format!("This run cannot tell: {noise}."));
     }
     match (differ, longer < 0.0) {
@@ -122,7 +123,13 @@ mod tests {
             ([2.0, 2.02], [3.0, 3.02], 0.1, WorthIt::Yes, "Worth it: the first 1,250 requests took 2.01 s"),
             ([3.0, 3.02], [2.0, 2.02], 0.1, WorthIt::No, "50 % more"),
             ([2.0, 2.02], [2.0, 2.03], 0.1, WorthIt::No, "no difference"),
-            ([2.0, 2.4], [2.0, 2.1], 0.1, WorthIt::Unknown, "differed by 20 %"),
+            (
+                [2.0, 2.4],
+                [2.0, 2.1],
+                0.1,
+                WorthIt::Unknown,
+                "disturbed it, as passes of the same kind differed by 20 %; the first",
+            ),
             ([2.0, 2.02], [3.0, 3.02], 2.7, WorthIt::Unknown, "busy (2.7 on 2 cores)"),
             ([2.0, 2.3], [4.0, 4.5], 0.1, WorthIt::Yes, "49 % less"),
         ] {
