@@ -95,6 +95,11 @@ enum Command {
     /// memory stand in a second table, with transfers by it (reg).
     Top(top::TopArgs),
     /// Measure operations beside the machine's own limits
+    ///
+    /// The ratio is our median by the limit's. Some rows are measured in several jobs. The last column says
+    /// how many of these are within the bound. A row holds if its ratio is within the bound, and that of at
+    /// least half of its jobs. If only one of both is so, the row is unsteady. Otherwise it is BROKEN, or on
+    /// a busy machine `beyond`.
     Perf(perf::PerfArgs),
     /// Measure what each way to move bytes costs here, and whether the library's choice of one agrees
     Tune(tune::TuneArgs),

@@ -66,11 +66,23 @@ fn blocks_are_pulled_recycled_and_verified() {
     }
     assert_eq!(beside["make_us"], 300.0);
     let without = &json["without_pulling"];
-    assert_eq!(number(without, "requests"), 10, "a sixth");
+    assert_eq!(number(without, "requests"), 7, "an eighth");
+    let pulling = |pass: &Value| pass["pulling"].as_bool().expect("it is known");
+    let passes = without["passes"].as_array().expect("a list");
+    assert_eq!(passes.iter().map(pulling).collect::<Vec<_>>(), [false, true, true, false]);
+    for pass in passes {
+        assert_eq!(number(pass, "pulls") > 0, pulling(pass), "{json}");
+        assert!(pass["seconds"].as_f64().is_some_and(|seconds| seconds > 0.0), "{json}");
+    }
     assert!(number(without, "made") > number(without, "made_pulling"), "nobody pulled: {json}");
+    let verdict = &json["verdict"];
+    let worth_it = verdict["worth_it"].as_str().expect("a word");
+    assert!(["yes", "no", "unknown"].contains(&worth_it), "{json}");
     let page = fs::read_to_string(out.path().join("report.html")).expect("a report");
     assert_eq!(page.contains("class=\"busy\""), json["busy"].as_bool().expect("it is known"));
-    assert!(page.contains("Is it worth it?") && page.contains("a TCP socket on this host"));
+    assert_eq!(page.contains("class=\"quiet\""), json["busy"] == false, "one of both");
+    assert!(page.contains(verdict["answer"].as_str().expect("a sentence")), "{verdict}");
+    assert!(page.contains("The first pull is of one block") && page.contains("a TCP socket on this host"));
     assert!(page.contains("--block-bytes 65536") && page.matches("<svg").count() == 5);
     let kept = fs::read(out.path().join("result.json")).expect("a result");
     assert_eq!(serde_json::from_slice::<Value>(&kept).expect("JSON"), json);

@@ -54,7 +54,7 @@ fn every_layer_has_its_figures_beside_the_bare_library() {
     let text = std::fs::read_to_string(folder.path().join("report.html")).expect("a report");
     assert!(text.contains("Latency by size over shm") && text.contains("What was published"));
     assert_eq!((&told["verified"], &told["emulated"]), (&true.into(), &false.into()));
-    // What one came for is first, and the rows of numbers are folded at the end.
+    // The tables of results come first. The rows of numbers are folded at the end.
     let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part}"));
     let order = ["Features, as in", "What was published", "Latency by size", "All numbers", "Times over shm"];
     assert!(order.map(at).is_sorted(), "{order:?}");

@@ -89,18 +89,49 @@ pub(crate) fn load_before() -> Option<f64> {
 /// Whether other programs kept the machine busy when this command began to measure.
 #[must_use]
 pub(crate) fn is_busy() -> bool {
-    busy().is_some()
+    Load::before().is_some_and(Load::is_busy)
 }
 
-/// That they did, for the top of what this command shows: `None` on a quiet machine.
-#[must_use]
-pub(crate) fn busy() -> Option<String> {
-    let load = load_before().filter(|load| is_more_than(*load, host::cores()))?;
-    Some(format!(
-        "Other programs kept this machine busy: {load:.1} processes wanted one of its {} when the run began. \
-         Its times are noise.",
-        counted(host::cores() as u64, "core")
-    ))
+/// How many processes wanted a core, and how many cores there are.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Load {
+    /// Processes that wanted a core, on average over a minute.
+    pub average: f64,
+    /// Cores that this program may run on.
+    pub cores: usize,
+}
+
+/// Share of the cores up to which a machine counts as idle: something runs now and then on any.
+const IDLE: f64 = 0.25;
+
+impl Load {
+    /// The load before this command added its own; `None` as for [`load_before`].
+    #[must_use]
+    pub(crate) fn before() -> Option<Load> {
+        load_before().map(|average| Load { average, cores: host::cores() })
+    }
+
+    /// Whether other programs leave no core free.
+    #[must_use]
+    pub(crate) fn is_busy(self) -> bool {
+        is_more_than(self.average, self.cores)
+    }
+
+    /// The state of the machine in a sentence, for the top of what a command shows.
+    #[must_use]
+    pub(crate) fn words(self) -> String {
+        let wanted =
+            format!("{:.1} processes wanted one of its {}", self.average, counted(self.cores as u64, "core"));
+        match self.average <= IDLE * self.cores as f64 {
+            _ if self.is_busy() => format!(
+                "Other programs kept this machine busy: {wanted} when the run began. Its times are noise."
+            ),
+            true => format!("This machine was idle when the run began: {wanted} in the minute before."),
+            false => {
+                format!("This machine was partly busy when the run began: {wanted} in the minute before.")
+            }
+        }
+    }
 }
 
 fn is_more_than(load: f64, cores: usize) -> bool {
@@ -152,6 +183,14 @@ mod tests {
     fn a_busy_machine_is_told_and_an_idle_one_is_not() {
         assert!(noise(Some(2.1), 2).expect("busy").contains("2.1 on 2 cores"));
         assert_eq!((noise(Some(2.0), 2), noise(None, 2)), (None, None));
+    }
+
+    #[test]
+    fn a_load_is_busy_partly_busy_or_idle() {
+        let words = |average| Load { average, cores: 2 }.words();
+        assert!(words(2.1).starts_with("Other programs kept this machine busy: 2.1 processes wanted one of"));
+        assert!(words(2.0).starts_with("This machine was partly busy"), "{}", words(2.0));
+        assert!(words(0.5).contains("idle when the run began: 0.5 processes wanted one of its 2 cores"));
     }
 
     #[test]

@@ -3,13 +3,15 @@
 //! Ranks put, get, scatter, count and send to ranks, memory and sizes that the seed picks, under budgets and
 //! settings that it picks, while the faults of the plan happen. The storm checks:
 //!
-//! - after every step, that no card was asked for what was not registered as it should be, that none ever
-//!   pinned more than M + MAXVICTIM, and that nothing of a quiet rank can still write;
-//! - whenever an operation ends, that it ends once, with the bytes that were put there or an error that a
-//!   fault explains;
-//! - after a thousand things that have happened, or fewer, and at the end, that each node's books add up, and
-//!   that those of the two ends of every right agree;
-//! - once the faults are over, that everything ends.
+//! - after every step:
+//!   - every access that a card was asked for was to memory registered for it;
+//!   - no card has pinned more than M + MAXVICTIM;
+//!   - no operation of a quiet rank can still write;
+//! - whenever an operation ends: it ends once, with the right bytes or an error that a fault explains;
+//! - at least once in a thousand events, and at the end:
+//!   - each node's books add up;
+//!   - both ends of every right have the same in their books;
+//! - after the faults: every operation ends.
 //!
 //! Read in this order: `run` (what happens), `program` (what ranks do), `locality` (where they do it),
 //! `verdict` (how it must end), `settled` (what was given up), `shadow` (what must lie in memory),

@@ -4,7 +4,7 @@ use standpipe::{MEDIUM_MAX, baseline, host};
 
 use super::fit::Line;
 use super::pinning::{self, Pinning};
-use crate::perf::case::Row;
+use crate::perf::row::Row;
 
 /// What `perf` and the locking of pages came to.
 #[derive(Debug)]

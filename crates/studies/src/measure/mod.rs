@@ -17,7 +17,7 @@ use standpipe::host;
 use tempfile::NamedTempFile;
 
 use self::figures::{Figure, HEAD, Measured, figures, text};
-use crate::perf::{self, case::Case, case::Cores, case::Memory, case::Op, case::Row, case::Target};
+use crate::perf::{self, case::Case, case::Cores, case::Memory, case::Op, case::Target, row::Row};
 use crate::usage_error::UsageError;
 use crate::{machine, progress, signals::Leftover, stdout::print, table};
 

@@ -10,6 +10,7 @@ mod messages;
 mod misses;
 mod pins;
 mod placement;
+pub(crate) mod row;
 mod timing;
 mod words;
 mod worker;
@@ -26,10 +27,10 @@ use standpipe::launch::{Launch, Stream};
 use standpipe::{Transport, host};
 
 use self::case::{
-    Case, Cores, Memory, Op, PROMISED, Row, Samples, Target, bound_for, far_bound, far_words,
-    writes_by_itself,
+    Case, Cores, Memory, Op, PROMISED, Samples, Target, bound_for, far_bound, far_words, writes_by_itself,
 };
 use self::placement::Placement;
+use self::row::{Row, Verdict};
 use crate::usage_error::UsageError;
 use crate::{
     json_lines, machine, progress, signals,
@@ -129,10 +130,15 @@ pub fn run(args: &PerfArgs) -> Result<ExitCode> {
             print(table::wrapped(placement.missing(), layout))?;
         }
     }
-    let broken = rows.iter().filter(|row| row.holds == Some(false)).count();
-    if broken > 0 && !args.json {
+    let of = |verdict| rows.iter().filter(|row| row.verdict == Some(verdict)).count();
+    let (broken, unsteady) = (of(Verdict::Broken), of(Verdict::Unsteady));
+    if broken + unsteady > 0 && !args.json {
         let busy = if machine::is_busy() { ", on a machine that others keep busy" } else { "" };
-        print(format_args!("{broken} of {} bounds did not hold in this run{busy}.", rows.len()))?;
+        let text = format!(
+            "Of {} rows {broken} did not hold in this run, and {unsteady} were unsteady{busy}.",
+            rows.len()
+        );
+        print(table::wrapped(&text, Layout::of_stdout()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -146,19 +152,20 @@ fn leave_out_missing(cases: &mut Vec<Case>) -> Vec<Placement> {
 }
 
 /// What the words of the table mean.
-const LEGEND: &str = "ratio: our median by the limit's. bound: what it is to stay within on an idle machine; a ratio beyond it is \
-                      BROKEN there, and `beyond` on a busy machine; one within it holds. None changes the exit status.";
+const LEGEND: &str = "ratio: our median by the limit's. bound: what the ratio is to stay within on an idle machine. A row holds, or \
+                      is BROKEN; on a busy machine `beyond`. None changes the exit status.";
+
+/// What stands under rows of several jobs besides.
+const LEGEND_OF_JOBS: &str = "Some rows are measured in several jobs: times are medians over these. Such a row holds if its ratio is \
+                              within the bound, and that of at least half of its jobs. If only one of both is so, it is unsteady. \
+                              Beside the word stands how many jobs are within the bound, and their lowest and highest ratio.";
 
 /// What stands under the table.
 fn legend(rows: &[Row], layout: Layout) -> String {
-    let jobs = rows.iter().map(|row| row.jobs).max().unwrap_or(1);
-    if jobs == 1 {
-        return table::wrapped(LEGEND, layout);
+    match rows.iter().any(|row| row.jobs > 1) {
+        false => table::wrapped(LEGEND, layout),
+        true => table::wrapped(&format!("{LEGEND} {LEGEND_OF_JOBS}"), layout),
     }
-    let jobs = format!(
-        "{LEGEND} Between two cores, messages and words are measured in {jobs} jobs: medians over these."
-    );
-    table::wrapped(&jobs, layout)
 }
 
 /// Runs one process of a measurement; rank 0 prints the samples.
@@ -465,7 +472,7 @@ fn to_table(rows: &[Row], busy: bool) -> table::Table {
             Cell::new(measured(case.op, row.limit_ns)),
             Cell::new(format!("{:.3}", row.ratio)),
             Cell::new(row.bound.map_or(String::new(), |bound| format!("<= {bound}"))),
-            Cell::new(row.verdict(busy)),
+            Cell::new(row.verdict_in_words(busy)),
         ]);
     }
     table
@@ -557,6 +564,22 @@ mod tests {
         let bulk = Row::new(bulk, &Samples::new("memcpy", 1, vec![4.0], vec![2.0]));
         let bulk = to_json(&[bulk], true, &[]).expect("numbers and words");
         assert!(bulk["gbps"].is_number() && bulk["limit_gbps"].is_number());
+    }
+
+    #[test]
+    fn the_table_says_in_how_many_jobs_a_row_holds() {
+        let case = PROMISED.iter().find(|case| case.op == Op::Am).expect("promised");
+        let limit = "a cache line bounced, with 25 ns of work a side";
+        let job = |(ours, bare)| Row::new(case, &Samples::new(limit, 9, vec![ours], vec![bare]));
+        let row = |jobs: [(f64, f64); 3]| Row::over_jobs(&jobs.map(job)).expect("three jobs");
+        let rows = [row([(100.0, 100.0); 3]), row([(90.0, 50.0), (100.0, 100.0), (200.0, 150.0)])];
+        let narrow = Layout { columns: 80, ..Layout::FILE };
+        let text = to_table(&rows, false).text(narrow);
+        assert_eq!(text.lines().filter(|line| line.contains("──")).count(), 1, "one table: {text}");
+        let wide = to_table(&rows, false).text(Layout { columns: 200, ..Layout::FILE });
+        assert!(wide.contains("holds in 3 of 3 jobs") && wide.contains("unsteady: 1 of 3 jobs"), "{wide}");
+        let (legend, short) = (legend(&rows, narrow), legend(&[job((1.0, 1.0))], narrow));
+        assert!(legend.contains("unsteady") && !short.contains("unsteady"), "{legend}");
     }
 
     #[test]

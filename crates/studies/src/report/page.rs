@@ -3,6 +3,7 @@
 use std::{borrow::Cow, fmt::Write};
 
 use super::plots::{self, Chart};
+use crate::machine::Load;
 use crate::table::{Layout, plain, wrapped};
 
 /// A chart with the words around it.
@@ -106,10 +107,12 @@ impl Grid {
     }
 }
 
-/// What warns of a whole run, where it cannot be overlooked.
+/// How busy the machine was when the run began, at the top of the page: as a warning where that spoils times.
 #[must_use]
-pub(crate) fn warning(text: Option<&str>) -> String {
-    text.map_or_else(String::new, |text| format!("<p class=\"busy\">{}</p>\n", escape(text)))
+pub(crate) fn load(load: Option<Load>) -> String {
+    let Some(load) = load else { return String::new() };
+    let class = if load.is_busy() { "busy" } else { "quiet" };
+    format!("<p class=\"{class}\">{}</p>\n", escape(&load.words()))
 }
 
 /// A card that shows its title, and all paragraphs below it once that is clicked.
@@ -167,6 +170,14 @@ mod tests {
             assert!(html.contains(part) && terminal.contains(part), "{part}: {terminal}");
         }
         assert!(html.contains("<td>a&lt;b</td>") && terminal.contains("a<b"));
+    }
+
+    #[test]
+    fn the_load_is_told_and_warns_where_it_spoils_times() {
+        let at = |average| load(Some(Load { average, cores: 2 }));
+        assert!(at(2.1).starts_with("<p class=\"busy\">Other programs"), "{}", at(2.1));
+        assert!(at(0.3).starts_with("<p class=\"quiet\">This machine was idle"), "{}", at(0.3));
+        assert_eq!(load(None), "");
     }
 
     #[test]

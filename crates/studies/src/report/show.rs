@@ -5,10 +5,10 @@ use serde::Serialize;
 use sim::Costs;
 
 use crate::{
-    machine,
+    machine::{self, Load},
     report::{
         output::Output,
-        page::{Figure, Grid, document, escape, folded, table, warning},
+        page::{Figure, Grid, document, escape, folded, load, table},
     },
     table::{self, Layout},
 };
@@ -26,7 +26,7 @@ pub(crate) struct Show {
     /// The tables.
     pub(crate) grids: Vec<Grid>,
     /// Rows of numbers behind the drawings, on the page alone: folded, and last. Where there are any, the
-    /// other tables are what one came for, and stand before the drawings.
+    /// other tables stand before the drawings, as readers look for them first.
     pub(crate) numbers: Vec<Grid>,
     /// What is to be said about them beyond the summary, a sentence each.
     pub(crate) findings: Vec<String>,
@@ -99,14 +99,14 @@ impl Show {
             _ => format!("<h2>All numbers</h2>\n<div class=\"stack\">\n{numbers}</div>\n"),
         };
         let main = format!(
-            "<h1>{heading}</h1>\n{warning}<p class=\"lead\">{lead}</p>\n\
+            "<h1>{heading}</h1>\n{load}<p class=\"lead\">{lead}</p>\n\
              <ul class=\"summary\">\n{summary}</ul>\n{shown}\
              {findings}{behind}\
              <h2>What was run</h2>\n<div class=\"grid\">\n{setup}{machine}</div>\n\
              <h2>To repeat it</h2>\n<div class=\"card\"><pre>{command}</pre></div>\n\
              <footer>Written by standpipe {version}. {times}</footer>\n",
             heading = self.heading,
-            warning = warning(self.warning().as_deref()),
+            load = load(self.load()),
             lead = escape(&self.lead),
             summary = lines(&self.summary, "li"),
             findings = self.findings_html(&lines(&self.findings, "p"), &explanations),
@@ -134,9 +134,9 @@ impl Show {
         }
     }
 
-    /// That other programs kept the machine busy, where times are of this machine.
-    fn warning(&self) -> Option<String> {
-        machine::busy().filter(|_| self.is_live())
+    /// How busy the machine was when the study began, where times are of this machine.
+    fn load(&self) -> Option<Load> {
+        Load::before().filter(|_| self.is_live())
     }
 
     /// Whether times are of this machine.
@@ -157,8 +157,9 @@ impl Show {
     fn text(&self, layout: Layout) -> String {
         let grids: Vec<String> = self.grids.iter().map(|grid| grid.text(layout)).collect();
         let said: Vec<&str> = self.summary.iter().chain(&self.findings).map(String::as_str).collect();
-        let warning = self.warning().map_or_else(String::new, |text| table::wrapped(&text, layout) + "\n\n");
-        format!("{warning}{}\n{}", grids.join("\n"), said.join("\n"))
+        let load =
+            self.load().map_or_else(String::new, |load| table::wrapped(&load.words(), layout) + "\n\n");
+        format!("{load}{}\n{}", grids.join("\n"), said.join("\n"))
     }
 }
 

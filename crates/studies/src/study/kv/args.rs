@@ -47,6 +47,9 @@ pub(crate) struct KvArgs {
     /// Make blocks that other workers hold, rather than pull them
     #[arg(long, hide = true)]
     pub no_pulls: bool,
+    /// Only serve the requests: measure nothing before, and compare no byte
+    #[arg(long, hide = true)]
+    pub only_serve: bool,
 }
 
 impl KvArgs {
@@ -72,6 +75,7 @@ impl KvArgs {
             compute: Duration::from_micros(self.compute_us),
             keep_copies: self.keep_copies,
             pulls: !self.no_pulls,
+            examines: !self.only_serve,
         })
     }
 
@@ -117,6 +121,9 @@ impl KvArgs {
         if self.no_pulls {
             words.push("--no-pulls".to_owned());
         }
+        if self.only_serve {
+            words.push("--only-serve".to_owned());
+        }
         words
     }
 }
@@ -149,7 +156,7 @@ mod tests {
 
     #[test]
     fn workers_get_equal_arguments() {
-        let text = "--workers 7 --trace a.jsonl --requests 12 --cap 3M --layers 8 --keep-copies --no-pulls";
+        let text = "--workers 7 --trace a.jsonl --requests 12 --cap 3M --layers 8 --keep-copies --no-pulls --only-serve";
         for text in [text, "", "--seed 9"] {
             let args = parse(text).expect("good arguments");
             assert_eq!(parse(&args.to_words().join(" ")).expect("what we wrote"), args);

@@ -21,7 +21,7 @@ use super::{
 use crate::study::subcommand::Subcommand;
 use crate::units::{bytes, counted, grouped};
 use crate::{
-    machine,
+    machine::{self, Load},
     qemu::{self, VmArgs},
     report::output::{Output, OutputArgs},
     signals,
@@ -87,16 +87,19 @@ fn run(args: &StudyArgs) -> Result<ExitCode> {
     };
     record.make_us = args.kv.compute_us as f64;
     if !args.phases && record.losses().is_none() {
-        record.without_pulling = without_pulling(&args.kv, chosen, &record)?;
+        record.without_pulling = without_pulling(&args.kv, &chosen, &record)?;
     }
     let outcome = Outcome::of(&record);
     let report = Report { favourite_share, ..report(args, plan, &trace, &record, &outcome) };
     let layout = Layout::of_stdout();
     let phases = phased::grid(&outcome).map_or_else(String::new, |grid| format!("\n\n{}", grid.text(layout)));
-    let warning = machine::busy().map_or_else(String::new, |text| table::wrapped(&text, layout) + "\n\n");
-    let text = format!("{warning}{}{phases}", outcome.table().text(layout));
+    let load = Load::before().map(Load::words);
+    let answer = outcome.verdict.as_ref().map(|verdict| format!("Is pulling worth it? {}", verdict.text()));
+    let told = [load, answer].into_iter().flatten();
+    let told: String = told.map(|text| table::wrapped(&text, layout) + "\n\n").collect();
+    let text = format!("{told}{}{phases}", outcome.table().text(layout));
     output.deliver(&report.html(), &text, &outcome)?;
-    verdict(&outcome, &record)
+    exit(&outcome, &record)
 }
 
 /// Refuses a cap that is more than this machine has, and blocks of all workers together that are.
@@ -152,20 +155,24 @@ fn replay(args: &KvArgs, chosen: Chosen, requests: u64) -> Result<Record> {
     Ok(record)
 }
 
-/// The first of the requests once more, by workers that make what they do not hold; `None` where those would
-/// be fewer than the workers.
-fn without_pulling(args: &KvArgs, chosen: Chosen, pulling: &Record) -> Result<Option<WithoutPulling>> {
-    let compared = worth::compared(usize::try_from(pulling.wanted)?);
-    if compared < pulling.ticks.len() || pulling.ticks.len() < 2 {
+/// The first of the requests by turns without pulling and with it; `None` where those would be fewer than the
+/// workers.
+fn without_pulling(args: &KvArgs, chosen: &Chosen, replayed: &Record) -> Result<Option<WithoutPulling>> {
+    let compared = worth::compared(usize::try_from(replayed.wanted)?);
+    if compared < replayed.ticks.len() || replayed.ticks.len() < 2 {
         return Ok(None);
     }
     let requests = compared as u64;
-    let args = KvArgs { requests: Some(requests), no_pulls: true, ..args.clone() };
-    let without = replay(&args, chosen, requests)?;
-    Ok(WithoutPulling::of(compared, &pulling.ticks, &without.ticks))
+    let mut passes = Vec::new();
+    for pulling in worth::PASSES {
+        let args = KvArgs { requests: Some(requests), no_pulls: !pulling, only_serve: true, ..args.clone() };
+        passes.extend(replay(&args, chosen.clone(), requests)?.pass(pulling));
+    }
+    Ok(WithoutPulling::of(requests, passes))
 }
 
-fn verdict(outcome: &Outcome, record: &Record) -> Result<ExitCode> {
+/// The exit status of a run that was delivered.
+fn exit(outcome: &Outcome, record: &Record) -> Result<ExitCode> {
     if outcome.mismatched_bytes > 0 {
         bail!("{} of {} bytes pulled were wrong", outcome.mismatched_bytes, outcome.verified_bytes);
     }

@@ -1,6 +1,7 @@
 //! The key-value-cache study: workers that hold blocks of a language model's cache in ordinary memory replay
 //! a trace of requests and pull each other's blocks.
 
+mod alternatives;
 pub(crate) mod args;
 pub(crate) mod charts;
 mod command;
@@ -18,6 +19,7 @@ pub(crate) mod report;
 pub(crate) mod statistics;
 pub(crate) mod sweep;
 pub(crate) mod trace;
+mod verdict;
 pub(crate) mod worker;
 pub(crate) mod worker_lines;
 pub(crate) mod worker_process;

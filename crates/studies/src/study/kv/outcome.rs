@@ -7,9 +7,10 @@ use comfy_table::CellAlignment;
 use serde::Serialize;
 use standpipe::Strategy;
 
+use super::verdict::Verdict;
 use super::worker_lines::{Done, Pull, Sweep, Tick, Yardsticks};
-use super::worth::{Beside, WithoutPulling};
-use crate::machine;
+use super::worth::{Beside, Pass, WithoutPulling};
+use crate::machine::{self, Load};
 use crate::table::{Table, plain};
 use crate::transport::Chosen;
 use crate::units::{bytes, grouped, micros};
@@ -19,7 +20,8 @@ use crate::units::{bytes, grouped, micros};
 pub(crate) struct Record {
     /// What the sweep over numbers of pieces measured; empty for a single worker.
     pub sweep: Vec<Sweep>,
-    /// What a pull stands beside, measured before the replay; `None` for a single worker, and with phases.
+    /// Times of a pull and of its alternatives, measured before the replay. `None` for a single worker, and
+    /// with phases.
     pub yardsticks: Option<Yardsticks>,
     /// Processor time that making a block takes, in microseconds.
     pub make_us: f64,
@@ -112,6 +114,19 @@ impl Record {
     fn sum(&self, of: impl Fn(&Tick) -> u64) -> u64 {
         self.all_ticks().map(of).sum()
     }
+
+    /// What this run came to as a pass to compare; `None` where a worker was lost.
+    #[must_use]
+    pub(crate) fn pass(&self, pulling: bool) -> Option<Pass> {
+        let processor_ns: u64 = self.pulls().map(|pull| pull.processor_ns).sum();
+        self.losses().is_none().then(|| Pass {
+            pulling,
+            seconds: self.seconds,
+            made: self.sum(|tick| tick.made),
+            pulls: self.pulls().count() as u64,
+            pull_processor_seconds: processor_ns as f64 / 1e9,
+        })
+    }
 }
 
 /// How pulled bytes came out of private memory.
@@ -186,8 +201,12 @@ pub(crate) struct Outcome {
     pub build: &'static str,
     /// How many processes wanted a processor, on average over the last minute of it.
     pub load_average: Option<f64>,
+    /// The same when it began.
+    pub load_average_before: Option<f64>,
     /// Whether other programs kept the machine busy when it began: then its times are noise.
     pub busy: bool,
+    /// Whether pulling is worth it; `None` for a single worker, and with phases.
+    pub verdict: Option<Verdict>,
     /// A block by each way to have it, and what its owner loses; `None` for a single worker, and with phases.
     pub yardsticks: Option<Beside>,
     /// The first requests with and without pulling, where both were served.
@@ -272,9 +291,13 @@ impl Outcome {
         Self {
             build: machine::BUILD,
             load_average: machine::load_average(),
+            load_average_before: Load::before().map(|load| load.average),
             busy: machine::is_busy(),
+            verdict: record
+                .yardsticks
+                .map(|_| Verdict::of(record.without_pulling.as_ref(), record.make_us, Load::before())),
             yardsticks: record.yardsticks.map(|measured| Beside::of(&measured, record.make_us)),
-            without_pulling: record.without_pulling,
+            without_pulling: record.without_pulling.clone(),
             transport: record.chosen.transport.to_string(),
             strategy: record.chosen.strategy.map(Strategy::name),
             workers: record.done.len(),
@@ -371,7 +394,7 @@ impl Outcome {
             ("  pulled from a peer".to_owned(), grouped(self.pulls)),
             ("  made".to_owned(), grouped(self.made)),
             ("hit rate".to_owned(), format!("{:.1} %", self.hit_rate * 100.0)),
-            ("pull of one block, median".to_owned(), pulls(micros(self.pull_p50_us))),
+            ("pull of one block in the replay, median".to_owned(), pulls(micros(self.pull_p50_us))),
             ("  99th percentile".to_owned(), pulls(micros(self.pull_p99_us))),
             ("  of it processor time, median".to_owned(), pulls(micros(self.pull_processor_p50_us))),
             ("  of it processor time, 99th percentile".to_owned(), pulls(micros(self.pull_processor_p99_us))),
@@ -404,13 +427,13 @@ impl Outcome {
         rows
     }
 
-    /// The rows of what a pull stands beside.
+    /// The rows that compare a pull with its alternatives.
     fn worth(&self) -> Vec<(String, String)> {
         let mut rows = Vec::new();
         if let Some(beside) = &self.yardsticks {
             let row = |what: &str, us| (what.to_owned(), micros(us));
             rows.extend([
-                row("one block, by a pull", beside.pull_us),
+                row("one block again and again, by a pull", beside.pull_us),
                 row("  by one memcpy", beside.memcpy_us),
                 row("  by a TCP socket", beside.socket_us),
                 row("  by making it", beside.make_us),
@@ -520,6 +543,15 @@ mod tests {
     fn without_pulls_no_time_is_shown() {
         let table = Outcome::of(&Record::new(1)).table().text(Layout::FILE);
         assert_eq!((table.matches("no pulls").count(), table.matches("µs").count()), (7, 0), "{table}");
+    }
+
+    #[test]
+    fn a_pass_counts_only_where_all_workers_came_to_its_end() {
+        let mut record = Record { seconds: 1.5, ..record() };
+        assert_eq!(record.pass(true), None, "worker 2 died");
+        record.done[2] = Some(Done::default());
+        let pass = record.pass(true).expect("all are there");
+        assert_eq!((pass.seconds, pass.made, pass.pulls, pass.pull_processor_seconds), (1.5, 5, 3, 210e-9));
     }
 
     #[test]

@@ -17,6 +17,9 @@ pub(crate) struct Plan {
     pub keep_copies: bool,
     /// Whether a worker pulls: without, it makes what it does not hold.
     pub pulls: bool,
+    /// Whether workers measure single pulls before the replay, and compare each byte that they pulled. A pass
+    /// that is compared with another does neither: what the study costs is not what pulling costs.
+    pub examines: bool,
 }
 
 impl Plan {

@@ -3,16 +3,15 @@
 use std::{collections::BTreeMap, fmt::Write};
 
 use super::{
-    charts,
+    alternatives, charts,
     outcome::{Outcome, Record, Way},
     phased,
     statistics::{FAVOURITES, Statistics},
     worker_lines::Tick,
-    worth,
 };
-use crate::machine;
+use crate::machine::Load;
 use crate::report::{
-    page::{document, escape, table, warning},
+    page::{Grid, document, escape, load, table},
     plots,
 };
 use crate::units::{bytes, counted, grouped, micros};
@@ -50,8 +49,8 @@ impl Report<'_> {
             .map(|figure| figure.html("no pulls"))
             .collect();
         let main = format!(
-            "<h1>Pulling KV-cache blocks from busy workers</h1>\n{warning}{lead}\
-             {losses}<div class=\"tiles\">\n{tiles}</div>\n{worth}{phases}\
+            "<h1>Pulling KV-cache blocks from busy workers</h1>\n{load}{lead}\
+             {losses}{verdict}<div class=\"tiles\">\n{tiles}</div>\n{worth}{phases}\
              <h2>How long pulls take, and when</h2>\n<div class=\"grid\">\n{figures}<div class=\"stack\">{mechanisms}{reasons}</div>\n</div>\n\
              <h2>In numbers</h2>\n<div class=\"grid\">\n{result}<div class=\"stack\">{workers}{setup}</div></div>\n\
              <h2>What was run</h2>\n<div class=\"grid\">\n{trace}{machine}</div>\n\
@@ -59,8 +58,9 @@ impl Report<'_> {
              <footer>Written by standpipe {version}. Every byte pulled was compared with what its block must hold; \
              a pull is timed from before its scatter get to after it, without the look-up and the check. Amounts of memory \
              are binary (a MiB is 2<sup>20</sup> bytes), rates decimal (a GB/s is 10<sup>9</sup> bytes a second).</footer>\n",
-            warning = warning(machine::busy().as_deref()),
+            load = load(Load::before()),
             lead = self.lead(),
+            verdict = self.verdict(),
             worth = self.worth(),
             losses = self.losses(),
             tiles = self.tiles(),
@@ -95,11 +95,24 @@ impl Report<'_> {
         )
     }
 
+    /// Whether pulling is worth it, in the first place of the page after what was run.
+    fn verdict(&self) -> String {
+        let Some(verdict) = &self.outcome.verdict else { return String::new() };
+        format!(
+            "<p class=\"verdict\"><b>Is pulling worth it? {}</b> {}</p>\n",
+            escape(&verdict.answer),
+            escape(&verdict.reason)
+        )
+    }
+
     /// A block by each way to have it, and what its owner loses.
     fn worth(&self) -> String {
-        let Some(beside) = &self.outcome.yardsticks else { return String::new() };
-        let grid = worth::grid(beside, self.outcome.without_pulling.as_ref());
-        format!("<h2>Is it worth it?</h2>\n<div class=\"stack\">\n{}</div>\n", grid.html())
+        match alternatives::grids(self.outcome).iter().map(Grid::html).collect::<String>().as_str() {
+            "" => String::new(),
+            grids => {
+                format!("<h2>A pull beside its alternatives</h2>\n<div class=\"grid\">\n{grids}</div>\n")
+            }
+        }
     }
 
     /// The replay before and after a worker was killed and another joined, where that was wanted.
@@ -167,7 +180,8 @@ impl Report<'_> {
         };
         let pulls = |text| outcome.of_pulls(text);
         let wrong = if outcome.mismatched_bytes == 0 { "good" } else { "bad" };
-        let mut tiles = vec![tile("", pulls(micros(outcome.pull_p50_us)), "to pull a block, median")];
+        let mut tiles =
+            vec![tile("", pulls(micros(outcome.pull_p50_us)), "to pull a block in the replay, median")];
         if let Some(beside) = &outcome.yardsticks {
             tiles.push(tile("", micros(beside.make_us), "to make it instead"));
             tiles.push(tile("", format!("{:.0} %", 100.0 * beside.owner_keeps), KEPT));
@@ -255,7 +269,7 @@ impl Report<'_> {
     }
 }
 
-/// What an owner keeps, on its tile.
+/// The words on the tile with the owner's share.
 const KEPT: &str = "of its rate is left to an owner that is pulled from";
 
 /// Times an even share from which on a worker's share of the pulls wants a reason.
@@ -322,7 +336,7 @@ mod tests {
         generate::Generator,
         trace::Request,
         worker_lines::{Done, Pull, Sweep, Yardsticks},
-        worth::WithoutPulling,
+        worth::{Pass, WithoutPulling},
     };
 
     /// A made-up run that looks like a real one.
@@ -417,18 +431,20 @@ mod tests {
             made_alone: 100.0,
             made_pulled: 97.0,
         };
-        let without =
-            WithoutPulling { requests: 10, seconds: 3.0, made: 90, seconds_pulling: 2.0, made_pulling: 60 };
+        let pass = |pulling: bool, seconds, made| {
+            let pulls = 30 * u64::from(pulling);
+            Pass { pulling, seconds, made, pulls, pull_processor_seconds: 0.01 }
+        };
         let record = Record {
             yardsticks: Some(measured),
             make_us: 3000.0,
-            without_pulling: Some(without),
+            without_pulling: WithoutPulling::of(10, vec![pass(false, 3.0, 90), pass(true, 2.0, 60)]),
             ..record()
         };
         let page = page_of(&record);
         let (before, _) = page.split_once("How long pulls take, and when").expect("the charts");
         assert!(!before.contains("percentile"), "{before}");
-        for part in ["97 %", "1.50 ×", "Is it worth it?", "0.108 of making", "one memcpy"] {
+        for part in ["97 %", "1.50 ×", "Is pulling worth it? Worth it: ", "with pulling", "one memcpy"] {
             assert!(before.contains(part), "{part}: {before}");
         }
         assert!(page.contains("99th percentile"), "it stands in the table");

@@ -174,9 +174,11 @@ impl<P: Peers> Worker<P> {
         let bytes = self.plan.block_bytes() as u64;
         let (took_ns, processor_ns) = (took.as_nanos() as u64, busy.as_nanos() as u64);
         self.tick.pulls.push(Pull { owner, took_ns, processor_ns, bytes, computing });
-        self.tick.mismatched_bytes +=
-            (0..).zip(&pieces).map(|(layer, piece)| pattern::mismatches(id, layer, piece)).sum::<u64>();
-        self.tick.verified_bytes += bytes;
+        if self.plan.examines {
+            self.tick.mismatched_bytes +=
+                (0..).zip(&pieces).map(|(layer, piece)| pattern::mismatches(id, layer, piece)).sum::<u64>();
+            self.tick.verified_bytes += bytes;
+        }
         Ok(Some(pieces))
     }
 

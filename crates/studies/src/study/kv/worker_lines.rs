@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) enum Line {
     /// What the sweep over numbers of pieces measured, before the replay.
     Sweep(Vec<Sweep>),
-    /// What a pull stands beside, before the replay.
+    /// Times of a pull and of its alternatives, measured before the replay.
     Yardsticks(Yardsticks),
     /// What was done since the line before. A worker that dies has told all but its last fraction of a
     /// second.
@@ -28,7 +28,7 @@ pub(crate) struct Sweep {
     pub took_ns: Vec<u64>,
 }
 
-/// What a pull stands beside: medians, in nanoseconds for one block of the replay's pieces.
+/// A pull and its alternatives: medians, in nanoseconds for one block of the replay's pieces.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Yardsticks {
     /// A pull, from a worker that makes blocks.

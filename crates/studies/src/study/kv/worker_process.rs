@@ -16,7 +16,7 @@ use super::{
     sweep,
     worker::{Worker, await_others},
     worker_lines::{Line, Tick},
-    worth, yardsticks,
+    yardsticks,
 };
 use crate::job_config;
 use crate::json_lines::tell;
@@ -37,7 +37,7 @@ pub(crate) fn run(args: &KvArgs) -> Result<ExitCode> {
     let layout = Layout::new(size, Statistics::of(&requests).distinct_blocks, plan.slots(), plan.layers);
     let job = Job::join(&node, layout)?;
     let directory = Directory::new(job, layout);
-    if plan.pulls {
+    if plan.pulls && plan.examines {
         let sweep = sweep::run(&directory, plan.block_bytes())?;
         if !sweep.is_empty() {
             tell(&Line::Sweep(sweep))?;
@@ -49,17 +49,11 @@ pub(crate) fn run(args: &KvArgs) -> Result<ExitCode> {
     let before = directory.words().counts();
     let (mut teller, begun) = (Teller::new(), Instant::now());
     let mut worker = Worker::new(directory, plan);
-    let compared = worth::compared(requests.len());
-    for (at, request) in requests.iter().enumerate().skip(rank).step_by(size) {
+    for request in requests.iter().skip(rank).step_by(size) {
         worker.serve(request, |worker| {
             let pinned = worker.directory().words().pinned_peak_bytes();
             if teller.is_due(worker.tick()) { teller.tell(worker.take_tick(), pinned) } else { Ok(()) }
         })?;
-        // Its last of the requests that are served once more without pulling: until when is compared.
-        if at < compared && at + size >= compared {
-            let pinned = worker.directory().words().pinned_peak_bytes();
-            teller.tell(worker.take_tick(), pinned)?;
-        }
     }
     let pinned = worker.directory().words().pinned_peak_bytes();
     teller.tell(worker.take_tick(), pinned)?;

@@ -1,18 +1,19 @@
-//! Whether pulling is worth it: a pull beside what would be done instead, what its owner loses, and the same
-//! requests without pulling.
+//! Whether pulling is worth it: a pull beside its alternatives, what its owner loses, and the same requests
+//! with pulling and without.
 
 use serde::Serialize;
 
-use super::worker_lines::{Tick, Yardsticks};
-use crate::report::page::Grid;
-use crate::units::{grouped, micros};
+use super::worker_lines::Yardsticks;
 
-/// Of a trace's requests, the first part that is served once more without pulling: a sixth, so that the run
-/// takes little longer.
+/// Of a trace's requests, the first part that is served again, with pulling and without: an eighth, so that
+/// four passes over it take half as long as the replay.
 #[must_use]
 pub(crate) fn compared(requests: usize) -> usize {
-    requests / 6
+    requests / 8
 }
+
+/// Whether each pass pulls, in order. What changes slowly disturbs both kinds alike in this order.
+pub(crate) const PASSES: [bool; 4] = [false, true, true, false];
 
 /// One block by each way to have it, and what its owner loses; `--json` prints it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -46,139 +47,103 @@ impl Beside {
     }
 }
 
-/// The first requests of a trace, served with pulling and without; `--json` prints it.
+/// One pass over the first requests, by workers that were started for it; `--json` prints it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(crate) struct Pass {
+    /// Whether its workers pulled.
+    pub pulling: bool,
+    /// Until all requests were served.
+    pub seconds: f64,
+    /// Blocks that were made.
+    pub made: u64,
+    /// Blocks that were pulled.
+    pub pulls: u64,
+    /// The pullers' processor time in pulls.
+    pub pull_processor_seconds: f64,
+}
+
+/// The first requests of a trace, served with pulling and without; `--json` prints it. Each number is the
+/// mean over the passes of a kind.
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct WithoutPulling {
     /// How many they were.
     pub requests: u64,
-    /// Until all were served without pulling, and the blocks that were made for them.
+    /// Until all were served without pulling.
     pub seconds: f64,
-    /// See `seconds`.
+    /// Blocks that were made without pulling.
     pub made: u64,
-    /// The same in the run that pulls.
+    /// Until all were served with pulling.
     pub seconds_pulling: f64,
-    /// See `seconds_pulling`.
+    /// Blocks that were made with pulling.
     pub made_pulling: u64,
+    /// Blocks that were pulled.
+    pub pulls: u64,
+    /// The pullers' processor time in these pulls.
+    pub pull_processor_seconds: f64,
+    /// How far passes of the same kind lie apart, as a share of the faster one; of the two kinds the greater.
+    pub spread: f64,
+    /// Each pass, in the order in which they ran.
+    pub passes: Vec<Pass>,
 }
 
 impl WithoutPulling {
-    /// From the ticks of each worker in both runs; `None` where a worker did not come so far.
-    pub(crate) fn of(
-        requests: usize,
-        pulling: &[Vec<Tick>],
-        without: &[Vec<Tick>],
-    ) -> Option<WithoutPulling> {
-        let (seconds_pulling, made_pulling) = until(requests, pulling)?;
-        let (seconds, made) = until(requests, without)?;
-        Some(WithoutPulling { requests: requests as u64, seconds, made, seconds_pulling, made_pulling })
+    /// Of passes over so many requests; `None` without a pass of each kind.
+    pub(crate) fn of(requests: u64, passes: Vec<Pass>) -> Option<WithoutPulling> {
+        let kind = |pulling| passes.iter().filter(move |pass| pass.pulling == pulling);
+        let mean = |pulling, of: fn(&Pass) -> f64| {
+            kind(pulling).map(of).sum::<f64>() / kind(pulling).count().max(1) as f64
+        };
+        let spread = |pulling| {
+            let seconds = || kind(pulling).map(|pass| pass.seconds);
+            let (least, most) = (seconds().fold(f64::INFINITY, f64::min), seconds().fold(0.0, f64::max));
+            if least > 0.0 { most / least - 1.0 } else { 0.0 }
+        };
+        let is_whole = [false, true].iter().all(|pulling| kind(*pulling).next().is_some());
+        is_whole.then(|| WithoutPulling {
+            requests,
+            seconds: mean(false, |pass| pass.seconds),
+            made: mean(false, |pass| pass.made as f64).round() as u64,
+            seconds_pulling: mean(true, |pass| pass.seconds),
+            made_pulling: mean(true, |pass| pass.made as f64).round() as u64,
+            pulls: mean(true, |pass| pass.pulls as f64).round() as u64,
+            pull_processor_seconds: mean(true, |pass| pass.pull_processor_seconds),
+            spread: spread(false).max(spread(true)),
+            passes: passes.clone(),
+        })
     }
-}
 
-/// When so many requests, dealt to the workers in turn, were served, and the blocks made for them.
-fn until(requests: usize, ticks: &[Vec<Tick>]) -> Option<(f64, u64)> {
-    let (mut last_ms, mut made) = (0, 0);
-    for (rank, ticks_of) in ticks.iter().enumerate() {
-        let share = requests.saturating_sub(rank).div_ceil(ticks.len()) as u64;
-        let mut served = 0;
-        for tick in ticks_of {
-            if served >= share {
-                break;
-            }
-            served += tick.requests;
-            made += tick.made;
-            last_ms = last_ms.max(tick.at_ms);
-        }
-        if served < share {
-            return None;
-        }
+    /// How much longer the requests took with pulling, as a share; below 0 where they took less.
+    #[must_use]
+    pub(crate) fn longer(&self) -> f64 {
+        if self.seconds > 0.0 { self.seconds_pulling / self.seconds - 1.0 } else { 0.0 }
     }
-    Some((last_ms as f64 / 1e3, made))
-}
-
-/// The ways to have a block beside each other, for people.
-#[must_use]
-pub(crate) fn grid(beside: &Beside, without: Option<&WithoutPulling>) -> Grid {
-    let row = |what: &str, us: f64| vec![what.to_owned(), micros(us), times(us / beside.pull_us)];
-    Grid {
-        title: "A block, by each way to have it".to_owned(),
-        note: said(beside, without).join(" "),
-        header: ["way", "median", "by a pull's time"].map(str::to_owned).to_vec(),
-        rows: vec![
-            row("one memcpy of the same bytes", beside.memcpy_us),
-            row("a pull", beside.pull_us),
-            row("a TCP socket on this host", beside.socket_us),
-            row("making it (as set)", beside.make_us),
-        ],
-    }
-}
-
-fn times(ratio: f64) -> String {
-    if ratio.is_finite() { format!("{ratio:.2}") } else { "–".to_owned() }
-}
-
-/// What the figures say, in sentences.
-#[must_use]
-pub(crate) fn said(beside: &Beside, without: Option<&WithoutPulling>) -> Vec<String> {
-    let mut said = vec![format!(
-        "The owner keeps {:.0} % of its rate of filling blocks while a peer pulls from it without a pause.",
-        100.0 * beside.owner_keeps
-    )];
-    if beside.pull_us < beside.make_us {
-        said.push(format!("A pull takes {:.3} of making the block.", beside.pull_us / beside.make_us));
-    } else {
-        said.push(
-            "Making a block takes less than a pull: with such blocks pulling is not worth it.".to_owned(),
-        );
-    }
-    said.extend(without.map(|without| {
-        format!(
-            "The first {} requests took {:.2} s with pulling and {:.2} s without; {} and {} blocks were made for them.",
-            grouped(without.requests),
-            without.seconds_pulling,
-            without.seconds,
-            grouped(without.made_pulling),
-            grouped(without.made),
-        )
-    }));
-    said
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn tick(at_ms: u64, requests: u64, made: u64) -> Tick {
-        Tick { at_ms, requests, made, ..Tick::default() }
+    fn pass(pulling: bool, seconds: f64, made: u64) -> Pass {
+        let pulls = if pulling { 6 } else { 0 };
+        Pass { pulling, seconds, made, pulls, pull_processor_seconds: 0.5 }
     }
 
     #[test]
-    fn the_same_requests_are_compared_in_both_runs() {
-        // Of 5 requests worker 0 serves three, and worker 1 two.
-        let pulling = [vec![tick(100, 3, 4), tick(900, 9, 9)], vec![tick(50, 1, 1), tick(150, 1, 2)]];
-        let without = [vec![tick(200, 3, 8)], vec![tick(400, 2, 9)]];
-        let found = WithoutPulling::of(5, &pulling, &without).expect("all came so far");
-        assert_eq!((found.seconds_pulling, found.made_pulling), (0.15, 7));
-        assert_eq!((found.seconds, found.made, found.requests), (0.4, 17, 5));
-        let cut_off = [vec![tick(200, 2, 8)], vec![tick(400, 2, 9)]];
-        assert_eq!(WithoutPulling::of(5, &pulling, &cut_off), None, "worker 0 died");
+    fn passes_of_a_kind_are_put_together() {
+        let passes =
+            vec![pass(false, 2.0, 90), pass(true, 3.0, 60), pass(true, 3.3, 62), pass(false, 2.1, 90)];
+        let found = WithoutPulling::of(10, passes).expect("both kinds");
+        assert_eq!((found.seconds, found.made, found.made_pulling), (2.05, 90, 61));
+        assert_eq!((found.pulls, found.pull_processor_seconds, found.passes.len()), (6, 0.5, 4));
+        assert!((found.seconds_pulling - 3.15).abs() < 1e-9 && (found.spread - 0.1).abs() < 1e-9);
+        assert!((found.longer() - 0.5366).abs() < 1e-3);
+        assert_eq!(WithoutPulling::of(10, vec![pass(true, 3.0, 60)]), None, "nothing to compare with");
     }
 
     #[test]
-    fn the_words_follow_the_figures() {
-        let measured = Yardsticks {
-            pull_ns: 300_000.0,
-            memcpy_ns: 100_000.0,
-            socket_ns: 900_000.0,
-            made_alone: 200.0,
-            made_pulled: 190.0,
-        };
-        let beside = Beside::of(&measured, 3000.0);
-        let text = said(&beside, None).join(" ");
-        assert!(text.contains("keeps 95 %") && text.contains("0.100 of making"), "{text}");
-        let text = said(&Beside::of(&measured, 200.0), None).join(" ");
-        assert!(text.contains("not worth it"), "{text}");
-        let rows = grid(&beside, None).rows;
-        let ratios: Vec<&str> = rows.iter().map(|row| row[2].as_str()).collect();
-        assert_eq!(ratios, ["0.33", "1.00", "3.00", "10.00"]);
+    fn passes_take_turns() {
+        let at =
+            |pulling| (1..).zip(PASSES).filter(|(_, kind)| *kind == pulling).map(|(at, _)| at).sum::<i32>();
+        assert_eq!(at(true), at(false), "neither kind comes later");
     }
 }

@@ -1,5 +1,6 @@
-//! What a pull stands beside, before the replay: a memcpy and a socket for the same bytes, and what an owner
-//! loses that is pulled from without a pause. Worker 1 measures, worker 0 owns; the others sleep.
+//! Times a pull beside a memcpy and a socket for the same bytes, before the replay. Then it measures how
+//! much of its own work an owner still does while a peer pulls from it without a pause. Worker 1 measures,
+//! worker 0 owns the block, and the others sleep.
 
 use std::{
     io::{Read, Write},
