@@ -14,6 +14,7 @@ mod form;
 mod fresh;
 mod fuzz;
 mod hits;
+mod invariants;
 mod launchers;
 mod lookups;
 mod mutate;
@@ -59,9 +60,13 @@ enum Check {
     /// Time finding a registration among 100,000, beside UCX's cache and one random memory access (libucx-dev
     /// for the former).
     Lookups,
-    /// Break rules of registration on purpose, one at a time, and show that the simulator's storms notice
-    /// each.
-    Mutate,
+    /// Break each invariant of the engine on purpose, one at a time, and show that the simulator's storms, or
+    /// the part's own tests, notice it.
+    Mutate {
+        /// Only those with this in their words (docs/INVARIANTS.md).
+        #[arg(default_value = "")]
+        only: String,
+    },
     /// Let the simulator's storms loose on ever new seeds, on one core.
     Storms {
         /// For how long.
@@ -138,7 +143,7 @@ fn main() -> ExitCode {
         Check::Miri => ("miri", nightly::miri(Form::Long)),
         Check::Tsan => ("tsan", nightly::tsan(Form::Long)),
         Check::Asan => ("asan", nightly::asan(Form::Long)),
-        Check::Mutate => ("mutate", mutate::mutate()),
+        Check::Mutate { only } => ("mutate", mutate::mutate(&only)),
         Check::Storms { minutes, seed } => ("storms", storms::storms(minutes, seed)),
         Check::RealStorms { minutes, seed } => ("real-storms", real_storms::real_storms(minutes, seed)),
         Check::Beside { commit } => ("beside", beside::beside(&commit)),

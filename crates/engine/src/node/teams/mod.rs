@@ -16,4 +16,6 @@ pub(super) mod small;
 pub(super) mod state;
 mod steps;
 mod team;
+#[cfg(test)]
+mod tests;
 pub(super) mod wants;
