@@ -291,8 +291,8 @@ pub(crate) const MUTATIONS: &[Mutation] = &[
     Mutation {
         rule: "no end lies until something else moves",
         file: "engine/src/node/poll.rs",
-        keeps: "                self.on_completed(op, result);\n                self.work();\n",
-        breaks: "                self.on_completed(op, result);\n",
+        keeps: "        self.on_completed(id, result);\n        self.work();\n",
+        breaks: "        self.on_completed(id, result);\n",
         by: By::Storm,
     },
     Mutation {

@@ -23,8 +23,7 @@ impl<T: Transport> Node<T> {
         let event = match self.core.transport.poll_copied() {
             Copied::Done(op) => {
                 if !self.on_copied(op) {
-                    self.on_completed(op, Ok(0));
-                    self.work();
+                    self.complete(op, Ok(0));
                 }
                 return Polled::Progressed;
             }
@@ -34,8 +33,7 @@ impl<T: Transport> Node<T> {
         match event {
             Some(Event::Message { peer, lane }) => self.on_message(peer, lane, inbox),
             Some(Event::Completed { op, result }) => {
-                self.on_completed(op, result);
-                self.work();
+                self.complete(op, result);
                 Polled::Progressed
             }
             Some(event) => self.on_rare(event),
@@ -202,8 +200,14 @@ impl<T: Transport> Node<T> {
         Polled::Progressed
     }
 
+    /// Takes the end of an operation of the transport's, and hands on what ends with it.
     #[inline(never)]
-    pub(super) fn on_completed(&mut self, id: OpId, result: Result<u64, OpError>) {
+    fn complete(&mut self, id: OpId, result: Result<u64, OpError>) {
+        self.on_completed(id, result);
+        self.work();
+    }
+
+    fn on_completed(&mut self, id: OpId, result: Result<u64, OpError>) {
         if let Some(fast) = id.fast() {
             // Also one that was given up: it uses what it does until now.
             return self.on_fast(fast, result);

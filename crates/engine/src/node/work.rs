@@ -17,7 +17,7 @@ const SPARE_PIECES_MAX: usize = 1024;
 
 impl<T: Transport> Node<T> {
     /// Hands on and does what there is.
-    #[inline]
+    #[inline(never)]
     pub(super) fn work(&mut self) {
         loop {
             if let Some(end) = self.ops.next_end() {
