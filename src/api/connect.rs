@@ -346,7 +346,7 @@ impl Node {
         let peers = &self.core.peers;
         let (size, places) = (peers.own().size, peers.own().places);
         // Held until the listener is open, so that there is one.
-        let mut outside = lock(&self.core.outside);
+        let mut outside = lock(&self.core.opening.outside);
         if let Some(peer_listener) = peers.peer_listener() {
             return Ok(peer_listener);
         }

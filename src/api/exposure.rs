@@ -43,7 +43,7 @@ impl Node {
             return exposed;
         }
         self.core.engine().expose(exposed.addr, exposed.len, rights);
-        if self.core.may_attend
+        if self.core.threads.may_attend
             && self.core.peers.own().identity.ranges_only
             && let Err(error) = self.core.attend()
         {

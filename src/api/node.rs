@@ -164,7 +164,7 @@ impl Node {
     pub fn barrier(&self) -> Result<(), Error> {
         self.may_wait("a barrier")?;
         let _span = tracing::trace_span!("barrier").entered();
-        self.core.latencies.time(Timed::Barrier, || self.all_meet())
+        self.core.counted.latencies.time(Timed::Barrier, || self.all_meet())
     }
 
     fn all_meet(&self) -> Result<(), Error> {
@@ -218,7 +218,7 @@ impl Node {
     /// still be written to; [`Error::InHandler`].
     pub fn quiet(&self) -> Result<(), Error> {
         self.may_call("quiet")?;
-        self.quieten("quiet", None, None, || self.core.failures.take(self.client))
+        self.quieten("quiet", None, None, || self.core.due.failures.take(self.client))
     }
 
     /// As [`Node::quiet`], of what this client has started with one peer, and of the failures of that: what
@@ -256,7 +256,7 @@ impl Node {
         self.may_call(call)?;
         self.check_peer(peer)?;
         let started = self.engine().started(Some(peer));
-        self.quieten(call, Some(peer), Some(started), || self.core.failures.take_with(self.client, peer))
+        self.quieten(call, Some(peer), Some(started), || self.core.due.failures.take_with(self.client, peer))
     }
 
     /// Waits for what was started, with one peer or with all, and tells of a failure that is known by the end
@@ -316,7 +316,7 @@ impl Node {
     /// Whether [`Node::quiet`] has a failure to tell of. Whoever waits for an answer looks at this, too: the
     /// peer may have refused the request. One look.
     pub fn has_failed(&self) -> bool {
-        let has = || self.engine().has_detached_error() || self.core.failures.has(self.client);
+        let has = || self.engine().has_detached_error() || self.core.due.failures.has(self.client);
         self.may_call("asking for failures").is_ok() && has()
     }
 
@@ -388,14 +388,14 @@ impl Node {
             engine.transport().add_to(&mut counters);
             counters
         };
-        self.core.thread_counters.add_to(&mut counters);
+        self.core.counted.thread_counters.add_to(&mut counters);
         Stats::new(counters)
     }
 
     /// How long this node's calls took, of those that wait for others or the kernel, one in
     /// [so many](Timed::sampled_of).
     pub fn latencies(&self) -> Latencies {
-        Latencies::from_words(&self.core.latencies.words())
+        Latencies::from_words(&self.core.counted.latencies.words())
     }
 
     /// What this node has done about registered memory so far; all zero where it registers nothing.

@@ -194,7 +194,7 @@ fn a_child_is_refused_its_parents_node_whatever_locks_are_held() {
     let (hold, held, node) = (&hold, &held, &a);
     std::thread::scope(|scope| {
         scope.spawn(move || {
-            let _guards = (node.core.engine(), lock(&node.core.published), lock(&node.core.outside));
+            let _guards = (node.core.engine(), lock(&node.core.published), lock(&node.core.opening.outside));
             let _handlers = node.core.handlers.hold();
             hold.wait();
             held.wait();

@@ -55,7 +55,7 @@ pub(crate) fn set_up(
 /// What far peers are to know of a node outside any job, which has a network from now on. The error says why
 /// it has none.
 pub(crate) fn introduce(core: &Arc<NodeCore>, plan: &NetworkPlan) -> Result<Card, String> {
-    let _opening = lock(&core.opening);
+    let _opening = lock(&core.opening.lock);
     let failed = |error: &dyn std::fmt::Display| format!("it cannot open the network: {error}");
     if !core.has_network() {
         let endpoint =

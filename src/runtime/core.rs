@@ -7,6 +7,7 @@
 
 mod clients;
 mod detached_buffers;
+mod groups;
 mod lender;
 mod peer_loss;
 mod request_timing;
@@ -15,31 +16,33 @@ mod wait;
 
 use std::any::Any;
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use engine::node::{Polled, Refused};
 use engine::{Inbox, Lane, Nanos, OpId, Rank};
-use vm::{Bell, BiasedGuard, BiasedLock, Words};
+use vm::{BiasedGuard, BiasedLock};
 
+pub(crate) use self::groups::Outside;
+use self::groups::{
+    Counted, DETACHED, Due, ENDED, FOLLOWED, HANDLERS, LOOK, LOSSES, Notes, Opening, Threads, WATCHERS,
+    Waking,
+};
 use self::lender::{Borrows, Lender};
 use crate::base::error::Error;
 use crate::base::handler_scope::{self, HandlerScope};
 use crate::base::lock::lock;
-use crate::counters::latency::{Recorder, Timed};
+use crate::counters::latency::Recorder;
 use crate::counters::thread_counters::ThreadCounters;
 use crate::runtime::background_steps::BackgroundSteps;
 use crate::runtime::collective_scratch::ScratchPool;
-use crate::runtime::failures::FirstFailures;
 use crate::runtime::handlers::{Handlers, Snapshot};
 use crate::runtime::payloads::Payloads;
 use crate::runtime::progress_thread::ProgressThreadSlot;
 use crate::runtime::wait_policy::Polling;
-use crate::runtime::watchers::Watchers;
 use crate::transport::contract::NodeTransport as _;
-use crate::transport::list::{Network, NetworkPlan};
+use crate::transport::list::Network;
 use crate::transport::mr_invalidation;
 use crate::transport::net_wakeup::NetWakeup;
 use crate::transport::peers::{NearPeers, Peers};
@@ -60,21 +63,6 @@ const POLLS: u32 = 4;
 
 /// Looks for a message between two polls, which do more.
 const LOOKS: u32 = 8;
-
-/// A bit of [`NodeCore::notices`]: peers are newly lost.
-const LOSSES: u8 = 1;
-
-/// A bit of [`NodeCore::notices`]: somebody looks from outside, and the engine's counters are to be shown.
-const LOOK: u8 = 2;
-
-/// Bits of [`NodeCore::deferred`]: somebody is to be told of operations' ends; such operations have ended;
-/// there are buffers of operations that may have ended; operations whose time is taken.
-const WATCHERS: u8 = 1;
-const ENDED: u8 = 2;
-const DETACHED: u8 = 4;
-const FOLLOWED: u8 = 8;
-/// And handlers that have gone, of which something may be kept.
-const HANDLERS: u8 = 16;
 
 /// Messages that are heard before notices are, at most.
 const POLLS_WITH_NOTICES_MAX: u32 = 1000;
@@ -104,54 +92,18 @@ pub(crate) struct NodeCore {
     /// What collectives use of it.
     pub(crate) scratch: Arc<ScratchPool>,
     pub(crate) handlers: Handlers<Handler>,
-    pub(crate) thread_counters: ThreadCounters,
-    pub(crate) latencies: Recorder,
+    pub(crate) counted: Counted,
     /// What this rank has published in the directory, by name.
     pub(crate) published: Mutex<HashMap<String, Published>>,
     lender: Lender<Engine>,
     /// Where messages arrive. Whoever holds it polls, and runs the handlers.
     arrivals: BiasedLock<Arrivals>,
-    bell: Bell<Words>,
-    /// What threads sleep on besides the bell, from when on there is a network.
-    net_wakeup: OnceLock<Arc<NetWakeup>>,
-    sleepers: Arc<AtomicU32>,
-    polling: Polling,
-    epoch: Instant,
-    /// Peers that are newly lost, for whoever polls next to tell the engine, from then on.
-    losses: Mutex<Vec<(Rank, Instant)>>,
-    /// What the watching thread has for whoever polls next: [`LOSSES`], [`LOOK`] or both. One word for all of
-    /// it, so that the polls on which all depends look at one only.
-    notices: AtomicU8,
-    /// Messages heard since there are notices.
-    polls_with_notices: AtomicU32,
-    /// Whether anybody has ever looked at this node from outside.
-    pub(crate) watched: AtomicBool,
-    /// What there is to do once something has moved: [`WATCHERS`], [`ENDED`], [`DETACHED`], [`FOLLOWED`], in
-    /// one word as [`NodeCore::notices`].
-    deferred: AtomicU8,
-    /// Who is told when operations end.
-    watchers: Mutex<Watchers>,
-    /// Messages taken by all threads, about.
-    moved: AtomicU32,
-    /// Operations under way whose time is taken: of which kind, and since when.
-    followed: Mutex<Vec<(OpId, Timed, Instant)>>,
-    /// Of each client, the first failure of an operation that ended at once and whose event was dropped.
-    pub(crate) failures: FirstFailures,
+    waking: Waking,
+    notes: Notes,
+    pub(crate) due: Due,
     pub(crate) payloads: Arc<Payloads>,
-    pub(crate) closing: AtomicBool,
-    /// Whether the node may have a progress thread.
-    pub(crate) may_attend: bool,
-    /// Bytes of a copy within the host from which on a thread apart makes it.
-    pub(crate) copied_apart_min: u64,
-    pub(crate) progress_thread: ProgressThreadSlot,
-    /// Wakes tasks that await where the node may have no progress thread.
-    pub(crate) waker: ProgressThreadSlot,
-    /// Hears the doorbell for whoever sleeps on the network.
-    pub(crate) listener: ProgressThreadSlot,
-    /// Held while the network is opened for the first far peer.
-    pub(crate) opening: Mutex<()>,
-    /// What a listener opens to. `None` once it is open, and in a launched job.
-    pub(crate) outside: Mutex<Option<Outside>>,
+    pub(crate) threads: Threads,
+    pub(crate) opening: Opening,
     /// A word whose address and value peers know, to find out whether they reach this process's private
     /// memory.
     _nonce: Box<u64>,
@@ -162,15 +114,6 @@ pub(crate) struct NodeCore {
 struct Arrivals {
     inbox: Inbox,
     handlers: Snapshot<Handler>,
-}
-
-/// What a node needs for peers of no job.
-pub(crate) struct Outside {
-    /// What near ones are handed.
-    pub(crate) control: OwnedFd,
-    pub(crate) heap: OwnedFd,
-    /// How far ones are reached.
-    pub(crate) plan: NetworkPlan,
 }
 
 /// The parts of a new [`NodeCore`].
@@ -208,40 +151,42 @@ impl Borrows for Engine {
 
 impl NodeCore {
     pub(crate) fn new(parts: Parts) -> NodeCore {
-        NodeCore {
+        let waking = Waking {
             bell: parts.peers.own().control.bell(),
             net_wakeup: OnceLock::new(),
+            sleepers: parts.sleepers,
+            polling: Polling::new(parts.spin, if parts.spin.is_zero() { 1 } else { POLLS }),
+            epoch: Instant::now(),
+            moved: AtomicU32::new(0),
+        };
+        let threads = Threads {
+            closing: AtomicBool::new(false),
+            may_attend: parts.may_attend,
+            copied_apart_min: parts.copied_apart_min,
+            progress: ProgressThreadSlot::new(parts.may_attend),
+            waker: ProgressThreadSlot::new(true),
+            listener: ProgressThreadSlot::new(true),
+        };
+        NodeCore {
             near: parts.peers.near().clone(),
             peers: parts.peers,
             scratch: ScratchPool::new(Arc::clone(&parts.heap)),
             heap: parts.heap,
             handlers: parts.handlers,
-            thread_counters: ThreadCounters::new(),
-            latencies: Recorder::new(),
+            counted: Counted {
+                thread_counters: ThreadCounters::new(),
+                latencies: Recorder::new(),
+                watched: AtomicBool::new(false),
+            },
             published: Mutex::default(),
             lender: Lender::new(parts.engine),
             arrivals: BiasedLock::new(Arrivals::default()),
-            sleepers: parts.sleepers,
-            polling: Polling::new(parts.spin, if parts.spin.is_zero() { 1 } else { POLLS }),
-            epoch: Instant::now(),
-            losses: Mutex::new(Vec::new()),
-            notices: AtomicU8::new(0),
-            polls_with_notices: AtomicU32::new(0),
-            watched: AtomicBool::new(false),
-            deferred: AtomicU8::new(0),
-            watchers: Mutex::default(),
-            moved: AtomicU32::new(0),
-            followed: Mutex::default(),
-            failures: FirstFailures::default(),
+            waking,
+            notes: Notes::default(),
+            due: Due::default(),
             payloads: Arc::default(),
-            closing: AtomicBool::new(false),
-            may_attend: parts.may_attend,
-            copied_apart_min: parts.copied_apart_min,
-            progress_thread: ProgressThreadSlot::new(parts.may_attend),
-            waker: ProgressThreadSlot::new(true),
-            listener: ProgressThreadSlot::new(true),
-            opening: Mutex::default(),
-            outside: Mutex::new(parts.outside),
+            threads,
+            opening: Opening { lock: Mutex::default(), outside: Mutex::new(parts.outside) },
             _nonce: parts.nonce,
         }
     }
@@ -260,24 +205,24 @@ impl NodeCore {
 
     /// A point in time as the engine counts it.
     pub(crate) fn nanos(&self, at: Instant) -> Nanos {
-        u64::try_from(at.saturating_duration_since(self.epoch).as_nanos()).unwrap_or(u64::MAX)
+        u64::try_from(at.saturating_duration_since(self.waking.epoch).as_nanos()).unwrap_or(u64::MAX)
     }
 
     /// Whether there is a network.
     pub(crate) fn has_network(&self) -> bool {
-        self.net_wakeup.get().is_some()
+        self.waking.net_wakeup.get().is_some()
     }
 
     /// From now on far peers are reached over this network, and threads sleep on it.
     pub(crate) fn set_network(&self, engine: &mut Engine, network: Network, net_wakeup: Arc<NetWakeup>) {
-        let set = self.net_wakeup.set(Arc::clone(&net_wakeup));
+        let set = self.waking.net_wakeup.set(Arc::clone(&net_wakeup));
         assert!(set.is_ok(), "a node has one network");
         engine.transport().set_network(network, Arc::clone(&self.peers), net_wakeup);
     }
 
     /// Whether waits poll before they sleep.
     pub(crate) fn polls(&self) -> bool {
-        !self.polling.spin.is_zero()
+        !self.waking.polling.spin.is_zero()
     }
 
     /// Refuses a call that may wait while a handler runs on this thread, and to a child made by `fork`.
@@ -333,7 +278,7 @@ impl NodeCore {
             moved => self.after_moved(&mut engine, moved),
         };
         if engine.has_ended() {
-            self.deferred.fetch_or(ENDED, Ordering::AcqRel);
+            self.due.what.fetch_or(ENDED, Ordering::AcqRel);
             if polled == Polled::Idle {
                 // They ended without a poll, as by a loss that was found otherwise: others are to be told.
                 return Polled::Progressed;
@@ -347,7 +292,7 @@ impl NodeCore {
     fn poll_on(&self, engine: &mut Engine, inbox: &mut Inbox, polls: u32) -> Polled {
         for _ in 1..polls {
             // What a peer sent before it was lost is heard before the loss is told.
-            if self.notices.load(Ordering::Acquire) != 0 || engine.transport().has_lost() {
+            if self.notes.pending.load(Ordering::Acquire) != 0 || engine.transport().has_lost() {
                 break;
             }
             engine.transport().spin_for_message(LOOKS);
@@ -358,7 +303,7 @@ impl NodeCore {
                 moved => return self.after_moved(engine, moved),
             }
         }
-        if self.notices.load(Ordering::Acquire) != 0 {
+        if self.notes.pending.load(Ordering::Acquire) != 0 {
             return if self.apply_notices(engine) { Polled::Progressed } else { Polled::Idle };
         }
         if engine.transport().has_lost() {
@@ -374,8 +319,8 @@ impl NodeCore {
     /// Something moved. Others may have so much to say that it never gets quiet, and there may be notices.
     #[inline(always)]
     fn after_moved(&self, engine: &mut Engine, moved: Polled) -> Polled {
-        if self.notices.load(Ordering::Relaxed) != 0
-            && self.polls_with_notices.fetch_add(1, Ordering::Relaxed) >= POLLS_WITH_NOTICES_MAX
+        if self.notes.pending.load(Ordering::Relaxed) != 0
+            && self.notes.polls.fetch_add(1, Ordering::Relaxed) >= POLLS_WITH_NOTICES_MAX
         {
             self.apply_notices(engine);
         }
@@ -385,20 +330,20 @@ impl NodeCore {
     /// Lets go on whoever waited for what has just moved.
     #[inline(always)]
     fn after_progress(&self) {
-        if self.sleepers.load(Ordering::SeqCst) > 0 {
+        if self.waking.sleepers.load(Ordering::SeqCst) > 0 {
             self.wake_sleepers();
         }
-        if let Some(net_wakeup) = self.net_wakeup.get() {
+        if let Some(net_wakeup) = self.waking.net_wakeup.get() {
             net_wakeup.moved();
         }
-        if self.deferred.load(Ordering::Acquire) != 0 {
+        if self.due.what.load(Ordering::Acquire) != 0 {
             self.run_deferred();
         }
     }
 
     #[cold]
     fn run_deferred(&self) {
-        let deferred = self.deferred.load(Ordering::Acquire);
+        let deferred = self.due.what.load(Ordering::Acquire);
         if deferred & ENDED != 0 {
             self.tell_of_ended();
         }
@@ -416,9 +361,9 @@ impl NodeCore {
     /// Lets go of handlers that have gone, if nobody polls just now: whoever does comes here after it.
     #[cold]
     fn let_go_of_handlers(&self) {
-        self.deferred.fetch_and(!HANDLERS, Ordering::AcqRel);
+        self.due.what.fetch_and(!HANDLERS, Ordering::AcqRel);
         if !self.rests() {
-            self.deferred.fetch_or(HANDLERS, Ordering::AcqRel);
+            self.due.what.fetch_or(HANDLERS, Ordering::AcqRel);
         }
         self.handlers.drop_old();
     }
@@ -440,7 +385,7 @@ impl NodeCore {
             // An operation that nobody asks about leaves the table when it ends.
             let ended = detached_buffers.take_ended(|op| engine.is_locally_done(op));
             if detached_buffers.is_empty() {
-                self.deferred.fetch_and(!DETACHED, Ordering::AcqRel);
+                self.due.what.fetch_and(!DETACHED, Ordering::AcqRel);
             }
             ended
         };
@@ -451,7 +396,7 @@ impl NodeCore {
     pub(crate) fn keep(&self, op: OpId, buffer: Box<dyn Any + Send>) {
         let mut detached_buffers = lock(&self.lender.detached_buffers);
         detached_buffers.add(op, buffer);
-        self.deferred.fetch_or(DETACHED, Ordering::AcqRel);
+        self.due.what.fetch_or(DETACHED, Ordering::AcqRel);
     }
 
     /// A peer has refused a message: the engine has told its sender's client.
@@ -472,7 +417,7 @@ impl NodeCore {
     pub(crate) fn wake(&self) {
         self.wake_threads();
         self.wake_tasks();
-        if self.closing.load(Ordering::SeqCst) {
+        if self.threads.closing.load(Ordering::SeqCst) {
             self.end_queued();
         }
     }
@@ -481,28 +426,28 @@ impl NodeCore {
     /// them.
     pub(crate) fn wake_for_ended(&self) {
         self.wake_threads();
-        if self.deferred.load(Ordering::Acquire) & WATCHERS != 0 {
+        if self.due.what.load(Ordering::Acquire) & WATCHERS != 0 {
             self.tell_of_ended();
         }
     }
 
     pub(crate) fn wake_threads(&self) {
-        self.bell.poke();
-        if let Some(net_wakeup) = self.net_wakeup.get() {
+        self.waking.bell.poke();
+        if let Some(net_wakeup) = self.waking.net_wakeup.get() {
             net_wakeup.ring_all();
         }
     }
 
     /// Wakes whoever sleeps.
     fn wake_sleepers(&self) {
-        self.bell.poke();
+        self.waking.bell.poke();
         self.ring_wakeup();
     }
 
     /// Wakes who sleeps on the network, if there is one. The doorbell must have been rung before.
     #[inline]
     pub(crate) fn ring_wakeup(&self) {
-        if let Some(net_wakeup) = self.net_wakeup.get() {
+        if let Some(net_wakeup) = self.waking.net_wakeup.get() {
             net_wakeup.ring();
         }
     }
@@ -510,7 +455,7 @@ impl NodeCore {
     /// Where nobody makes progress but calls: waits until the network has taken what this node has to say, as
     /// others wait for it while this process may compute. At most for the time, and [`FLUSH_MAX`].
     pub(crate) fn flush_for_others(self: &Arc<Self>, timeout: Option<Duration>) {
-        if self.may_attend || self.net_wakeup.get().is_none() {
+        if self.threads.may_attend || self.waking.net_wakeup.get().is_none() {
             return;
         }
         if self.flushed().is_none() {
@@ -536,7 +481,7 @@ impl NodeCore {
     /// Waits a while, at most, until the network has taken all that was sent, and then the word that this
     /// process leaves. Whether it has.
     pub(crate) fn take_leave(self: &Arc<Self>, within: Duration) -> bool {
-        if self.net_wakeup.get().is_none() || self.may_wait("leaving").is_err() {
+        if self.waking.net_wakeup.get().is_none() || self.may_wait("leaving").is_err() {
             return true;
         }
         let until = Instant::now().checked_add(within);
@@ -557,9 +502,11 @@ impl NodeCore {
 
     /// Starts the thread that hears the doorbell, for a job with near and far peers.
     pub(crate) fn listen(self: &Arc<Self>) -> std::io::Result<()> {
-        let Some(net_wakeup) = self.net_wakeup.get().cloned() else { return Ok(()) };
+        let Some(net_wakeup) = self.waking.net_wakeup.get().cloned() else { return Ok(()) };
         let core = Arc::clone(self);
-        self.listener.start("standpipe-bell", move || net_wakeup.forward(&core.bell, &core.closing))
+        self.threads
+            .listener
+            .start("standpipe-bell", move || net_wakeup.forward(&core.waking.bell, &core.threads.closing))
     }
 
     /// Does what has come. Returns whether that is all, or so much that it may never be all; `false` while

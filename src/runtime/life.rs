@@ -101,10 +101,10 @@ const STAGES: [&str; 2] = [
 /// Ends the node's threads and its part in the job. The closer's thread, which may be one of them, is not
 /// waited for.
 fn end(core: &Arc<NodeCore>, host: Option<Host>, stage: &AtomicU8, closer: ThreadId) {
-    core.closing.store(true, Ordering::SeqCst);
+    core.threads.closing.store(true, Ordering::SeqCst);
     core.wake();
     // No listener is opened any more.
-    lock(&core.outside).take();
+    lock(&core.opening.outside).take();
     // What is published holds the node itself.
     lock(&core.published).clear();
     // Nothing is written into peers that believe this node gone.
@@ -112,11 +112,11 @@ fn end(core: &Arc<NodeCore>, host: Option<Host>, stage: &AtomicU8, closer: Threa
     core.peers.leave();
     // Handles may be left that keep the rest of it.
     core.drop_handlers();
-    core.progress_thread.unpark();
-    core.progress_thread.end(closer);
-    core.listener.end(closer);
-    core.waker.unpark();
-    core.waker.end(closer);
+    core.threads.progress.unpark();
+    core.threads.progress.end(closer);
+    core.threads.listener.end(closer);
+    core.threads.waker.unpark();
+    core.threads.waker.end(closer);
     // Memory of collectives that nobody waits for goes with the node; nobody goes on with them any more.
     core.engine().give_up_offers();
     core.publish_last();

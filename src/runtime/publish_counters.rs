@@ -18,9 +18,9 @@ impl NodeCore {
     /// Shows what never enters the engine. Only for the watching thread, and once that has ended.
     pub(crate) fn publish_direct(&self) {
         let at = self.nanos(Instant::now());
-        self.peers.own().control.publish_latencies(at, &self.latencies.words());
+        self.peers.own().control.publish_latencies(at, &self.counted.latencies.words());
         let mut counters = Counters::default();
-        self.thread_counters.add_to(&mut counters);
+        self.counted.thread_counters.add_to(&mut counters);
         self.publish(Part::Direct, &PageCounters::new(&counters, RegistrationCounters::default()));
     }
 
@@ -36,7 +36,7 @@ impl NodeCore {
 
     /// Shows all counters once more, where somebody has been looking. For when all other threads have ended.
     pub(crate) fn publish_last(&self) {
-        if self.watched.load(Ordering::Relaxed) {
+        if self.counted.watched.load(Ordering::Relaxed) {
             self.publish_direct();
             self.publish_engine(&mut self.engine());
         }

@@ -294,7 +294,7 @@ impl Node {
     ) -> Option<U> {
         let (size, peer) = (T::TYPE.size(), self.core.near.get(word.peer())?);
         let done = apply(peer.heap_up_to(word.offset().checked_add(size)?)?)?;
-        self.core.thread_counters.add(fast_op(size), size);
+        self.core.counted.thread_counters.add(fast_op(size), size);
         Some(done)
     }
 
@@ -318,7 +318,7 @@ impl Node {
         let peer = self.core.peers.get(word.peer(), self.timeout)?;
         let Peer::Near(near) = peer else { return Ok(None) };
         let old = atomic_in_heap(near, word.offset(), atomic).map_err(|error| self.core.error_of(error))?;
-        self.core.thread_counters.add(fast_op(atomic.size()), atomic.size());
+        self.core.counted.thread_counters.add(fast_op(atomic.size()), atomic.size());
         Ok(Some(old))
     }
 
@@ -327,7 +327,7 @@ impl Node {
     fn atomic_by_message(&self, peer: Rank, offset: u64, atomic: Atomic) -> Result<u64, Error> {
         self.may_wait("an atomic by message")?;
         let place = Place::new(MemId::Heap, offset);
-        self.core.latencies.time(Timed::Atomic, || {
+        self.core.counted.latencies.time(Timed::Atomic, || {
             let op = self.engine().atomic(peer, place, atomic, self.deadline());
             self.finish(op)
         })

@@ -146,7 +146,9 @@ impl<B: Send + 'static> Completions<B> {
     /// Makes progress once, where the node is open. Whether anything moved.
     fn moved(&self) -> bool {
         let core = &self.node.core;
-        !core.closing.load(Ordering::SeqCst) && !core.has_closed() && core.poll_once() == Progress::Moved
+        !core.threads.closing.load(Ordering::SeqCst)
+            && !core.has_closed()
+            && core.poll_once() == Progress::Moved
     }
 
     /// Takes all that have ended, at most so many, in the order of their ends, and adds them to `into`; as
@@ -514,7 +516,7 @@ impl<B: Send + 'static> Drop for Completions<B> {
         // Buffers and what they keep are dropped with no lock held.
         for entry in self.shared.queue.take_all() {
             if let Entry::Ended(Completion { peer, result: Err(error), .. }) = entry {
-                self.node.core.failures.note(self.node.client, peer, error);
+                self.node.core.due.failures.note(self.node.client, peer, error);
             }
         }
     }

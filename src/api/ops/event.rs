@@ -339,7 +339,7 @@ impl<B: Send + 'static> Future for Event<B> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let core = Arc::clone(&self.node.core);
-        if core.closing.load(Ordering::SeqCst) {
+        if core.threads.closing.load(Ordering::SeqCst) {
             // A handler's event has outlived the node: nobody makes progress any more.
             self.give_up(None);
         }
@@ -372,7 +372,7 @@ impl<B: Send + 'static> Drop for Event<B> {
             }
             // Whoever has cancelled it knows.
             State::Done(Ok(_) | Err(Error::Cancelled { .. })) | State::Taken => {}
-            State::Done(Err(error)) => self.node.core.failures.note(self.node.client, self.peer, error),
+            State::Done(Err(error)) => self.node.core.due.failures.note(self.node.client, self.peer, error),
         }
     }
 }

@@ -71,7 +71,7 @@ impl Node {
             return Ok(());
         }
         self.may_wait("a put with a signal by message")?;
-        self.core.latencies.time(Timed::Put, || {
+        self.core.counted.latencies.time(Timed::Put, || {
             let op = self.start_signal(peer, to, Lent::source(from), signal, None)?;
             self.finish(op).map(|_| ())
         })
@@ -137,7 +137,7 @@ impl Node {
         fetch_u64(counter, WordType::U64, signal.op, signal.value);
         self.wake_there(peer);
         self.count(Direction::Put, Mechanism::Mapped, from.len() as u64);
-        self.core.thread_counters.add(FastOp::Atomic8Mapped, 8);
+        self.core.counted.thread_counters.add(FastOp::Atomic8Mapped, 8);
         Some(())
     }
 
@@ -158,7 +158,7 @@ impl Node {
         }
         atomic_in_heap(near, signal.counter.offset(), signal.atomic())
             .map_err(|error| self.core.error_of(error))?;
-        self.core.thread_counters.add(FastOp::Atomic8Mapped, 8);
+        self.core.counted.thread_counters.add(FastOp::Atomic8Mapped, 8);
         self.wake_there(near);
         Ok(true)
     }

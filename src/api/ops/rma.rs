@@ -59,7 +59,7 @@ impl Node {
             && heap.store(to.offset(), value).is_ok()
         {
             debug_assert_eq!(at_once(peer, MemId::Heap, Direction::Put, size), Path::Mapped);
-            self.core.thread_counters.add(FastOp::put_mapped(size), size);
+            self.core.counted.thread_counters.add(FastOp::put_mapped(size), size);
             return Ok(());
         }
         self.place_out_of_line(to.into(), Lent::source(bytemuck::bytes_of(&value)))
@@ -77,7 +77,7 @@ impl Node {
             && let Ok(value) = heap.load(from.offset())
         {
             debug_assert_eq!(at_once(peer, MemId::Heap, Direction::Get, size), Path::Mapped);
-            self.core.thread_counters.add(FastOp::get_mapped(size), size);
+            self.core.counted.thread_counters.add(FastOp::get_mapped(size), size);
             return Ok(value);
         }
         let mut value = T::zeroed();
@@ -208,7 +208,7 @@ impl Node {
             };
             if stored.is_ok() {
                 debug_assert_eq!(at_once(peer, MemId::Heap, Direction::Put, size), Path::Mapped);
-                self.core.thread_counters.add(FastOp::put_mapped(size), size);
+                self.core.counted.thread_counters.add(FastOp::put_mapped(size), size);
                 return true;
             }
         }
@@ -275,7 +275,7 @@ impl Node {
     /// Whether a copy of so many bytes is for a thread apart to make, where it is made within the host.
     #[inline]
     pub(crate) fn is_copied_apart(&self, bytes: usize) -> bool {
-        bytes as u64 >= self.core.copied_apart_min
+        bytes as u64 >= self.core.threads.copied_apart_min
     }
 
     /// Copies one piece now, and counts it, where this process's own hands reach the memory. `false`: it is
@@ -302,7 +302,7 @@ impl Node {
             Path::Attached => {
                 let copy = || copy::by_attach(near, place, local);
                 let copied = match what {
-                    Some(what) => self.core.latencies.time(what, copy),
+                    Some(what) => self.core.counted.latencies.time(what, copy),
                     None => copy(),
                 };
                 match copied {
@@ -363,7 +363,7 @@ impl Node {
             && !is_apart
             && at_once(near, MemId::Space, list.direction(), list.bytes()) == Path::Attached
         {
-            match self.core.latencies.time(timed(list.direction()), || list.by_attach(near)) {
+            match self.core.counted.latencies.time(timed(list.direction()), || list.by_attach(near)) {
                 Ok(()) => {
                     self.count(list.direction(), Mechanism::Cma, list.bytes());
                     return Ok(());
@@ -400,7 +400,7 @@ impl Node {
         let (to, bytes) = (list.direction(), list.bytes());
         let _span = tracing::trace_span!("transfer", peer = peer.rank(), direction = ?to, bytes).entered();
         // Whoever waits for it ends it: it needs no deadline of its own.
-        self.core.latencies.time(timed(list.direction()), || {
+        self.core.counted.latencies.time(timed(list.direction()), || {
             let op = self.start_by(peer, list, None);
             self.finish(op).map(|_| ())
         })
@@ -460,7 +460,7 @@ impl Node {
             (Direction::Put, _) => FastOp::PutCma,
             (Direction::Get, _) => FastOp::GetCma,
         };
-        self.core.thread_counters.add(what, bytes);
+        self.core.counted.thread_counters.add(what, bytes);
     }
 }
 

@@ -14,7 +14,7 @@ impl NodeCore {
             engine.act_for(client);
             let _ = engine.take_detached_error();
         }
-        let _ = self.failures.take(client);
+        let _ = self.due.failures.take(client);
         Some(client)
     }
 
@@ -30,7 +30,7 @@ impl NodeCore {
     pub(crate) fn drop_handlers(&self) {
         self.handlers.clear();
         if !self.rests() {
-            self.deferred.fetch_or(HANDLERS, Ordering::AcqRel);
+            self.due.what.fetch_or(HANDLERS, Ordering::AcqRel);
         }
     }
 
@@ -39,7 +39,7 @@ impl NodeCore {
         let any = self.handlers.remove(&self.peers.own().handlers, goes, || self.engine());
         if any && !self.rests() {
             // Whoever polls just now lets go of them.
-            self.deferred.fetch_or(HANDLERS, Ordering::AcqRel);
+            self.due.what.fetch_or(HANDLERS, Ordering::AcqRel);
         }
         any
     }

@@ -16,8 +16,8 @@ impl NodeCore {
     /// Does what the watching thread asked for. Whether that may have ended what somebody waits for.
     #[cold]
     pub(super) fn apply_notices(&self, engine: &mut Engine) -> bool {
-        let notices = self.notices.swap(0, Ordering::AcqRel);
-        self.polls_with_notices.store(0, Ordering::Relaxed);
+        let notices = self.notes.pending.swap(0, Ordering::AcqRel);
+        self.notes.polls.store(0, Ordering::Relaxed);
         if notices & LOOK != 0 {
             self.publish_engine(engine);
         }
@@ -28,17 +28,17 @@ impl NodeCore {
 
     /// The losses that the engine is to be told of now. Those that come later stay notices.
     fn due_losses(&self) -> Vec<Rank> {
-        let (mut losses, now) = (lock(&self.losses), Instant::now());
+        let (mut losses, now) = (lock(&self.notes.losses), Instant::now());
         let due = losses.iter().filter(|(_, from)| *from <= now).map(|(rank, _)| *rank).collect();
         losses.retain(|(_, from)| *from > now);
         if !losses.is_empty() {
-            self.notices.fetch_or(LOSSES, Ordering::AcqRel);
+            self.notes.pending.fetch_or(LOSSES, Ordering::AcqRel);
         }
         due
     }
 
     pub(super) fn losses_are_due(&self, now: Instant) -> bool {
-        lock(&self.losses).iter().any(|(_, from)| *from <= now)
+        lock(&self.notes.losses).iter().any(|(_, from)| *from <= now)
     }
 
     /// Tells the engine of a loss, and the other ranks where it is for this one to do so.
@@ -105,9 +105,9 @@ impl NodeCore {
                 return;
             }
             Notice::Look => {
-                self.watched.store(true, Ordering::Relaxed);
+                self.counted.watched.store(true, Ordering::Relaxed);
                 self.publish_direct();
-                self.notices.fetch_or(LOOK, Ordering::AcqRel);
+                self.notes.pending.fetch_or(LOOK, Ordering::AcqRel);
                 return self.wake_from_afar();
             }
             // Those on other hosts have a broker of their own.
@@ -117,8 +117,8 @@ impl NodeCore {
         if !notices.is_empty() {
             let now = Instant::now();
             let from = |rank| if self.peers.is_far(rank) { now + GRACE } else { now };
-            lock(&self.losses).extend(notices.into_iter().map(|rank| (rank, from(rank))));
-            self.notices.fetch_or(LOSSES, Ordering::AcqRel);
+            lock(&self.notes.losses).extend(notices.into_iter().map(|rank| (rank, from(rank))));
+            self.notes.pending.fetch_or(LOSSES, Ordering::AcqRel);
             self.wake_from_afar();
         }
         if let Notice::Lost { rank, .. } = notice {

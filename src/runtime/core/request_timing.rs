@@ -23,7 +23,7 @@ impl NodeCore {
     /// The stamp of a request that begins now: the time, if it is one whose time is taken, and 0 otherwise.
     #[inline]
     pub(crate) fn stamp(&self) -> u64 {
-        if self.latencies.is_turn(Timed::Request) { self.stamp_now() } else { 0 }
+        if self.counted.latencies.is_turn(Timed::Request) { self.stamp_now() } else { 0 }
     }
 
     #[cold]
@@ -35,7 +35,7 @@ impl NodeCore {
     #[cold]
     pub(super) fn on_stamp(&self, stamp: u64) {
         let ns = self.stamp_now().wrapping_sub(stamp) & STAMP_MASK;
-        self.latencies.record(Timed::Request, Duration::from_nanos(ns));
+        self.counted.latencies.record(Timed::Request, Duration::from_nanos(ns));
     }
 
     /// Runs a message's handler.
@@ -65,7 +65,7 @@ impl NodeCore {
         if let Some(old) = self.handlers.renew(handlers) {
             // The inbox is held: what may be the last of a handler is dropped later.
             self.handlers.keep_old(old);
-            self.deferred.fetch_or(HANDLERS, Ordering::AcqRel);
+            self.due.what.fetch_or(HANDLERS, Ordering::AcqRel);
         }
         match handlers.get(delivery.handler) {
             Some(runnable) => self.handle(runnable, inbox, delivery),
@@ -94,7 +94,7 @@ impl NodeCore {
     /// When an operation begins whose time is to be taken; `None` for the others.
     #[inline]
     pub(crate) fn begin(&self, what: Timed) -> Option<Instant> {
-        self.latencies.is_turn(what).then(Instant::now)
+        self.counted.latencies.is_turn(what).then(Instant::now)
     }
 
     /// Takes the time of an operation that goes on, unless it is one of too many.
@@ -102,19 +102,19 @@ impl NodeCore {
     pub(crate) fn follow(&self, what: Timed, begun: Instant, op: OpId) {
         let is_over = self.engine().is_over(op);
         if is_over {
-            return self.latencies.record(what, begun.elapsed());
+            return self.counted.latencies.record(what, begun.elapsed());
         }
-        let mut followed = lock(&self.followed);
+        let mut followed = lock(&self.due.followed);
         if followed.len() < FOLLOWED_MAX {
             followed.push((op, what, begun));
-            self.deferred.fetch_or(FOLLOWED, Ordering::AcqRel);
+            self.due.what.fetch_or(FOLLOWED, Ordering::AcqRel);
         }
     }
 
     /// An operation was given up, by whoever waited for it: others may wait for it, too, or for what has
     /// ended with it.
     pub(crate) fn after_cancel(&self) {
-        if self.deferred.load(Ordering::Acquire) & FOLLOWED != 0 {
+        if self.due.what.load(Ordering::Acquire) & FOLLOWED != 0 {
             self.look_after_followed();
         }
         self.wake_for_ended();
@@ -123,16 +123,16 @@ impl NodeCore {
     /// Enters what those took that have ended.
     pub(super) fn look_after_followed(&self) {
         let engine = self.engine();
-        let mut followed = lock(&self.followed);
+        let mut followed = lock(&self.due.followed);
         followed.retain(|(op, what, begun)| {
             let is_over = engine.is_over(*op);
             if is_over {
-                self.latencies.record(*what, begun.elapsed());
+                self.counted.latencies.record(*what, begun.elapsed());
             }
             !is_over
         });
         if followed.is_empty() {
-            self.deferred.fetch_and(!FOLLOWED, Ordering::AcqRel);
+            self.due.what.fetch_and(!FOLLOWED, Ordering::AcqRel);
         }
     }
 }

@@ -59,13 +59,13 @@ impl NodeCore {
     /// Wakes the task when the operation has ended, and sees to it that somebody makes progress, or wakes the
     /// task to make it.
     fn wake_later(self: &Arc<Self>, op: OpId, waker: &Waker) {
-        let is_known = lock(&self.watchers).tasks.get(&op).is_some_and(|known| known.will_wake(waker));
+        let is_known = lock(&self.due.watchers).tasks.get(&op).is_some_and(|known| known.will_wake(waker));
         if !is_known {
             // A copy runs the executor's code, and so may the drop of the one before.
             let copy = waker.clone();
             let before = {
-                let mut watchers = lock(&self.watchers);
-                self.deferred.fetch_or(WATCHERS, Ordering::AcqRel);
+                let mut watchers = lock(&self.due.watchers);
+                self.due.what.fetch_or(WATCHERS, Ordering::AcqRel);
                 watchers.tasks.insert(op, copy)
             };
             drop(before);
@@ -74,7 +74,7 @@ impl NodeCore {
             // It has ended, which the caller finds.
             return self.forget_watcher(op);
         }
-        if !self.see_to_progress() || self.closing.load(Ordering::SeqCst) {
+        if !self.see_to_progress() || self.threads.closing.load(Ordering::SeqCst) {
             // Slower, as the executor then polls without end; but it ends. Or the node has closed since the
             // poll looked: the next one ends.
             waker.wake_by_ref();
@@ -84,15 +84,15 @@ impl NodeCore {
     /// Tells the queue when the operation in that place of it has ended, now if it has.
     pub(crate) fn tell_queue(&self, op: OpId, queue: &Arc<dyn Queue>, place: Place) {
         let task_before = {
-            let mut watchers = lock(&self.watchers);
-            self.deferred.fetch_or(WATCHERS, Ordering::AcqRel);
+            let mut watchers = lock(&self.due.watchers);
+            self.due.what.fetch_or(WATCHERS, Ordering::AcqRel);
             watchers.queued.insert(op, (Arc::clone(queue), place));
             watchers.tasks.remove(&op)
         };
         drop(task_before);
         let is_under_way = self.engine().watch(op);
         // The node may have closed, or lost the peer, since the operation started.
-        if (!is_under_way || self.closing.load(Ordering::SeqCst))
+        if (!is_under_way || self.threads.closing.load(Ordering::SeqCst))
             && let Some(watcher) = self.take_watcher(op)
         {
             watcher.tell(self.number(), op);
@@ -106,7 +106,7 @@ impl NodeCore {
 
     /// Knows of a queue from now on, for as long as there is one.
     pub(crate) fn add_queue(&self, queue: Weak<dyn Queue>) {
-        let mut watchers = lock(&self.watchers);
+        let mut watchers = lock(&self.due.watchers);
         watchers.queues.retain(|known| known.strong_count() > 0);
         watchers.queues.push(queue);
     }
@@ -114,7 +114,7 @@ impl NodeCore {
     /// For whoever is going to sleep by other means than this library's: sees to it that somebody makes
     /// progress meanwhile, or tells when there may be some to make. `false` where nobody does: look again.
     pub(crate) fn see_to_progress(self: &Arc<Self>) -> bool {
-        let started = match self.may_attend {
+        let started = match self.threads.may_attend {
             true => self.attend(),
             false => self.start_waking(),
         };
@@ -127,8 +127,8 @@ impl NodeCore {
     /// Starts the thread that only wakes tasks, or tells it that there are some.
     fn start_waking(self: &Arc<Self>) -> std::io::Result<()> {
         let core = Arc::clone(self);
-        self.waker.start("standpipe-wake", move || core.keep_waking())?;
-        self.waker.unpark();
+        self.threads.waker.start("standpipe-wake", move || core.keep_waking())?;
+        self.threads.waker.unpark();
         Ok(())
     }
 
@@ -136,8 +136,8 @@ impl NodeCore {
     /// no progress, runs no handler and serves no peer.
     fn keep_waking(&self) {
         let (mut quiet, mut moved) = (WaitPolicy::default(), 0);
-        while !self.closing.load(Ordering::SeqCst) {
-            if !lock(&self.watchers).has_sleepers() {
+        while !self.threads.closing.load(Ordering::SeqCst) {
+            if !lock(&self.due.watchers).has_sleepers() {
                 let parked = Instant::now();
                 std::thread::park();
                 // Tasks that were woken just now, and wait on, have waited all the time.
@@ -146,7 +146,7 @@ impl NodeCore {
                 }
                 continue;
             }
-            let moved_before = std::mem::replace(&mut moved, self.moved.load(Ordering::Relaxed));
+            let moved_before = std::mem::replace(&mut moved, self.waking.moved.load(Ordering::Relaxed));
             if moved_before != moved {
                 quiet = WaitPolicy::default();
             } else if quiet.turns_long(Instant::now()) {
@@ -154,7 +154,7 @@ impl NodeCore {
             }
             // What is there already the tasks will have seen when they were polled just now: if not, it is a
             // short nap away.
-            let mut is_closing = || self.closing.load(Ordering::SeqCst).then_some(());
+            let mut is_closing = || self.threads.closing.load(Ordering::SeqCst).then_some(());
             self.sleep(Instant::now(), SLEEP_MAX, true, &mut is_closing);
             self.wake_tasks();
         }
@@ -170,7 +170,7 @@ impl NodeCore {
         let mut ended = Vec::new();
         {
             let mut engine = self.engine();
-            self.deferred.fetch_and(!ENDED, Ordering::AcqRel);
+            self.due.what.fetch_and(!ENDED, Ordering::AcqRel);
             engine.take_ended(&mut ended);
         }
         each_to_the_last(ended, |op| {
@@ -180,7 +180,7 @@ impl NodeCore {
 
     /// The node has closed: nobody goes on with what queues wait for, which they find.
     pub(super) fn end_queued(&self) {
-        let queued = std::mem::take(&mut lock(&self.watchers).queued);
+        let queued = std::mem::take(&mut lock(&self.due.watchers).queued);
         each_to_the_last(queued, |(op, (queue, place))| queue.ended(self.number(), op, place));
     }
 
@@ -191,29 +191,29 @@ impl NodeCore {
 
     #[cfg(test)]
     pub(crate) fn watched_operations(&self) -> usize {
-        let watchers = lock(&self.watchers);
+        let watchers = lock(&self.due.watchers);
         watchers.tasks.len() + watchers.queued.len()
     }
 
     fn take_watcher(&self, op: OpId) -> Option<Watcher> {
-        let mut watchers = lock(&self.watchers);
+        let mut watchers = lock(&self.due.watchers);
         let watcher = watchers.take(op);
         if watchers.is_empty() {
-            self.deferred.fetch_and(!WATCHERS, Ordering::AcqRel);
+            self.due.what.fetch_and(!WATCHERS, Ordering::AcqRel);
         }
         watcher
     }
 
     fn take_all_to_wake(&self) -> ToWake {
-        let mut watchers = lock(&self.watchers);
+        let mut watchers = lock(&self.due.watchers);
         let tasks = std::mem::take(&mut watchers.tasks);
         // Where the node may have a progress thread, that one makes progress, and tells them of ends alone.
-        let queues = match self.may_attend || watchers.queued.is_empty() {
+        let queues = match self.threads.may_attend || watchers.queued.is_empty() {
             true => Vec::new(),
             false => watchers.queues.iter().filter_map(Weak::upgrade).collect(),
         };
         if watchers.is_empty() {
-            self.deferred.fetch_and(!WATCHERS, Ordering::AcqRel);
+            self.due.what.fetch_and(!WATCHERS, Ordering::AcqRel);
         }
         (tasks, queues)
     }
@@ -222,7 +222,7 @@ impl NodeCore {
     /// whoever wakes one may poll it at once, which can wait for the caller.
     pub(crate) fn wake_from_afar(&self) {
         self.wake_threads();
-        if self.deferred.load(Ordering::Acquire) & WATCHERS == 0 {
+        if self.due.what.load(Ordering::Acquire) & WATCHERS == 0 {
             return;
         }
         let to_wake = Arc::new(Mutex::new(Some(self.take_all_to_wake())));

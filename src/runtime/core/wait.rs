@@ -111,13 +111,14 @@ impl NodeCore {
             if let Some(result) = look() {
                 return Some(result);
             }
-            if self.progress(self.polling.polls) == Progress::Moved {
+            if self.progress(self.waking.polling.polls) == Progress::Moved {
                 moves += 1;
                 self.note_moved();
                 if is_look_due(moves) && wait_policy.is_over() {
                     break;
                 }
-            } else if !matches!(wait_policy.next(Instant::now(), moves, self.polling.spin), Next::Poll) {
+            } else if !matches!(wait_policy.next(Instant::now(), moves, self.waking.polling.spin), Next::Poll)
+            {
                 break;
             }
         }
@@ -128,20 +129,20 @@ impl NodeCore {
     /// find nothing, it gives the processor away now and then: before it polls, so that what it says is so
     /// when it returns.
     pub(crate) fn poll_once(self: &Arc<Self>) -> Progress {
-        if self.polling.vain.is_yield_due() {
-            give_processor_away(&self.polling.vain);
+        if self.waking.polling.vain.is_yield_due() {
+            give_processor_away(&self.waking.polling.vain);
         }
         // Twice, with looks in between: callers do this in loops, and polling without a pause takes the lines
         // of memory away from whoever writes them.
-        let progress = self.progress(if self.polling.spin.is_zero() { 1 } else { 2 });
+        let progress = self.progress(if self.waking.polling.spin.is_zero() { 1 } else { 2 });
         match progress {
             Progress::Idle => {
                 let now = Instant::now();
                 self.expire(now, true);
-                self.note(&self.polling.vain, now);
+                self.note(&self.waking.polling.vain, now);
             }
             Progress::Moved => self.note_moved(),
-            Progress::Taken => self.note(&self.polling.vain, Instant::now()),
+            Progress::Taken => self.note(&self.waking.polling.vain, Instant::now()),
         }
         progress
     }
@@ -150,22 +151,22 @@ impl NodeCore {
     /// on a core that others need. Nobody may hold the engine here: another thread may need it to go on.
     #[cold]
     pub(crate) fn tried_in_vain(&self) {
-        self.note(&self.polling.tries, Instant::now());
-        if self.polling.tries.is_yield_due() {
-            give_processor_away(&self.polling.tries);
+        self.note(&self.waking.polling.tries, Instant::now());
+        if self.waking.polling.tries.is_yield_due() {
+            give_processor_away(&self.waking.polling.tries);
         }
     }
 
     #[inline]
     fn note(&self, vain: &VainPolls, now: Instant) {
-        vain.note(now, self.moved.load(Ordering::Relaxed), !self.polls());
+        vain.note(now, self.waking.moved.load(Ordering::Relaxed), !self.polls());
     }
 
     /// Makes progress without ever polling in vain, until `done`.
     pub(super) fn wait_asleep(self: &Arc<Self>, mut done: impl FnMut() -> Option<()>) {
         let mut quiet = WaitPolicy::default();
         while done().is_none() {
-            if self.net_wakeup.get().is_some_and(|net_wakeup| net_wakeup.park()) {
+            if self.waking.net_wakeup.get().is_some_and(|net_wakeup| net_wakeup.park()) {
                 continue;
             }
             let progress = self.progress(1);
@@ -192,7 +193,7 @@ impl NodeCore {
     ) -> Option<R> {
         let mut wait_policy = WaitPolicy::new(timeout);
         let mut moves = 0u64;
-        let _waiting: Option<Waiting<'_>> = self.net_wakeup.get().map(|net_wakeup| net_wakeup.wait());
+        let _waiting: Option<Waiting<'_>> = self.waking.net_wakeup.get().map(|net_wakeup| net_wakeup.wait());
         loop {
             if let Some(result) = done() {
                 return Some(result);
@@ -200,7 +201,7 @@ impl NodeCore {
             if self.has_closed() {
                 return None;
             }
-            let progress = self.progress(self.polling.polls);
+            let progress = self.progress(self.waking.polling.polls);
             if progress == Progress::Moved {
                 moves += 1;
                 self.note_moved();
@@ -211,7 +212,7 @@ impl NodeCore {
             }
             // The clock is read only once there is nothing better to do.
             let now = Instant::now();
-            match wait_policy.next(now, moves, self.polling.spin) {
+            match wait_policy.next(now, moves, self.waking.polling.spin) {
                 Next::Poll => {}
                 Next::GiveUp => return done(),
                 Next::Sleep(_)
@@ -240,7 +241,7 @@ impl NodeCore {
 
     /// Whether a wait may poll for longer than usual.
     fn polls_longer(&self) -> bool {
-        !self.polling.spin.is_zero() && self.net_wakeup.get().is_some()
+        !self.waking.polling.spin.is_zero() && self.waking.net_wakeup.get().is_some()
     }
 
     /// How long what the network has of this node's copies may take to go over it.
@@ -260,11 +261,11 @@ impl NodeCore {
         taken: bool,
         done: &mut impl FnMut() -> Option<R>,
     ) -> Option<R> {
-        let _asleep = Asleep::new(&self.sleepers);
-        let ticket = self.bell.announce();
+        let _asleep = Asleep::new(&self.waking.sleepers);
+        let ticket = self.waking.bell.announce();
         let next_deadline = self.expire(now, !taken);
         let rest = self.engine().transport().prepare_sleep();
-        let (notices, at_most) = match self.notices.load(Ordering::Acquire) {
+        let (notices, at_most) = match self.notes.pending.load(Ordering::Acquire) {
             LOSSES if !self.losses_are_due(now) => (false, at_most.min(GRACE / 4)),
             notices => (notices != 0, at_most),
         };
@@ -277,11 +278,11 @@ impl NodeCore {
             _ => at_most.min(NAP),
         };
         let result = done();
-        match self.net_wakeup.get() {
+        match self.waking.net_wakeup.get() {
             _ if result.is_some() => {}
             Some(net_wakeup) => {
-                if net_wakeup.sleep(ticket, at_most) && self.sleepers.load(Ordering::SeqCst) > 1 {
-                    self.bell.poke();
+                if net_wakeup.sleep(ticket, at_most) && self.waking.sleepers.load(Ordering::SeqCst) > 1 {
+                    self.waking.bell.poke();
                 }
             }
             None => {
@@ -296,8 +297,8 @@ impl NodeCore {
     #[inline]
     pub(super) fn note_moved(&self) {
         // Several threads may count one move: how many it are exactly does not matter.
-        let moved = self.moved.load(Ordering::Relaxed).wrapping_add(1);
-        self.moved.store(moved, Ordering::Relaxed);
+        let moved = self.waking.moved.load(Ordering::Relaxed).wrapping_add(1);
+        self.waking.moved.store(moved, Ordering::Relaxed);
         if moved.is_multiple_of(MOVES_UNTIMED) {
             self.expire_now();
         }
@@ -336,10 +337,10 @@ impl NodeCore {
     /// Starts the progress thread, if the node may have one, or has it serve from now on whatever the program
     /// does.
     pub(crate) fn attend(self: &Arc<Self>) -> io::Result<()> {
-        let attended = self.progress_thread.set_attending();
+        let attended = self.threads.progress.set_attending();
         self.start_progress_thread()?;
         if !attended {
-            self.progress_thread.unpark();
+            self.threads.progress.unpark();
             self.wake_threads();
         }
         Ok(())
@@ -348,7 +349,7 @@ impl NodeCore {
     /// As [`NodeCore::attend`], where the node has handlers: those who come from without may wait for their
     /// answers, and need not know what this process does meanwhile.
     pub(crate) fn attend_to_callers(self: &Arc<Self>) -> io::Result<()> {
-        if self.may_attend && !self.handlers.is_empty() { self.attend() } else { Ok(()) }
+        if self.threads.may_attend && !self.handlers.is_empty() { self.attend() } else { Ok(()) }
     }
 
     /// From now on somebody may wait for what this node's handlers do, or for its part in a collective: the
@@ -356,7 +357,7 @@ impl NodeCore {
     /// long as the program polls.
     #[inline]
     pub(crate) fn stand_by(self: &Arc<Self>) {
-        if !self.progress_thread.has_been_asked()
+        if !self.threads.progress.has_been_asked()
             && let Err(error) = self.start_progress_thread()
         {
             tracing::warn!(%error, "no progress thread: peers wait while this process makes no progress");
@@ -374,15 +375,15 @@ impl NodeCore {
     #[cold]
     fn start_progress_thread(self: &Arc<Self>) -> io::Result<()> {
         let core = Arc::clone(self);
-        self.progress_thread.start("standpipe-progress", move || core.look_after())
+        self.threads.progress.start("standpipe-progress", move || core.look_after())
     }
 
     /// All that the progress thread does.
     fn look_after(self: &Arc<Self>) {
-        let is_closing = || self.closing.load(Ordering::SeqCst);
+        let is_closing = || self.threads.closing.load(Ordering::SeqCst);
         let (mut seen, mut unpolled) = (self.polls_seen(), 0);
         while !is_closing() {
-            if self.progress_thread.attends() {
+            if self.threads.progress.attends() {
                 return self.wait_asleep(|| is_closing().then_some(()));
             }
             park_timeout(LOOK);
@@ -398,29 +399,29 @@ impl NodeCore {
 
     /// A number that changes with what threads of this process poll.
     fn polls_seen(&self) -> (u32, u64) {
-        (self.moved.load(Ordering::Relaxed), self.polling.vain.counted())
+        (self.waking.moved.load(Ordering::Relaxed), self.waking.polling.vain.counted())
     }
 
     /// Whether other threads have polled since that was seen, or sleep in a call that goes on with it.
     fn has_polled(&self, seen: &mut (u32, u64)) -> bool {
         let before = std::mem::replace(seen, self.polls_seen());
-        *seen != before || self.sleepers.load(Ordering::SeqCst) > 0
+        *seen != before || self.waking.sleepers.load(Ordering::SeqCst) > 0
     }
 
     /// Nobody polls: sleeps until the doorbell is rung, if nothing waits yet. Whether something does that has
     /// waited for so long that the program has left it alone.
     fn sleep_unpolled(&self) -> bool {
-        let asleep = Asleep::new(&self.sleepers);
+        let asleep = Asleep::new(&self.waking.sleepers);
         loop {
             let seen = self.polls_seen();
-            let ticket = self.bell.announce();
+            let ticket = self.waking.bell.announce();
             // Where another thread holds the engine, it polls.
             let rest = self.lender.engine.try_borrow(|engine| match engine.has_work() {
                 true => Rest::Poll,
                 false => engine.transport().prepare_sleep(),
             });
             let Some(rest) = rest else { return false };
-            let is_over = self.closing.load(Ordering::SeqCst) || self.progress_thread.attends();
+            let is_over = self.threads.closing.load(Ordering::SeqCst) || self.threads.progress.attends();
             if rest != Rest::Sleep || is_over {
                 return !is_over;
             }
@@ -435,7 +436,7 @@ impl NodeCore {
     /// Makes progress as long as nobody else does.
     fn serve(self: &Arc<Self>) {
         let (mut seen, mut vain) = (self.polls_seen(), 0);
-        let is_over = || self.closing.load(Ordering::SeqCst) || self.progress_thread.attends();
+        let is_over = || self.threads.closing.load(Ordering::SeqCst) || self.threads.progress.attends();
         while !is_over() && !self.has_polled(&mut seen) && vain < VAIN_MAX {
             match self.progress(1) {
                 Progress::Moved => {

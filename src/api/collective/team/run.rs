@@ -64,7 +64,7 @@ impl Team {
         self.node.may_wait("a collective")?;
         let (members, bytes) = (self.size(), buffers.len());
         let _span = tracing::trace_span!("collective", what = what.name(), members, bytes).entered();
-        self.node.core.latencies.time(Timed::Collective, || self.run_now(what, buffers, combine))
+        self.node.core.counted.latencies.time(Timed::Collective, || self.run_now(what, buffers, combine))
     }
 
     fn run_now<T: Pod>(
