@@ -3,6 +3,8 @@
 //!
 //! It shows what a transport has to have. Beside this folder it is known to the [list](super::list) alone.
 
+pub(crate) mod any;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, LazyLock, Mutex};

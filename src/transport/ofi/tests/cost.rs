@@ -22,7 +22,7 @@ use super::suite::firehose;
 use crate::api::config::Config;
 use crate::api::open::Seat;
 use crate::runtime::core::Engine;
-use crate::transport::list::Network;
+use crate::transport::list::of_ofi;
 use crate::transport::net_wakeup::NetWakeup;
 use crate::transport::ofi::endpoint::NetEndpoint;
 use crate::transport::ofi::transport::OfiTransport;
@@ -130,7 +130,7 @@ fn shipped(endpoint: NetEndpoint, peer: &[u8]) -> (Engine, Box<[u8]>, Seat) {
     let mut engine = Engine::new(0, 2, HANDLERS, Router::near(shm));
     let ofi = OfiTransport::new(endpoint, members(0, all), own(), LIMIT);
     let net_wakeup = Arc::new(NetWakeup::new(None).expect("a descriptor"));
-    engine.transport().set_network(Network::Ofi(ofi), Arc::clone(peers), net_wakeup);
+    engine.transport().set_network(of_ofi(ofi), Arc::clone(peers), net_wakeup);
     engine.register_by(firehose(1024, 1024), peers.own().places);
     (engine, vec![0; 2 << 12].into_boxed_slice(), seat)
 }
