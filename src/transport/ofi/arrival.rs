@@ -35,8 +35,8 @@ impl OfiTransport {
                 assert!(self.sending > 0, "a message leaves once");
                 self.sending -= 1;
                 if let Some(link) = self.links.get_mut(rank) {
-                    assert!(!answers || link.unanswered > 0, "an answer leaves once");
-                    link.unanswered -= usize::from(answers);
+                    assert!(!answers || link.asks.unanswered > 0, "an answer leaves once");
+                    link.asks.unanswered -= usize::from(answers);
                 }
                 if result.is_err() {
                     self.lose(rank);
@@ -79,7 +79,7 @@ impl OfiTransport {
             return false;
         }
         if let Some(link) = self.links.get(rank) {
-            return link.inward.matches(&envelope.token);
+            return link.names.inward.matches(&envelope.token);
         }
         self.expects(rank).is_some_and(|token| token.matches(&envelope.token)) && self.link(rank).is_ok()
     }
@@ -87,8 +87,8 @@ impl OfiTransport {
     fn admit(&mut self, envelope: &Envelope, buffer: &Buffer, len: usize) -> Result<(), Foul> {
         let Envelope { sender: rank, kind, credits, sequence, words, .. } = *envelope;
         let Some(link) = self.links.get_mut(rank) else { return Ok(()) };
-        (link.heard, link.suspect) = (true, false);
-        if std::mem::take(&mut link.held) {
+        (link.life.heard, link.copying.suspect) = (true, false);
+        if std::mem::take(&mut link.waiting.held) {
             self.flush(rank);
         }
         let Some(link) = self.links.get_mut(rank) else { return Ok(()) };
@@ -128,7 +128,7 @@ impl OfiTransport {
         let (itself, gone) = (rank == self.members.own.rank, self.gone.contains(&rank));
         let link = self.links.get_mut(rank)?;
         let Some(lane) = link.next() else {
-            link.listed = false;
+            link.lists.listed = false;
             if gone {
                 self.links.remove(rank);
             }

@@ -54,16 +54,16 @@ impl OfiTransport {
         let number = self.asked.insert(PendingRequest { wanted, peer, sent: false });
         let words = ask(number as u64, wanted);
         if let Some(link) = self.links.get_mut(peer) {
-            link.asks.push_back(words);
+            link.asks.queue.push_back(words);
         }
         self.try_again(peer);
     }
 
     /// Asks a peer for as many atomics as it may be asked for.
     pub(super) fn send_asks(&mut self, peer: Rank) {
-        while let Some(link) = self.links.get_mut(peer).filter(|link| link.asked < ASKS) {
-            let Some(words) = link.asks.pop_front() else { return };
-            link.asked += 1;
+        while let Some(link) = self.links.get_mut(peer).filter(|link| link.asks.asked < ASKS) {
+            let Some(words) = link.asks.queue.pop_front() else { return };
+            link.asks.asked += 1;
             if let Some(asked) = self.asked.get_mut(words[0] as usize) {
                 asked.sent = true;
             }
@@ -76,7 +76,7 @@ impl OfiTransport {
     /// Does what a peer asks for.
     pub(super) fn on_ask(&mut self, peer: Rank, words: &[u64; Header::WORDS]) -> Result<(), Foul> {
         let link = self.links.get(peer).ok_or(Foul)?;
-        if link.unanswered >= ANSWERS {
+        if link.asks.unanswered >= ANSWERS {
             return Err(Foul);
         }
         let answer = match asked(words).ok_or(Foul)? {
@@ -109,7 +109,7 @@ impl OfiTransport {
         if !sent {
             self.asked.remove(number);
             if let Some(link) = self.links.get_mut(peer) {
-                link.asks.retain(|words| words[0] != number as u64);
+                link.asks.queue.retain(|words| words[0] != number as u64);
             }
         }
         sent
@@ -121,8 +121,8 @@ impl OfiTransport {
         let number = usize::try_from(number).map_err(|_| Foul)?;
         self.asked.get(number).filter(|asked| asked.sent && asked.peer == peer).ok_or(Foul)?;
         let link = self.links.get_mut(peer).ok_or(Foul)?;
-        assert!(link.asked > 0, "an ask is answered once");
-        link.asked -= 1;
+        assert!(link.asks.asked > 0, "an ask is answered once");
+        link.asks.asked -= 1;
         let answer = match status {
             DONE => Answer::Done(said),
             FAULT => Answer::Fault,
@@ -153,7 +153,7 @@ impl OfiTransport {
     /// Whether a put of so many bytes may go to a landing at a peer. If none is open, it is asked for where
     /// that pays: an endpoint at either end for what one buffer holds does not.
     pub(super) fn has_landing(&mut self, rank: Rank, bytes: u64) -> bool {
-        match self.links.get(rank).map(|link| &link.landing) {
+        match self.links.get(rank).map(|link| &link.copying.landing) {
             Some(Landing::Open(_)) => true,
             Some(Landing::Nothing) if bytes > Size::Large.bytes() as u64 => self.landing(rank).is_some(),
             _ => false,
@@ -162,7 +162,7 @@ impl OfiTransport {
 
     /// The landing at a peer. If none is open, it is asked for.
     pub(super) fn landing(&mut self, rank: Rank) -> Option<Peer> {
-        match self.links.get_mut(rank)?.landing {
+        match self.links.get_mut(rank)?.copying.landing {
             Landing::Open(peer) => Some(peer),
             Landing::Nothing => {
                 self.ask_for_landing(rank);
@@ -175,13 +175,13 @@ impl OfiTransport {
     /// Whether a peer is closing its landing: puts wait for that.
     #[cold]
     pub(super) fn is_landing_closing(&self, rank: Rank) -> bool {
-        self.links.get(rank).is_some_and(|link| matches!(link.landing, Landing::Closing(_)))
+        self.links.get(rank).is_some_and(|link| matches!(link.copying.landing, Landing::Closing(_)))
     }
 
     #[cold]
     fn ask_for_landing(&mut self, rank: Rank) {
         if let Some(link) = self.links.get_mut(rank) {
-            link.landing = Landing::Asked;
+            link.copying.landing = Landing::Asked;
             self.ask_later(rank, Wanted::Landing);
         }
     }
@@ -189,7 +189,7 @@ impl OfiTransport {
     /// A peer has opened a landing, or has no room for one.
     #[cold]
     fn on_landing(&mut self, rank: Rank, answer: Answer) {
-        let met = self.links.get(rank).and_then(|link: &Link| link.listens_at);
+        let met = self.links.get(rank).and_then(|link: &Link| link.life.listens_at);
         let opened = match answer {
             Answer::Done([len, address @ ..]) => {
                 let bytes = address.map(u64::to_le_bytes).concat();
@@ -200,7 +200,7 @@ impl OfiTransport {
             Answer::Fault => None,
         };
         let Some(link) = self.links.get_mut(rank) else { return };
-        link.landing = opened.map_or(Landing::Refused(ASK_AGAIN), Landing::Open);
+        link.copying.landing = opened.map_or(Landing::Refused(ASK_AGAIN), Landing::Open);
         if opened.is_none() {
             self.carry_no_puts(rank);
         }
@@ -211,8 +211,8 @@ impl OfiTransport {
     #[cold]
     pub(super) fn quit_landing(&mut self, rank: Rank) {
         let Some(link) = self.links.get_mut(rank) else { return };
-        if let Landing::Open(peer) = link.landing {
-            link.landing = Landing::Closing(Duration::ZERO);
+        if let Landing::Open(peer) = link.copying.landing {
+            link.copying.landing = Landing::Closing(Duration::ZERO);
             self.endpoint.forget_peer(peer);
             if !self.gone.contains(&rank) {
                 self.ask_later(rank, Wanted::LandingClosed);
@@ -223,7 +223,7 @@ impl OfiTransport {
     /// A peer is gone, and its landing with it.
     #[cold]
     pub(super) fn forget_landing(&mut self, rank: Rank) {
-        let landing = self.links.get_mut(rank).map(|link| std::mem::take(&mut link.landing));
+        let landing = self.links.get_mut(rank).map(|link| std::mem::take(&mut link.copying.landing));
         if let Some(Landing::Open(peer)) = landing {
             self.endpoint.forget_peer(peer);
         }
@@ -239,7 +239,7 @@ impl OfiTransport {
             return self.lose(rank);
         }
         if let Some(link) = self.links.get_mut(rank) {
-            link.landing = Landing::Nothing;
+            link.copying.landing = Landing::Nothing;
         }
         self.settle_copies(rank);
         self.go_on_with_copies(rank, DIRECT);

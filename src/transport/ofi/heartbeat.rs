@@ -48,26 +48,28 @@ impl OfiTransport {
         let (mut quiet, mut silent, mut doubted) = (Vec::new(), Vec::new(), Vec::new());
         let mut evasive = Vec::new();
         for (rank, link) in self.links.iter_mut().filter(|(_, link)| link.peer.is_some()) {
-            let (heard, spoken_to) = (std::mem::take(&mut link.heard), std::mem::take(&mut link.spoken_to));
+            let (heard, spoken_to) =
+                (std::mem::take(&mut link.life.heard), std::mem::take(&mut link.life.spoken_to));
             if heard {
-                link.silent = Duration::ZERO;
-                link.doubts = link.doubts.saturating_sub(1);
-                if listened && link.landing.is_overdue(HEARTBEAT) {
+                link.life.silent = Duration::ZERO;
+                link.life.doubts = link.life.doubts.saturating_sub(1);
+                if listened && link.copying.landing.is_overdue(HEARTBEAT) {
                     evasive.push(rank);
                 }
                 if listened
                     && link
+                        .life
                         .silence_max
                         .is_some_and(|max| self.endpoint_pool.stall(rank, HEARTBEAT) >= stalls_within(max))
                 {
                     doubted.push(rank);
                 }
             } else if listened {
-                link.silent += HEARTBEAT;
+                link.life.silent += HEARTBEAT;
             }
-            if link.silence_max.is_some_and(|max| link.silent >= max) {
+            if link.life.silence_max.is_some_and(|max| link.life.silent >= max) {
                 silent.push(rank);
-            } else if !(heard && spoken_to) && link.unsent.is_empty() {
+            } else if !(heard && spoken_to) && link.waiting.unsent.is_empty() {
                 quiet.push(rank);
             }
         }
@@ -101,7 +103,7 @@ impl OfiTransport {
     /// Finds out whether the peer is there: somebody has lost it, or found a process of its host dead.
     pub(super) fn find_out(&mut self, rank: Rank) {
         if let Ok(link) = self.link(rank) {
-            link.doubts = DOUBTS;
+            link.life.doubts = DOUBTS;
             self.ping(rank);
         }
     }

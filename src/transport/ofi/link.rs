@@ -122,19 +122,41 @@ impl Busy {
 pub(super) struct Link {
     /// `None` for this process itself.
     pub(super) peer: Option<Peer>,
+    pub(super) names: Names,
+    /// By lane.
+    pub(super) outgoing: [Outgoing; 2],
+    pub(super) arrivals: [Arrivals; 2],
+    pub(super) waiting: Waiting,
+    pub(super) life: Life,
+    pub(super) asks: Asks,
+    /// What each of the two knows of the other's heap.
+    pub(super) heaps: Heaps,
+    pub(super) copying: Copying,
+    pub(super) lists: Lists,
+}
+
+/// What the two call each other.
+pub(super) struct Names {
     /// What the peer calls this process.
     pub(super) place: Rank,
     /// On messages to it, and from it.
     pub(super) outward: Token,
     pub(super) inward: Token,
-    /// By lane.
-    pub(super) outgoing: [Outgoing; 2],
-    pub(super) arrivals: [Arrivals; 2],
+}
+
+/// Messages that have not gone out.
+#[derive(Default)]
+pub(super) struct Waiting {
     pub(super) unsent: VecDeque<Unsent>,
     /// Nothing goes out before the peer was heard from.
     pub(super) held: bool,
     /// How long the first of them, or of the copies through buffers that wait, has found no room.
     pub(super) busy: Option<Busy>,
+}
+
+/// Signs of life, and doubts.
+#[derive(Default)]
+pub(super) struct Life {
     /// Whether the provider has ever taken anything for it; whether it was heard from since the last
     /// heartbeat.
     pub(super) reached: bool,
@@ -149,13 +171,21 @@ pub(super) struct Link {
     /// How long it has been silent while this process listened, and how long it may be.
     pub(super) silent: Duration,
     pub(super) silence_max: Option<Duration>,
+}
+
+/// What one asks the other.
+#[derive(Default)]
+pub(super) struct Asks {
     /// Atomics asked of the peer and not answered; and those to be asked when some are.
     pub(super) asked: usize,
-    pub(super) asks: VecDeque<[u64; Header::WORDS]>,
-    /// What each of the two knows of the other's heap.
-    pub(super) heaps: Heaps,
+    pub(super) queue: VecDeque<[u64; Header::WORDS]>,
     /// Answers to the peer's that are not out.
     pub(super) unanswered: usize,
+}
+
+/// Copies with the peer.
+#[derive(Default)]
+pub(super) struct Copying {
     /// By kind of place, as in [`PARTS`]: copies that wait for one and hold none, in turn; and how many parts
     /// are under way. Where any wait, there are as many under way as may be, or the link is `stuck`.
     pub(super) copies: [VecDeque<usize>; 3],
@@ -168,8 +198,12 @@ pub(super) struct Link {
     pub(super) landing: Landing,
     /// The last auxiliary endpoint for it took parts and ended none, and no other has ended one since.
     pub(super) doubts_aux_endpoints: bool,
-    /// Whether it stands in the list of links with messages for the engine; of those with what the provider
-    /// had no room for; of those that owe much.
+}
+
+/// Whether the link stands in the list of those with messages for the engine; of those with what the provider
+/// had no room for; of those that owe much.
+#[derive(Default)]
+pub(super) struct Lists {
     pub(super) listed: bool,
     pub(super) stuck: bool,
     pub(super) owing: bool,
@@ -178,8 +212,10 @@ pub(super) struct Link {
 impl Link {
     /// Whether copies wait that go through buffers, and are to be tried a little later.
     pub(super) fn rests(&self) -> bool {
-        let waits = self.copies[..DIRECT].iter().any(|waiting| !waiting.is_empty());
-        waits && self.unsent.is_empty() && self.busy.as_ref().is_some_and(|busy| busy.wait.rests())
+        let waits = self.copying.copies[..DIRECT].iter().any(|waiting| !waiting.is_empty());
+        waits
+            && self.waiting.unsent.is_empty()
+            && self.waiting.busy.as_ref().is_some_and(|busy| busy.wait.rests())
     }
 }
 
@@ -240,41 +276,22 @@ impl Link {
     pub(super) fn new(peer: Option<Peer>, place: Rank, outward: Token, inward: Token) -> Link {
         Link {
             peer,
-            place,
-            outward,
-            inward,
+            names: Names { place, outward, inward },
             outgoing: [Outgoing::new(), Outgoing::new()],
             arrivals: [Arrivals::new(), Arrivals::new()],
-            unsent: VecDeque::new(),
-            held: false,
-            busy: None,
-            reached: false,
-            heard: false,
-            spoken_to: false,
-            doubts: 0,
-            listens_at: None,
-            silent: Duration::ZERO,
-            silence_max: None,
-            asked: 0,
-            asks: VecDeque::new(),
+            waiting: Waiting::default(),
+            life: Life::default(),
+            asks: Asks::default(),
             heaps: Heaps::default(),
-            unanswered: 0,
-            copies: Default::default(),
-            parts: [0; 3],
-            suspect: false,
-            aux_endpoint_pause: Pause::default(),
-            landing: Landing::default(),
-            doubts_aux_endpoints: false,
-            listed: false,
-            stuck: false,
-            owing: false,
+            copying: Copying::default(),
+            lists: Lists::default(),
         }
     }
 
     /// The provider has taken something for the peer.
     #[inline(always)]
     pub(super) fn has_room(&mut self) {
-        if self.busy.is_some() {
+        if self.waiting.busy.is_some() {
             self.has_room_again();
         }
     }
@@ -282,7 +299,7 @@ impl Link {
     #[cold]
     #[inline(never)]
     fn has_room_again(&mut self) {
-        if let Some(busy) = self.busy.take() {
+        if let Some(busy) = self.waiting.busy.take() {
             busy.span.record("outcome", "reached");
         }
     }

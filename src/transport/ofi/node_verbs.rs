@@ -81,9 +81,9 @@ impl NodeTransport for OfiTransport {
         let (outward, inward) = (Token::new(secret, own, peer), Token::new(secret, peer, own));
         let provider = &self.endpoint.description().provider;
         let mut link = Link::new(Some(known), outsider.place, outward, inward);
-        link.silence_max = outsider.silence;
-        link.listens_at = listens_at(provider, &outsider.endpoint, outsider.met);
-        link.held = !outsider.called;
+        link.life.silence_max = outsider.silence;
+        link.life.listens_at = listens_at(provider, &outsider.endpoint, outsider.met);
+        link.waiting.held = !outsider.called;
         self.links.insert(rank, link);
         if outsider.called {
             self.ping(rank);

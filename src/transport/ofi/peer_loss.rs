@@ -94,11 +94,12 @@ impl OfiTransport {
             return false;
         }
         if let Some(link) = self.links.get_mut(rank) {
-            let (peer, place) = (link.peer, link.place);
-            let (outward, inward, remind_at) = (link.outward.clone(), link.inward.clone(), Instant::now());
+            let (peer, place) = (link.peer, link.names.place);
+            let (outward, inward, remind_at) =
+                (link.names.outward.clone(), link.names.inward.clone(), Instant::now());
             self.parted.insert(rank, Parted { peer, place, outward, inward, remind_at });
-            link.asks.clear();
-            link.unsent.drain(..).for_each(|unsent| self.endpoint.buffers.put_back(unsent.buffer));
+            link.asks.queue.clear();
+            link.waiting.unsent.drain(..).for_each(|unsent| self.endpoint.buffers.put_back(unsent.buffer));
         }
         // Whoever lists it also removes it.
         self.list(rank);

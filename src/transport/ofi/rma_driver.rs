@@ -90,7 +90,7 @@ impl OfiTransport {
     fn carry(&mut self, copy: usize, rank: Rank) {
         let known = &mut self.copies.all[copy];
         known.pooled = self.endpoint_pool.enter(rank, &mut self.endpoint);
-        if self.links.get(rank).is_some_and(|link| link.doubts_aux_endpoints) {
+        if self.links.get(rank).is_some_and(|link| link.copying.doubts_aux_endpoints) {
             known.direct_max = Size::Large.bytes();
         }
     }
@@ -98,7 +98,7 @@ impl OfiTransport {
     /// Whether the caller's memory may be lent for a copy, as there is a way to have it back. A put needs
     /// an endpoint at the peer, too, that the peer can close: if there is none, it is asked for.
     fn may_be_direct(&mut self, rank: Rank, direction: Direction, bytes: u64) -> bool {
-        let is_reached = |link: &Link| !link.suspect && link.aux_endpoint_pause.is_over();
+        let is_reached = |link: &Link| !link.copying.suspect && link.copying.aux_endpoint_pause.is_over();
         let reached = self.links.get(rank).is_some_and(is_reached);
         reached && (direction == Direction::Get || self.copies.delivers && self.has_landing(rank, bytes))
     }
@@ -140,7 +140,7 @@ impl OfiTransport {
     /// Whether copies wait for a place of this kind with the same peer, this one among them or not.
     fn has_others(&self, copy: usize, kind: usize) -> bool {
         let rank = self.copies.all[copy].rank;
-        self.links.get(rank).is_some_and(|link| !link.copies[kind].is_empty())
+        self.links.get(rank).is_some_and(|link| !link.copying.copies[kind].is_empty())
     }
 
     /// Has a copy, which holds nothing, wait for a place of this kind: as the `first`, or behind the others.
@@ -151,8 +151,8 @@ impl OfiTransport {
             return;
         }
         match first {
-            true => link.copies[kind].push_front(copy),
-            false => link.copies[kind].push_back(copy),
+            true => link.copying.copies[kind].push_front(copy),
+            false => link.copying.copies[kind].push_back(copy),
         }
     }
 
@@ -162,7 +162,7 @@ impl OfiTransport {
     fn start_part(&mut self, part: Part) -> Result<(), Refused> {
         let (rank, kind) = (self.copies.all[part.copy].rank, part.kind());
         let link = self.links.get_mut(rank).ok_or(Refused::Lost)?;
-        if link.parts[kind] >= PARTS[kind] {
+        if link.copying.parts[kind] >= PARTS[kind] {
             return Err(Refused::Now);
         }
         let mut buffer = None;
@@ -201,9 +201,9 @@ impl OfiTransport {
             self.copies.pass(part);
         }
         let Some(link) = self.links.get_mut(rank) else { return };
-        link.parts[part.kind()] += 1;
+        link.copying.parts[part.kind()] += 1;
         match part.direct {
-            true => link.aux_endpoint_pause.end(),
+            true => link.copying.aux_endpoint_pause.end(),
             // The endpoint's own connection has room.
             false => link.has_room(),
         }
@@ -247,8 +247,8 @@ impl OfiTransport {
     /// A place is free again.
     pub(super) fn release(&mut self, rank: Rank, kind: usize) {
         if let Some(link) = self.links.get_mut(rank) {
-            assert!(link.parts[kind] > 0, "a part ends once");
-            link.parts[kind] -= 1;
+            assert!(link.copying.parts[kind] > 0, "a part ends once");
+            link.copying.parts[kind] -= 1;
         }
     }
 
@@ -304,7 +304,11 @@ impl OfiTransport {
         self.try_again(rank);
         if self.endpoint_pool.found_no_room(pooled) > AUX_ENDPOINT_WITHIN {
             if let Some(link) = self.links.get_mut(rank) {
-                link.aux_endpoint_pause.failed(Instant::now(), AUX_ENDPOINT_PAUSE, AUX_ENDPOINT_PAUSE_MAX);
+                link.copying.aux_endpoint_pause.failed(
+                    Instant::now(),
+                    AUX_ENDPOINT_PAUSE,
+                    AUX_ENDPOINT_PAUSE_MAX,
+                );
             }
             tracing::warn!(
                 peer = rank,
@@ -335,8 +339,8 @@ impl OfiTransport {
             _ => {}
         }
         if let Some(link) = self.links.get_mut(rank) {
-            link.suspect &= part.direct || !done;
-            link.doubts_aux_endpoints &= !part.direct;
+            link.copying.suspect &= part.direct || !done;
+            link.copying.doubts_aux_endpoints &= !part.direct;
         }
         self.release(rank, part.kind());
         buffer.into_iter().for_each(|buffer| self.endpoint.buffers.put_back(buffer));
@@ -370,7 +374,7 @@ impl OfiTransport {
     #[cold]
     pub(super) fn doubt_aux_endpoint(&mut self, rank: Rank) {
         let Some(link) = self.links.get_mut(rank) else { return };
-        let again = std::mem::replace(&mut link.doubts_aux_endpoints, true);
+        let again = std::mem::replace(&mut link.copying.doubts_aux_endpoints, true);
         let what = if again { "they end" } else { "they begin anew by another" };
         tracing::warn!(
             peer = rank,
@@ -402,7 +406,8 @@ impl OfiTransport {
     /// Goes on with the copies that wait for a place of this kind with a peer, in turn, until there is none
     /// again.
     pub(super) fn go_on_with_copies(&mut self, rank: Rank, kind: usize) {
-        while let Some(copy) = self.links.get_mut(rank).and_then(|link| link.copies[kind].pop_front()) {
+        while let Some(copy) = self.links.get_mut(rank).and_then(|link| link.copying.copies[kind].pop_front())
+        {
             // It may be over, or wait for something else by now.
             let waits = |known: &&mut RmaOp| known.waits == Some(kind) && known.rank == rank;
             if let Some(known) = self.copies.all.get_mut(copy).filter(waits) {
@@ -477,7 +482,7 @@ impl OfiTransport {
     /// through buffers from now on.
     fn break_off(&mut self, rank: Rank) {
         if let Some(link) = self.links.get_mut(rank) {
-            link.suspect = true;
+            link.copying.suspect = true;
         }
         self.take_back(rank);
         self.begin_anew(rank);
@@ -504,7 +509,8 @@ impl OfiTransport {
     /// it, in the same order.
     fn begin_anew(&mut self, rank: Rank) {
         let link = self.links.get_mut(rank);
-        let waiting = link.map_or_else(VecDeque::new, |link| std::mem::take(&mut link.copies[DIRECT]));
+        let waiting =
+            link.map_or_else(VecDeque::new, |link| std::mem::take(&mut link.copying.copies[DIRECT]));
         for copy in &waiting {
             let waits = |known: &&mut RmaOp| known.waits == Some(DIRECT) && known.rank == rank;
             self.copies.all.get_mut(*copy).filter(waits).into_iter().for_each(|known| known.waits = None);

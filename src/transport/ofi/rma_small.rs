@@ -57,14 +57,14 @@ impl OfiTransport {
         }
         let Some(link) = self.links.get_mut(rank) else { return false };
         let Some(peer) = link.peer else { return false };
-        if link.parts[SMALL] >= PARTS[SMALL] || !link.copies[SMALL].is_empty() {
+        if link.copying.parts[SMALL] >= PARTS[SMALL] || !link.copying.copies[SMALL].is_empty() {
             return false;
         }
         let remote = self.copies.far(remote, base, len as usize, key);
         if !self.endpoint.start_small(prepared, direction, peer, remote, local) {
             return false;
         }
-        link.parts[SMALL] += 1;
+        link.copying.parts[SMALL] += 1;
         link.has_room();
         true
     }
@@ -85,9 +85,9 @@ impl OfiTransport {
         let (wanted, op, rank) = (slot.wanted, slot.op, slot.rank);
         self.endpoint.slots.put_back(id);
         let link = self.links.get_mut(rank)?;
-        link.parts[SMALL] = link.parts[SMALL].checked_sub(1).expect("a place is freed once");
-        link.suspect = false;
-        if !link.copies[SMALL].is_empty() {
+        link.copying.parts[SMALL] = link.copying.parts[SMALL].checked_sub(1).expect("a place is freed once");
+        link.copying.suspect = false;
+        if !link.copying.copies[SMALL].is_empty() {
             self.go_on_with_copies(rank, SMALL);
         }
         if wanted { Some(op) } else { None }
@@ -103,7 +103,8 @@ impl OfiTransport {
             self.events.push_back(Event::Completed { op, result: Err(OpError::PeerLost { peer: rank }) });
         }
         if let Some(link) = self.links.get_mut(rank) {
-            link.parts[SMALL] = link.parts[SMALL].checked_sub(1).expect("a place is freed once");
+            link.copying.parts[SMALL] =
+                link.copying.parts[SMALL].checked_sub(1).expect("a place is freed once");
         }
         self.lose(rank);
     }

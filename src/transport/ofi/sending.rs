@@ -7,7 +7,7 @@ use engine::{Header, Lane, OpError, Rank, SendError};
 use super::buffers::{PAYLOAD_MAX, Purpose, Size};
 use super::endpoint::Kept;
 use super::envelope::{BARE_BYTES, Envelope, HEAD_BYTES, Kind};
-use super::link::{Busy, DIRECT, Link, PARTS, Unsent};
+use super::link::{Busy, DIRECT, Life, PARTS, Unsent};
 use super::transport::OfiTransport;
 
 /// How long the provider may have no room for a peer where nobody listens, or that is said to be gone.
@@ -66,16 +66,16 @@ impl OfiTransport {
         let Some(link) = self.links.get_mut(rank) else { return Ok(()) };
         let buffer = self.endpoint.take(Size::Message).ok_or(NoBuffer)?;
         let credits = [link.arrivals[0].pay(), link.arrivals[1].pay()];
-        let (token, sender) = (*link.outward.bytes(), link.place);
+        let (token, sender) = (*link.names.outward.bytes(), link.names.place);
         let head = Envelope { token, sender, kind, credits, sequence, words }.encode();
         let bare = kind.bytes(0).0 == BARE_BYTES;
         let head = if bare { &head[..BARE_BYTES] } else { &head[..HEAD_BYTES] };
         self.endpoint.buffers.put(&buffer, 0, head);
         self.endpoint.buffers.put(&buffer, head.len(), payload);
         let answers = kind == Kind::Answer;
-        link.spoken_to = true;
-        link.unanswered += usize::from(answers);
-        link.unsent.push_back(Unsent { buffer, len: head.len() + payload.len(), answers });
+        link.life.spoken_to = true;
+        link.asks.unanswered += usize::from(answers);
+        link.waiting.unsent.push_back(Unsent { buffer, len: head.len() + payload.len(), answers });
         self.flush(rank);
         Ok(())
     }
@@ -83,16 +83,16 @@ impl OfiTransport {
     /// Gives the provider what it takes of a peer's messages.
     pub(super) fn flush(&mut self, rank: Rank) {
         let Some(link) = self.links.get_mut(rank) else { return };
-        let Some(peer) = link.peer.filter(|_| !link.held) else { return };
-        while let Some(Unsent { buffer, len, answers }) = link.unsent.pop_front() {
+        let Some(peer) = link.peer.filter(|_| !link.waiting.held) else { return };
+        while let Some(Unsent { buffer, len, answers }) = link.waiting.unsent.pop_front() {
             match self.endpoint.send(peer, (buffer, len), Purpose::Send { rank, answers }) {
                 Ok(()) => {
                     self.sending += 1;
                     link.has_room();
-                    link.reached = true;
+                    link.life.reached = true;
                 }
                 Err(Kept { buffer, busy: true }) => {
-                    link.unsent.push_front(Unsent { buffer, len, answers });
+                    link.waiting.unsent.push_front(Unsent { buffer, len, answers });
                     return self.grow_impatient(rank);
                 }
                 Err(Kept { buffer, busy: false }) => {
@@ -109,12 +109,12 @@ impl OfiTransport {
         let Some(link) = self.links.get_mut(rank) else { return };
         if self.endpoint.is_full() {
             // For whom, nobody can tell.
-            link.busy = None;
+            link.waiting.busy = None;
             return;
         }
-        let (now, send_timeout) = (Instant::now(), link.silence_max.unwrap_or(self.send_timeout));
-        let Link { reached, doubts, listens_at, .. } = *link;
-        let busy = link.busy.get_or_insert_with(|| Busy::since(now, rank, reached, listens_at));
+        let (now, send_timeout) = (Instant::now(), link.life.silence_max.unwrap_or(self.send_timeout));
+        let Life { reached, doubts, listens_at, .. } = link.life;
+        let busy = link.waiting.busy.get_or_insert_with(|| Busy::since(now, rank, reached, listens_at));
         let waited = busy.wait.go_on(now);
         let nobody_listens = busy.probe.is_refused(now);
         let why = match (doubts > 0, reached) {
@@ -133,7 +133,7 @@ impl OfiTransport {
     /// for ever.
     pub(super) fn lack_memory(&mut self, rank: Rank) {
         self.grow_impatient(rank);
-        let Some(busy) = self.links.get(rank).and_then(|link| link.busy.as_ref()) else { return };
+        let Some(busy) = self.links.get(rank).and_then(|link| link.waiting.busy.as_ref()) else { return };
         if busy.wait.so_far() > MEMORY_WITHIN {
             tracing::warn!(peer = rank, "there is no memory for anything that is for the peer");
             self.lose(rank);
@@ -143,7 +143,7 @@ impl OfiTransport {
     /// Takes note that something for a peer found no room.
     pub(super) fn try_again(&mut self, rank: Rank) {
         let Some(link) = self.links.get_mut(rank) else { return };
-        if !std::mem::replace(&mut link.stuck, true) {
+        if !std::mem::replace(&mut link.lists.stuck, true) {
             self.stuck.push_back(rank);
         }
     }
@@ -154,7 +154,7 @@ impl OfiTransport {
         for _ in 0..self.stuck.len() {
             let Some(rank) = self.stuck.pop_front() else { return };
             if let Some(link) = self.links.get_mut(rank) {
-                link.stuck = false;
+                link.lists.stuck = false;
                 let rests = link.rests();
                 self.flush(rank);
                 self.send_asks(rank);
@@ -174,7 +174,7 @@ impl OfiTransport {
         for _ in 0..self.owing.len() {
             let Some(rank) = self.owing.pop_front() else { return };
             let Some(link) = self.links.get_mut(rank) else { continue };
-            link.owing = false;
+            link.lists.owing = false;
             let owes = link.arrivals.iter().any(|arrivals| arrivals.owes_much());
             if owes && !self.gone.contains(&rank) && self.post(rank, Kind::Credits, 0, [0; 7], &[]).is_err() {
                 self.owe(rank);
@@ -185,7 +185,7 @@ impl OfiTransport {
     /// Takes note that a peer is owed many credits.
     pub(super) fn owe(&mut self, rank: Rank) {
         let Some(link) = self.links.get_mut(rank) else { return };
-        if !std::mem::replace(&mut link.owing, true) {
+        if !std::mem::replace(&mut link.lists.owing, true) {
             self.owing.push_back(rank);
         }
     }
@@ -193,7 +193,7 @@ impl OfiTransport {
     /// Takes note that a link has messages for the engine.
     pub(super) fn list(&mut self, rank: Rank) {
         let Some(link) = self.links.get_mut(rank) else { return };
-        if !std::mem::replace(&mut link.listed, true) {
+        if !std::mem::replace(&mut link.lists.listed, true) {
             self.ready.push_back(rank);
         }
     }

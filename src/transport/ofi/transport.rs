@@ -250,7 +250,7 @@ impl OfiTransport {
             return Err(OpError::PeerLost { peer: rank });
         }
         let mut link = Link::new(known, own.rank, outward, inward);
-        (link.silence_max, link.listens_at) = ((self.silence)(rank), at);
+        (link.life.silence_max, link.life.listens_at) = ((self.silence)(rank), at);
         self.links.insert(rank, link);
         Ok(())
     }

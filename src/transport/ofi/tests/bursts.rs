@@ -90,7 +90,7 @@ fn burst(cluster: &mut OfiCluster, memory: [Place; 2], direction: Direction, cou
     let mut found = vec![0; count * len];
     cluster.peek(to, memory[to as usize], &mut found);
     assert!(found == bytes, "other bytes than were sent");
-    assert_eq!(cluster.transport(0).links.get(1).expect("they talk").parts, [0; 3]);
+    assert_eq!(cluster.transport(0).links.get(1).expect("they talk").copying.parts, [0; 3]);
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn after_an_outlet_was_closed_the_next_one_connects_under_a_burst() {
         (0..20).for_each(|_| _ = cluster.node(0).poll(&mut Inbox::default()));
         cluster.node(0).cancel(given_up);
         assert_eq!(cluster.transport(0).endpoint_pool.closed, 1);
-        while cluster.transport(0).links.get(1).expect("they talk").suspect {
+        while cluster.transport(0).links.get(1).expect("they talk").copying.suspect {
             step(cluster);
         }
         for direction in BOTH {

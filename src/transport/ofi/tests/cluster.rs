@@ -278,7 +278,7 @@ pub(super) fn audit_places(transport: &mut OfiTransport) {
     let OfiTransport { copies, links, gone, .. } = transport;
     for (rank, link) in links.iter_mut() {
         for (kind, most) in PARTS.into_iter().enumerate() {
-            let taken = link.parts[kind];
+            let taken = link.copying.parts[kind];
             let its = |part: &Part| copies.all[part.copy].rank == rank && part.kind() == kind;
             let under_way = copies.parts.iter().filter(|(_, part)| its(part)).count();
             // Small ones may be in slots.
@@ -286,8 +286,11 @@ pub(super) fn audit_places(transport: &mut OfiTransport) {
                 under_way == taken || kind == Size::Small as usize && under_way <= taken && taken <= most
             );
             let waits = |copy: &usize| copies.all.get(*copy).is_some_and(|copy| copy.waits == Some(kind));
-            let is_gone_on_with = taken == most || link.stuck || gone.contains(&rank);
-            assert!(is_gone_on_with || !link.copies[kind].iter().any(waits), "copies wait for nothing");
+            let is_gone_on_with = taken == most || link.lists.stuck || gone.contains(&rank);
+            assert!(
+                is_gone_on_with || !link.copying.copies[kind].iter().any(waits),
+                "copies wait for nothing"
+            );
         }
     }
 }

@@ -17,7 +17,7 @@ const SILENCE: Duration = Duration::from_secs(5);
 fn pair_with_silence(provider: &Provider) -> (OfiCluster, Place, Place) {
     let mut cluster = OfiCluster::new(2, setting(provider, ample()));
     let (here, there) = held(&mut cluster, 1);
-    cluster.transport(0).links.get_mut(1).expect("they talk").silence_max = Some(SILENCE);
+    cluster.transport(0).links.get_mut(1).expect("they talk").life.silence_max = Some(SILENCE);
     (cluster, here, there)
 }
 
@@ -33,12 +33,12 @@ fn an_outlet_that_ends_nothing_is_given_up_for_another() {
             let ids = [(); DIRECT_PARTS + 3].map(|()| start(&mut cluster, 1, direction, here, there));
             until(&mut cluster, &[0, 1], |cluster| cluster.transport(0).endpoint_pool.closed > 0);
             assert!(ids.iter().all(|id| !cluster.node(0).is_done(*id)));
-            assert!(cluster.transport(0).links.get(1).expect("they talk").doubts_aux_endpoints);
+            assert!(cluster.transport(0).links.get(1).expect("they talk").copying.doubts_aux_endpoints);
             for id in ids {
                 assert_eq!(outcome(&mut cluster, &[0, 1], 0, id), Ok(0));
             }
             assert!(holds(&mut cluster, 0, here, 9) && holds(&mut cluster, 1, there, 9));
-            assert!(!cluster.transport(0).links.get(1).expect("they talk").doubts_aux_endpoints);
+            assert!(!cluster.transport(0).links.get(1).expect("they talk").copying.doubts_aux_endpoints);
             assert_eq!((cluster.transport(0).endpoint_pool.closed, cluster.node(0).is_lost(1)), (1, false));
         }
     });
@@ -62,7 +62,7 @@ fn copies_that_no_outlet_ends_end_with_an_error_and_cost_no_peer() {
         // And so do long copies, when the network carries them again.
         let id = start(&mut cluster, 1, Direction::Get, here, there);
         assert_eq!(outcome(&mut cluster, &[0, 1], 0, id), Ok(0));
-        assert!(!cluster.transport(0).links.get(1).expect("they talk").doubts_aux_endpoints);
+        assert!(!cluster.transport(0).links.get(1).expect("they talk").copying.doubts_aux_endpoints);
     });
 }
 

@@ -99,7 +99,8 @@ pub(super) fn lent(provider: &Provider) -> &'static [Direction] {
 pub(super) fn land(cluster: &mut OfiCluster, peer: Rank) {
     until(cluster, &[0, peer], |cluster| {
         let transport = cluster.transport(0);
-        let is_refused = matches!(transport.links.get(peer).expect("they talk").landing, Landing::Refused(_));
+        let is_refused =
+            matches!(transport.links.get(peer).expect("they talk").copying.landing, Landing::Refused(_));
         !transport.copies.delivers || is_refused || transport.landing(peer).is_some()
     });
 }
@@ -194,7 +195,7 @@ fn a_peer_that_lives_is_not_lost_while_the_provider_reconnects() {
                 false => OfiCluster::strangers(2, setting(provider, None)),
             };
             cluster.transport(0).silence = Box::new(move |_| silence);
-            cluster.transport(0).links.iter_mut().for_each(|(_, link)| link.silence_max = silence);
+            cluster.transport(0).links.iter_mut().for_each(|(_, link)| link.life.silence_max = silence);
             cluster.transport(0).endpoint.script.connects = true;
             let word = cluster.heap(1, 8);
             let id = cluster.node(0).atomic(1, word, Atomic::fetch_add(1), None);
@@ -331,9 +332,9 @@ fn who_hangs_costs_one_outlet_until_it_is_heard_from() {
             }
         }
         assert_eq!(cluster.transport(0).endpoint_pool.closed, 1, "it was not heard from since");
-        assert!(cluster.transport(0).links.get(1).expect("they talk").suspect);
+        assert!(cluster.transport(0).links.get(1).expect("they talk").copying.suspect);
         until(&mut cluster, &[0, 1], |cluster| cluster.node(0).references() == (0, 0));
-        assert!(!cluster.transport(0).links.get(1).expect("they talk").suspect);
+        assert!(!cluster.transport(0).links.get(1).expect("they talk").copying.suspect);
         // It is trusted again; the new auxiliary endpoint connects.
         let id = start(&mut cluster, 1, Direction::Get, here, there);
         assert_eq!(outcome(&mut cluster, &[0, 1], 0, id), Ok(0));
@@ -361,8 +362,8 @@ fn an_outlet_that_does_not_reach_a_peer_is_given_up_and_the_peer_is_not() {
         // The peer has been heard from since; but that it has been all the while.
         let pause = |cluster: &mut OfiCluster| {
             let link = cluster.transport(0).links.get_mut(1).expect("they talk");
-            assert!(!link.suspect);
-            format!("{:?}", link.aux_endpoint_pause)
+            assert!(!link.copying.suspect);
+            format!("{:?}", link.copying.aux_endpoint_pause)
         };
         let none = format!("{:?}", Pause::default());
         let before = pause(&mut cluster);
@@ -371,7 +372,7 @@ fn an_outlet_that_does_not_reach_a_peer_is_given_up_and_the_peer_is_not() {
         assert_eq!(outcome(&mut cluster, &[0, 1], 0, id), Ok(0));
         assert_eq!((cluster.transport(0).endpoint_pool.closed, pause(&mut cluster)), (1, before));
         // A while later one is tried again, and has room.
-        cluster.transport(0).links.get_mut(1).expect("they talk").aux_endpoint_pause.be_over();
+        cluster.transport(0).links.get_mut(1).expect("they talk").copying.aux_endpoint_pause.be_over();
         cluster.transport(0).endpoint.script.refuse_aux_endpoints = false;
         let id = start(&mut cluster, 1, Direction::Get, here, there);
         assert_eq!(outcome(&mut cluster, &[0, 1], 0, id), Ok(0));

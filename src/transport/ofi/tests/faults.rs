@@ -117,7 +117,7 @@ fn a_copy_of_memory_that_is_not_there_ends_with_its_address_and_costs_no_peer() 
                 assert_eq!(outcome(&mut cluster, id), Ok(0), "the next, of {len} bytes");
             }
         }
-        assert_eq!(cluster.transport(0).links.get(1).expect("they talk").parts, [0; 3]);
+        assert_eq!(cluster.transport(0).links.get(1).expect("they talk").copying.parts, [0; 3]);
         assert!(cluster.transport(0).endpoint_pool.closed > 0, "none of it has reached the provider");
     }
 }
