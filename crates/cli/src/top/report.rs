@@ -355,6 +355,17 @@ pub(super) mod tests {
         }
     }
 
+    /// The same, with a different number in each plain counter.
+    pub(crate) fn counted() -> Report {
+        let mut report = sample(Some(registration(41, 8192)));
+        for (rank, scale) in report.ranks.iter_mut().zip([1, 100]) {
+            let figures = &mut rank.figures;
+            (figures.malformed, figures.refused, figures.staged_bytes) = (2 * scale, 3 * scale, 4 * scale);
+        }
+        report.totals = Figures::total(report.ranks.iter().map(|rank| &rank.figures));
+        report
+    }
+
     #[test]
     fn totals_add_up_and_do_not_overflow() {
         let report = sample(Some(registration(u64::MAX, 5)));
