@@ -8,6 +8,7 @@
 //! 136      how those who look find its listener, if it has one (see `stats_page::listener`)
 //! 192      where the heap lies in the process: the part that its program's allocator divides, and all of it as the node has
 //!          it; of each the address of the heap's first byte, and bytes from there on
+//! 224      how many figures there are in each of its parts of counters (see `stats_page`)
 //! 256      what the process shows of its counters: three parts, each with a sequence word (see `stats_page`)
 //! 4096     the handlers, two words of 32 bits each: one state of them, and the next one, by turns
 //! 70976    what it shows of how long its calls took (see `stats_page`)
@@ -37,7 +38,7 @@ use crate::transport::protocol::NetProtocol;
 /// What the kernel calls the segment.
 pub(crate) const SEGMENT: &str = "standpipe-control";
 
-const MAGIC: u64 = u64::from_le_bytes(*b"standp\x00\x06");
+const MAGIC: u64 = u64::from_le_bytes(*b"standp\x00\x07");
 const MAGIC_AT: u64 = 0;
 const RANK_AT: u64 = 8;
 const NONCE_AT: u64 = 16;
@@ -51,6 +52,7 @@ const BARRIER_AT: u64 = 128;
 pub(super) const LISTENER_AT: u64 = 136;
 pub(super) const ALLOCATED_AT: u64 = 192;
 const HEAP_AT: u64 = ALLOCATED_AT + 16;
+pub(super) const FIGURES_AT: u64 = HEAP_AT + 16;
 pub(super) const STATS_AT: u64 = 256;
 pub(super) const HANDLERS_AT: u64 = 4096;
 pub(crate) const BELL_AT: u64 = 77824;
