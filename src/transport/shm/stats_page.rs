@@ -18,7 +18,7 @@ use engine::{Counters, Mechanism, Nanos, Operation, PathReason, Tally};
 use rustix::fs::{SealFlags, fcntl_get_seals};
 use rustix::io::Errno;
 
-use super::control::{Control, FIGURES_AT, STATS_AT};
+use super::control::{Control, FIGURES_AT, MAGIC_AT, STATS_AT, has_this_layout};
 
 /// Which of a process's counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,6 +168,10 @@ fn read_settled<const N: usize>(page: &OwnedFd, part: u64) -> Option<[u64; N]> {
     if !fcntl_get_seals(page).is_ok_and(|seals| seals.contains(SealFlags::SHRINK)) {
         return None;
     }
+    let [mark] = read_words(page, MAGIC_AT).ok()?;
+    if !has_this_layout(mark) {
+        return None;
+    }
     (0..TRIES).find_map(|_| read_once(page, part).unwrap_or(None))
 }
 
@@ -267,6 +271,12 @@ mod tests {
         control.publish(Part::Direct, 2, &PageCounters([u64::MAX; WORDS]));
         let shown = read(&page, Part::Direct).expect("shown");
         assert!(shown.figures.0.iter().all(|figure| *figure == FIGURE_MAX));
+        let (messages, layout) = Control::VERSIONS;
+        control.mark_as((messages + 1, layout));
+        assert!(read(&page, Part::Direct).is_some(), "its messages are nothing to watchers");
+        control.mark_as((messages, layout + 1));
+        assert_eq!(read(&page, Part::Direct), None, "another version, which lays out otherwise");
+        control.mark_as(Control::VERSIONS);
         control.word(FIGURES_AT).store(WORDS as u64 + 1, Ordering::Relaxed);
         assert_eq!(read(&page, Part::Direct), None, "another version, which counts more");
         let file = std::fs::File::open("/dev/zero").expect("every system has it");
