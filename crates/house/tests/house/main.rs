@@ -188,7 +188,12 @@ fn sentences_can_be_read_at_once() {
 
 #[test]
 fn the_table_of_places_names_what_there_is() {
-    assert_none(&places::check(&workspace::root(), &pages::page("docs/DEVELOPING.md".into())));
+    assert_none(&places::check(workspace::root(), &pages::page("docs/DEVELOPING.md".into())));
+}
+
+#[test]
+fn the_page_on_what_goes_between_processes_has_the_versions_that_there_are() {
+    assert_none(&places::versions(workspace::root(), &pages::page("docs/WIRE.md".into())));
 }
 
 #[test]

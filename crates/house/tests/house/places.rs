@@ -1,7 +1,7 @@
 //! Whether the table "Where to look" names what there is.
 //!
-//! Text between backquotes is a path if it has a slash or ends in `.rs`: from the root, or from a folder of the
-//! path before it in the row. A word in capitals is a constant of some file that the row names.
+//! Text between backquotes is a path if it has a slash or ends in `.rs`: from the root, or from a folder of
+//! the path before it in the row. A word in capitals is a constant of some file that the row names.
 
 use std::path::{Path, PathBuf};
 
@@ -19,6 +19,23 @@ pub(crate) fn check(root: &Path, page: &File) -> Vec<Finding> {
             missing(root, row).into_iter().map(report)
         })
         .collect()
+}
+
+/// What is wrong with the table "Versions" of a page: a row names a constant, its file, and its value.
+pub(crate) fn versions(root: &Path, page: &File) -> Vec<Finding> {
+    let lines = (1..).zip(page.text.lines()).skip_while(|(_, line)| *line != "## Versions");
+    let rows = lines.filter(|(_, line)| line.starts_with("| `"));
+    rows.filter_map(|(at, row)| {
+        let spans: Vec<&str> = row.split('`').skip(1).step_by(2).collect();
+        let [constant, file, value] = spans[..] else { panic!("a constant, a file and a value: {row}") };
+        let text = std::fs::read_to_string(root.join(file)).unwrap_or_default();
+        let start = format!("const {constant}: ");
+        let declared = text.lines().find(|line| line.contains(&start));
+        let is_so = declared.is_some_and(|line| line.ends_with(&format!(" = {value};")));
+        let what = format!("{constant} of {file} is not {value}");
+        (!is_so).then(|| Finding::new(&page.path, at, what, "write what it is"))
+    })
+    .collect()
 }
 
 fn missing(root: &Path, row: &str) -> Vec<String> {
@@ -65,8 +82,15 @@ mod tests {
             | a lost constant | `crates/house/tests/house/pages.rs`, `GONE_MAX` |\n\
             ## Next\n| `gone.rs` |\n";
         let page = File { path: "page.md".into(), text: text.into() };
+        let file = "crates/house/tests/house/pages.rs";
+        let of = |value| File {
+            path: "page.md".into(),
+            text: format!("## Versions\n| `PAGE_LINES_MAX` | `{file}` | `{value}` |\n"),
+        };
+        assert!(versions(root(), &of("150")).is_empty());
+        assert_eq!(versions(root(), &of("50")).len(), 1);
         let found: Vec<_> =
-            check(&root(), &page).iter().map(|found| (found.line, found.what.clone())).collect();
+            check(root(), &page).iter().map(|found| (found.line, found.what.clone())).collect();
         let lost = "no file that the row names has the constant GONE_MAX".to_owned();
         assert_eq!(
             found,
