@@ -199,7 +199,7 @@ fn open_at(config: Config, mut host: Host) -> Result<Arc<Life>, OpenError> {
         // What never hears each other is told now: later it would only be late.
         for (rank, card) in (0..).zip(&elsewhere) {
             card.as_ref()
-                .map_or(Ok(()), |card| seat.peers.understands(rank, &card.protocol))
+                .map_or(Ok(()), |card| seat.peers.understands_card(rank, card))
                 .map_err(OpenError::Peer)?;
         }
         seat.peers.set_elsewhere(elsewhere);

@@ -322,6 +322,20 @@ pub enum Error {
         /// What was wrong.
         what: String,
     },
+    /// The peer runs another version of the library, which says the same in other words. Nothing was sent.
+    #[error(
+        "peer {peer} has version {theirs} of {what}, and this process version {ours}: use the same version of the library at both"
+    )]
+    Versions {
+        /// The peer.
+        peer: Rank,
+        /// What has versions, in words.
+        what: &'static str,
+        /// This process's.
+        ours: u32,
+        /// The peer's.
+        theirs: u32,
+    },
     /// The team's collectives are over: two members called different ones at the same place in their order,
     /// or with different roots, lengths, types or functions. Which of the two is wrong only the program can
     /// know.
@@ -388,7 +402,7 @@ impl Error {
             Error::NoSuchHandler { .. } => Code::NoSuchHandler,
             Error::HandlerTaken { .. } => Code::Taken,
             Error::BadName { .. } => Code::Name,
-            Error::Protocol { .. } => Code::Protocol,
+            Error::Protocol { .. } | Error::Versions { .. } => Code::Protocol,
             Error::Differ { .. } | Error::Team { .. } => Code::TeamOver,
             Error::Panicked { .. } => Code::Panicked,
             Error::Connect { .. } => Code::Unreachable,

@@ -1,5 +1,6 @@
 //! What a node has done, to be looked at.
 
+use engine::counters::Scalar;
 use engine::{Counters, Mechanism, Operation, PathReason, Tally};
 
 /// Counts of a node's operations since it opened: by operation, by mechanism, and by the reason for the path
@@ -32,6 +33,11 @@ impl Stats {
         self.counters.why(why)
     }
 
+    /// The plain counters that metrics and `standpipe top --json` show, by their keys there, in their order.
+    pub fn scalars(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        Scalar::shown().map(|(scalar, _)| (scalar.key, scalar.get(&self.counters)))
+    }
+
     /// Bytes of this node's puts and gets by message that went through peers' heaps on their way, as long
     /// pieces do over a network that registers no private memory.
     pub fn staged_bytes(&self) -> u64 {
@@ -52,5 +58,34 @@ impl Stats {
     /// Active Messages from peers whose handlers are not here, and that were refused.
     pub fn refused(&self) -> u64 {
         self.counters.refused
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A counter that is added later need not have a method. One that has no metric is told by nothing else.
+    #[test]
+    fn each_plain_counter_is_told_by_a_method_or_by_its_key() {
+        let mut counters = Counters::default();
+        for (value, scalar) in (1..).zip(Counters::SCALARS) {
+            *scalar.get_mut(&mut counters) = value;
+        }
+        let row = |key: &str| Counters::SCALARS.iter().find(|scalar| scalar.key == key);
+        let stats = Stats::new(counters.clone());
+        let methods = [
+            ("malformed", stats.malformed()),
+            ("refused", stats.refused()),
+            ("staged_bytes", stats.staged_bytes()),
+            ("given_up", stats.given_up()),
+        ];
+        for (key, value) in stats.scalars().chain(methods) {
+            assert_eq!(row(key).map(|scalar| scalar.get(&counters)), Some(value), "{key}");
+        }
+        let is_told = |key| stats.scalars().chain(methods).any(|(told, _)| told == key);
+        let missing: Vec<_> =
+            Counters::SCALARS.iter().map(|scalar| scalar.key).filter(|key| !is_told(*key)).collect();
+        assert!(missing.is_empty(), "`Stats` has no method for {missing:?}, which have no metric either");
     }
 }

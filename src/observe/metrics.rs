@@ -3,15 +3,18 @@
 //! A program that is scraped serves [`Node::open_metrics`](crate::Node::open_metrics) from its own handler;
 //! `standpipe top --openmetrics` shows the same, of jobs that run, from outside.
 
+use std::fmt::Debug;
+
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
+use engine::counters::Scalar;
 use engine::node::RegistrationCounters;
 use engine::{Mechanism, Operation, Tally};
 
@@ -32,12 +35,8 @@ pub struct NodeFigures {
     pub up: bool,
     /// Its operations.
     pub operations: Vec<(Operation, Mechanism, Tally)>,
-    /// Messages that could not be understood.
-    pub malformed: u64,
-    /// Active Messages for handlers that it has not.
-    pub refused: u64,
-    /// Bytes by message that went through peers' heaps.
-    pub staged_bytes: u64,
+    /// Its plain counters, in the order of [`Stats::scalars`]; those that are missing are 0.
+    pub scalars: Vec<u64>,
     /// What it did about registered memory, in the order of [`RegistrationCounters::FIGURES`]; `None` where
     /// it registers none.
     pub registration: Option<Vec<u64>>,
@@ -58,9 +57,7 @@ impl NodeFigures {
         NodeFigures {
             up: true,
             operations: operations.collect(),
-            malformed: stats.malformed(),
-            refused: stats.refused(),
-            staged_bytes: stats.staged_bytes(),
+            scalars: stats.scalars().map(|(_, value)| value).collect(),
             registration: registers
                 .then(|| RegistrationCounters::FIGURES.iter().map(|(_, of)| of(registration)).collect()),
             process_pinned_bytes: None,
@@ -71,7 +68,8 @@ impl NodeFigures {
 
 /// The figures of these nodes, as OpenMetrics text. Any thread; it reads nothing but what it is given.
 pub fn text(nodes: impl IntoIterator<Item = (Labels, NodeFigures)>) -> String {
-    let all = Families::default();
+    let all =
+        Families { scalars: Scalar::shown().map(|_| Family::default()).collect(), ..Families::default() };
     let mut latencies = Vec::new();
     for (labels, figures) in nodes {
         all.add(&labels, &figures);
@@ -90,25 +88,41 @@ struct Families {
     up: Family<Labels, Gauge>,
     operations: Family<Labels, Counter>,
     bytes: Family<Labels, Counter>,
-    malformed: Family<Labels, Counter>,
-    refused: Family<Labels, Counter>,
-    staged: Family<Labels, Counter>,
+    /// By plain counter.
+    scalars: Vec<Family<Labels, Counter>>,
     pinned: Family<Labels, Gauge>,
     /// Of registration, by figure: numbers of times, and amounts of memory.
     counts: [Family<Labels, Counter>; REGISTRATION],
     amounts: [Family<Labels, Gauge>; REGISTRATION],
 }
 
+/// How the name of an amount of memory ends.
+const BYTES: &str = "_bytes";
+
 fn is_amount(name: &str) -> bool {
-    name.ends_with("_bytes")
+    name.ends_with(BYTES)
+}
+
+/// Registers a metric, which has a unit if its name says so.
+fn register_figure(
+    registry: &mut Registry,
+    name: &str,
+    help: &str,
+    metric: impl EncodeMetric + Debug + Send + Sync + 'static,
+) {
+    match name.strip_suffix(BYTES) {
+        Some(short) => registry.register_with_unit(short, help, Unit::Bytes, metric),
+        None => registry.register(name, help, metric),
+    }
 }
 
 impl Families {
     fn add(&self, labels: &Labels, figures: &NodeFigures) {
         self.up.get_or_create(labels).set(i64::from(figures.up));
-        self.malformed.get_or_create(labels).inc_by(figures.malformed);
-        self.refused.get_or_create(labels).inc_by(figures.refused);
-        self.staged.get_or_create(labels).inc_by(figures.staged_bytes);
+        let values = figures.scalars.iter().copied().chain(std::iter::repeat(0));
+        for (family, value) in self.scalars.iter().zip(values) {
+            family.get_or_create(labels).inc_by(value);
+        }
         if let Some(bytes) = figures.process_pinned_bytes {
             self.pinned.get_or_create(labels).set(i64::try_from(bytes).unwrap_or(i64::MAX));
         }
@@ -132,18 +146,9 @@ impl Families {
         registry.register("up", "Whether the rank is there: it runs, or computes and says nothing", self.up);
         registry.register("operations", "Operations, by kind and by mechanism", self.operations);
         registry.register_with_unit("moved", "Bytes that operations moved", Unit::Bytes, self.bytes);
-        registry.register("malformed_messages", "Messages that could not be understood", self.malformed);
-        registry.register(
-            "refused_messages",
-            "Active Messages for handlers that are not there",
-            self.refused,
-        );
-        registry.register_with_unit(
-            "staged",
-            "Bytes by message that went through peers' heaps",
-            Unit::Bytes,
-            self.staged,
-        );
+        for ((_, metric), family) in Scalar::shown().zip(self.scalars) {
+            register_figure(registry, metric.name, metric.help, family);
+        }
         registry.register_with_unit(
             "process_pinned",
             "All that the rank's process has pinned for devices, a provider's queues and buffers included",
@@ -153,12 +158,12 @@ impl Families {
         for (((name, _), count), amount) in
             RegistrationCounters::FIGURES.iter().zip(self.counts).zip(self.amounts)
         {
-            let short = format!("registration_{}", name.trim_end_matches("_bytes"));
             let help = format!("Memory registration: {}", name.replace('_', " "));
-            if is_amount(name) {
-                registry.register_with_unit(short, help, Unit::Bytes, amount);
+            let name = format!("registration_{name}");
+            if is_amount(&name) {
+                register_figure(registry, &name, &help, amount);
             } else {
-                registry.register(short, help, count);
+                register_figure(registry, &name, &help, count);
             }
         }
     }

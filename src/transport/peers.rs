@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use engine::{HandlerKey, PathReason, Rank};
+use engine::{HandlerKey, MESSAGES_VERSION, PathReason, Rank};
 use vm::forks::OnceTable;
 use vm::robust::Held;
 use vm::{FenceMode, Segment, SharedMemory};
@@ -427,6 +427,7 @@ impl Peers {
     /// What far peers are to know of this process.
     pub(crate) fn card(&self, host: Rank, attends: bool) -> Card {
         Card {
+            messages: MESSAGES_VERSION,
             endpoint: self.own.control.endpoint().into(),
             protocol: self.own.control.protocol(),
             handlers: self.own.handlers.all().iter().map(|key| (key.number, key.check)).collect(),
@@ -470,22 +471,33 @@ impl Peers {
 
     /// A peer's control segment, and what it says of itself, which is checked.
     fn control_of(&self, rank: Rank, segment: OwnedFd, terms: Terms) -> Result<(Control, Identity), Error> {
-        let garbled = |what: String| Error::Protocol { peer: rank, what };
         let segment = open_segment(rank, segment)?;
         let (control, identity) =
-            Control::open(&segment, terms.places, terms.rank, terms.size).map_err(garbled)?;
+            Control::open(&segment, terms.places, terms.rank, terms.size).map_err(|unfit| unfit.of(rank))?;
         self.agree(rank, &shown(rank, &control)?)?;
         Ok((control, identity))
     }
 
     /// A peer on another host, with what it has told of itself, which is checked.
     pub(crate) fn far_by_card(&self, rank: Rank, card: &Card) -> Result<Far, Error> {
+        self.understands_card(rank, card)?;
         card.check().map_err(|what| Error::Protocol { peer: rank, what })?;
         let handlers = card.handlers();
         self.agree(rank, &handlers)?;
-        self.understands(rank, &card.protocol)?;
         let endpoint = card.endpoint.as_slice().into();
         Ok(Far::new(rank, endpoint, card.directory, &handlers, !card.attends))
+    }
+
+    /// Whether a far peer's messages, and its endpoint, speak as this process's do.
+    ///
+    /// # Errors
+    /// [`Error::Versions`], and those of [`Peers::understands`].
+    pub(crate) fn understands_card(&self, peer: Rank, card: &Card) -> Result<(), Error> {
+        if card.messages != MESSAGES_VERSION {
+            let (ours, theirs) = (MESSAGES_VERSION.into(), card.messages.into());
+            return Err(Error::Versions { peer, what: "the engine's messages", ours, theirs });
+        }
+        self.understands(peer, &card.protocol)
     }
 
     /// Whether a peer's endpoint speaks as this process's does: else neither hears the other.

@@ -72,10 +72,49 @@ pub struct Tally {
     pub bytes: u64,
 }
 
+/// A plain counter: one field of [`Counters`] that is a number of its own.
+#[derive(Debug)]
+pub struct Scalar {
+    /// Its key in reports; it ends in `_bytes` where it counts bytes.
+    pub key: &'static str,
+    /// How collectors get it. `None`: only the process itself tells it, by a method of its own.
+    pub metric: Option<Metric>,
+    get: fn(&Counters) -> u64,
+    get_mut: fn(&mut Counters) -> &mut u64,
+}
+
+/// What collectors are told of a counter.
+#[derive(Debug)]
+pub struct Metric {
+    /// Its name without the prefix that all metrics have; it ends in `_bytes` where it counts bytes.
+    pub name: &'static str,
+    /// What it counts, in words.
+    pub help: &'static str,
+}
+
+impl Scalar {
+    /// Those that collectors and reports show.
+    pub fn shown() -> impl Iterator<Item = (&'static Scalar, &'static Metric)> {
+        Counters::SCALARS.iter().filter_map(|scalar| scalar.metric.as_ref().map(|metric| (scalar, metric)))
+    }
+
+    /// Its value there.
+    pub fn get(&self, counters: &Counters) -> u64 {
+        (self.get)(counters)
+    }
+
+    /// Its field there.
+    pub fn get_mut<'a>(&self, counters: &'a mut Counters) -> &'a mut u64 {
+        (self.get_mut)(counters)
+    }
+}
+
 /// A number for each kind of operation by each mechanism.
 type ByMechanism = [[u64; Mechanism::ALL.len()]; Operation::ALL.len()];
 
 /// Counts of everything that one node did, or one part of it.
+///
+/// A plain counter is a field here and its row in [`Counters::SCALARS`]: pages, metrics and reports follow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     counts: ByMechanism,
@@ -94,6 +133,43 @@ pub struct Counters {
 }
 
 impl Counters {
+    /// All plain counters, in the order in which everybody shows them.
+    pub const SCALARS: &[Scalar] = &[
+        Scalar {
+            key: "malformed",
+            metric: Some(Metric {
+                name: "malformed_messages",
+                help: "Messages that could not be understood",
+            }),
+            get: |counters| counters.malformed,
+            get_mut: |counters| &mut counters.malformed,
+        },
+        Scalar {
+            key: "refused",
+            metric: Some(Metric {
+                name: "refused_messages",
+                help: "Active Messages for handlers that are not there",
+            }),
+            get: |counters| counters.refused,
+            get_mut: |counters| &mut counters.refused,
+        },
+        Scalar {
+            key: "staged_bytes",
+            metric: Some(Metric {
+                name: "staged_bytes",
+                help: "Bytes by message that went through peers' heaps",
+            }),
+            get: |counters| counters.staged,
+            get_mut: |counters| &mut counters.staged,
+        },
+        Scalar {
+            key: "given_up",
+            metric: None,
+            get: |counters| counters.given_up,
+            get_mut: |counters| &mut counters.given_up,
+        },
+    ];
+
     /// Counts one operation of `bytes` bytes.
     #[inline]
     pub fn add(&mut self, operation: Operation, mechanism: Mechanism, bytes: u64) {
@@ -131,9 +207,39 @@ impl Counters {
         for why in PathReason::ALL {
             self.add_why(why, other.why(why));
         }
-        self.malformed += other.malformed;
-        self.refused += other.refused;
-        self.staged += other.staged;
-        self.given_up += other.given_up;
+        for scalar in Counters::SCALARS {
+            *scalar.get_mut(self) += scalar.get(other);
+        }
+    }
+}
+
+/// Bytes of the counts of operations and reasons.
+const TALLIES_BYTES: usize = 2 * size_of::<ByMechanism>() + size_of::<[u64; PathReason::ALL.len()]>();
+const _: () = assert!(
+    size_of::<Counters>() == TALLIES_BYTES + Counters::SCALARS.len() * size_of::<u64>(),
+    "each plain counter has its row in SCALARS"
+);
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn each_row_has_a_field_and_names_of_its_own() {
+        let mut counters = Counters::default();
+        for (value, scalar) in (1..).zip(Counters::SCALARS) {
+            *scalar.get_mut(&mut counters) = value;
+        }
+        for (value, scalar) in (1..).zip(Counters::SCALARS) {
+            assert_eq!(scalar.get(&counters), value, "{} is read and written as one field", scalar.key);
+        }
+        let keys: BTreeSet<_> = Counters::SCALARS.iter().map(|scalar| scalar.key).collect();
+        let metrics: BTreeSet<_> = Scalar::shown().map(|(_, metric)| metric.name).collect();
+        assert_eq!((keys.len(), metrics.len()), (Counters::SCALARS.len(), Scalar::shown().count()));
+        let mut twice = counters.clone();
+        twice.merge(&counters);
+        assert!(Counters::SCALARS.iter().all(|scalar| scalar.get(&twice) == 2 * scalar.get(&counters)));
     }
 }

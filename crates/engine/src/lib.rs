@@ -37,7 +37,7 @@ pub use span::{Direction, MemId, Piece, Place};
 pub use transport::{
     Copied, Deregistering, Event, Inbox, KeyedPiece, Lane, Registering, SendError, Submit, Transport,
 };
-pub use wire::{HEAD_WORDS, Header};
+pub use wire::{HEAD_WORDS, Header, MESSAGES_VERSION};
 
 /// A process's number within its job, from 0 to the job's size less one.
 pub type Rank = u32;

@@ -7,7 +7,7 @@ use crate::api::config::Config;
 use crate::base::handler_id::HandlerId;
 use crate::transport::peers::PLACES_MAX;
 use crate::transport::protocol::NetProtocol;
-use crate::transport::shm::control::HANDLERS_MAX;
+use crate::transport::shm::control::{Control, HANDLERS_MAX};
 
 fn node() -> Node {
     Node::open_in(Config::new().heap_bytes(1 << 20), None).expect("a node")
@@ -82,6 +82,10 @@ fn cards_that_no_node_gives_are_refused_and_take_no_number() {
             |it: &NetProtocol| error.contains(&format!("{:?} of libfabric {}", it.provider, it.library));
         assert!(is_named(ours) && is_named(&other.protocol), "{error}");
     }
+    let newer = Card { messages: card.messages + 1, ..card.clone() };
+    let error = comes(&here, 1, (1, 2), written(&newer)).expect_err("another version");
+    let (ours, theirs) = (u32::from(card.messages), u32::from(newer.messages));
+    assert_eq!(error, Error::Versions { peer: 1, what: "the engine's messages", ours, theirs });
     for place in [(2, 2), (0, 0), (1, PLACES_MAX + 1), (u32::MAX, u32::MAX)] {
         assert!(comes(&here, 1, place, whole.clone()).is_err(), "{place:?}");
     }
@@ -89,6 +93,27 @@ fn cards_that_no_node_gives_are_refused_and_take_no_number() {
     comes(&here, 1, (1, 2), whole.clone()).expect("it is as it should be");
     assert_eq!(here.peers(), [1]);
     assert!(comes(&here, 1, (1, 2), whole).is_err(), "the number has been given");
+}
+
+/// Whichever of the two calls, it hears of both versions.
+#[test]
+fn near_nodes_of_two_versions_refuse_each_other() {
+    let (messages, layout) = Control::VERSIONS;
+    for (other, what, ours, theirs) in [
+        ((messages + 1, layout), "the engine's messages", messages, messages + 1),
+        ((messages, layout + 1), "the control segment", layout, layout + 1),
+    ] {
+        let both = format!("version {theirs} of {what}, and this process version {ours}: use the same");
+        for is_newer_called in [true, false] {
+            let (here, newer) = (node(), node());
+            newer.core.peers.own().control.mark_as(other);
+            let (caller, called) = if is_newer_called { (&here, &newer) } else { (&newer, &here) };
+            let error =
+                caller.connect_to(called.address().expect("it listens")).expect_err("another version");
+            assert!(error.to_string().contains(&both), "{error}");
+            assert!(here.peers().is_empty());
+        }
+    }
 }
 
 #[test]

@@ -25,6 +25,8 @@ use crate::base::code::{Code, into_io_error};
 use crate::base::debug_is_display::debug_is_display;
 
 const MAGIC: [u8; 3] = *b"SPA";
+/// The version of an address's bytes: what is drawn above, and the fields of what is in postcard's encoding.
+/// Raise it by one with every change of either.
 const VERSION: u8 = 3;
 const HEADER_BYTES: usize = MAGIC.len() + 1;
 const SUM_BYTES: usize = size_of::<u64>();

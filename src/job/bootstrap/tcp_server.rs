@@ -23,7 +23,9 @@ use super::poll::poll_until;
 use super::secret::Secret;
 use super::staggered::{Failed, first};
 
-/// Both ends must mean the same by what follows.
+/// Both ends must mean the same by what follows: [`Ask`], [`Answer`], and all that these have in them. Raise
+/// the number with every change of those. Two whose numbers differ fail at the handshake, as if one had
+/// another secret.
 const PROLOGUE: &[u8] = b"standpipe meeting 3";
 
 /// No question, and no answer to one, has more bytes.

@@ -13,6 +13,9 @@ use super::env::NAME_BYTES;
 use super::identity_proof::Proof;
 use super::secret::Secret;
 
+/// The version of what members, watchers and broker say to each other. It covers every type in this file, and
+/// which descriptors come with them. Raise it by one with every change of those: postcard names no fields.
+/// The version stands in each datagram, and another one is refused with both numbers.
 pub(crate) const WIRE_VERSION: u16 = 4;
 const MAGIC: [u8; 4] = *b"SPJ\n";
 const HEADER_BYTES: usize = MAGIC.len() + size_of::<u16>();

@@ -137,6 +137,51 @@ mod tests {
 
     const PAYLOAD_MAX: usize = 100;
 
+    /// The page that draws it.
+    const PAGE: &str = include_str!("../../../docs/WIRE.md");
+
+    #[test]
+    fn the_page_draws_the_envelope_as_it_is() {
+        let page = PAGE.split("## Far: an envelope").nth(1).expect("the page has a section");
+        let has = |start: String| assert!(page.contains(&format!("\n{start}")), "docs/WIRE.md lacks {start}");
+        let envelope = |kind| Envelope {
+            token: [0xff; TOKEN_BYTES],
+            sender: u32::MAX,
+            kind,
+            credits: [u16::MAX; 2],
+            sequence: u32::MAX,
+            words: [u64::MAX; Header::WORDS],
+        };
+        // Fields are of ones, but for the kind and for zeros.
+        let mut at = 0;
+        for run in envelope(Kind::Bye).encode().chunk_by(|one, next| one == next) {
+            match (run[0], run.len()) {
+                (0, 1) => has(format!("| {at} | zero |")),
+                (0, len) => has(format!("| {at}–{} | zero |", at + len - 1)),
+                (0xff, _) => {}
+                (kind, len) => {
+                    assert_eq!((kind, len), (Kind::Bye.number(), 1));
+                    has(format!("| {at} | kind |"));
+                }
+            }
+            at += run.len();
+        }
+        has(format!("| 0–{} | token", TOKEN_BYTES - 1));
+        has(format!("| {BARE_BYTES}–{} | the header", HEAD_BYTES - 1));
+        has(format!("| {HEAD_BYTES}– | the payload"));
+        for kind in KINDS {
+            let what = match kind {
+                Kind::Engine(Lane::Request) => "the engine's message, as a request",
+                Kind::Engine(Lane::Reply) => "the engine's message, as a reply",
+                Kind::Credits => "credits alone",
+                Kind::Ask => "an atomic on the receiver's word",
+                Kind::Answer => "the old word",
+                Kind::Bye => "the sender has given the receiver up",
+            };
+            has(format!("| {} | {what} | {}", kind.number(), kind.bytes(0).0));
+        }
+    }
+
     proptest! {
         #[test]
         fn envelopes_survive_the_network(

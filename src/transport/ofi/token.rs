@@ -5,12 +5,15 @@ use sha2::Sha256;
 use subtle::ConstantTimeEq;
 
 use crate::transport::contract::Party;
+use engine::MESSAGES_VERSION;
 
 /// Bytes of a token.
 pub(super) const TOKEN_BYTES: usize = 16;
 
-/// Keeps these tokens apart from whatever else the job's secret may vouch for.
-const PURPOSE: &[u8] = b"standpipe message token 1";
+/// Keeps these tokens apart from whatever else the job's secret may vouch for. Its number is the version of
+/// the envelope: raise it when a byte before the engine's header means something else. The engine's own
+/// messages have a version of their own, [`MESSAGES_VERSION`], and it goes into tokens, too.
+const PURPOSE: &[u8] = b"standpipe message token 2";
 
 /// What all messages of one process to another carry: half of an HMAC-SHA256, by the job's secret, over who
 /// sends and who receives. So it also keeps out what was meant for somebody else, or for a process that had
@@ -22,6 +25,7 @@ impl Token {
     pub(super) fn new(secret: &[u8], from: Party, to: Party) -> Token {
         let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("an HMAC takes keys of any length");
         mac.update(PURPOSE);
+        mac.update(&[MESSAGES_VERSION]);
         for word in [from.rank, from.incarnation, to.rank, to.incarnation] {
             mac.update(&word.to_le_bytes());
         }

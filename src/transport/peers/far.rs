@@ -47,6 +47,8 @@ impl Far {
 /// What a process of another host has told of itself. It shares nothing with this one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Card {
+    /// The version of the engine's messages that it speaks.
+    pub(crate) messages: u8,
     /// The address of its endpoint in the network.
     pub(crate) endpoint: Vec<u8>,
     /// What the endpoint speaks.

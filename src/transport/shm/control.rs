@@ -8,6 +8,7 @@
 //! 136      how those who look find its listener, if it has one (see `stats_page::listener`)
 //! 192      where the heap lies in the process: the part that its program's allocator divides, and all of it as the node has
 //!          it; of each the address of the heap's first byte, and bytes from there on
+//! 224      how many figures there are in each of its parts of counters (see `stats_page`)
 //! 256      what the process shows of its counters: three parts, each with a sequence word (see `stats_page`)
 //! 4096     the handlers, two words of 32 bits each: one state of them, and the next one, by turns
 //! 70976    what it shows of how long its calls took (see `stats_page`)
@@ -24,21 +25,28 @@
 //! Everything a peer's segment says is hostile until checked: reads are copies, and the sizes used are our
 //! own.
 
-use engine::{HandlerKey, Lane, Rank};
+use engine::{HandlerKey, Lane, MESSAGES_VERSION, Rank};
 use vm::robust::{self, EndWord, Held};
 use vm::{BATON_WORDS, Bell, RingLayout, Segment, SegmentError, SharedMemory, Words, bell_words};
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
+use crate::base::error::Error;
 use crate::base::limits::RING_SLOTS;
 use crate::transport::protocol::NetProtocol;
 
 /// What the kernel calls the segment.
 pub(crate) const SEGMENT: &str = "standpipe-control";
 
-const MAGIC: u64 = u64::from_le_bytes(*b"standp\x00\x06");
-const MAGIC_AT: u64 = 0;
+/// The version of what is drawn above: where everything lies in the segment, and what it means. Raise it by
+/// one with every change of that, of a ring's places, or of what a process shows of itself. A plain counter
+/// that is added is no such change: the page says how many figures there are.
+const LAYOUT_VERSION: u8 = 7;
+
+/// How a control segment is marked: a name, the version of the engine's messages, and that of the layout.
+const MAGIC: u64 = u64::from_le_bytes([b's', b't', b'a', b'n', b'd', b'p', MESSAGES_VERSION, LAYOUT_VERSION]);
+pub(super) const MAGIC_AT: u64 = 0;
 const RANK_AT: u64 = 8;
 const NONCE_AT: u64 = 16;
 const NONCE_ADDR_AT: u64 = 24;
@@ -51,6 +59,7 @@ const BARRIER_AT: u64 = 128;
 pub(super) const LISTENER_AT: u64 = 136;
 pub(super) const ALLOCATED_AT: u64 = 192;
 const HEAP_AT: u64 = ALLOCATED_AT + 16;
+pub(super) const FIGURES_AT: u64 = HEAP_AT + 16;
 pub(super) const STATS_AT: u64 = 256;
 pub(super) const HANDLERS_AT: u64 = 4096;
 pub(crate) const BELL_AT: u64 = 77824;
@@ -103,6 +112,27 @@ pub(crate) struct Control {
     places: u32,
 }
 
+/// Why a control segment cannot be used.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum UnfitControl {
+    /// It is of another version.
+    Versions { what: &'static str, ours: u8, theirs: u8 },
+    /// No process of this version shows it.
+    Garbled(String),
+}
+
+impl UnfitControl {
+    /// The same of a peer's.
+    pub(crate) fn of(self, peer: Rank) -> Error {
+        match self {
+            UnfitControl::Garbled(what) => Error::Protocol { peer, what },
+            UnfitControl::Versions { what, ours, theirs } => {
+                Error::Versions { peer, what, ours: ours.into(), theirs: theirs.into() }
+            }
+        }
+    }
+}
+
 /// What a process says of itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Identity {
@@ -150,6 +180,30 @@ impl Mapping {
     }
 }
 
+/// What [`LAYOUT_VERSION`] is of, in words.
+const LAYOUT: &str = "the control segment";
+
+/// Whether a control segment's mark is this version's.
+fn check_mark(mark: u64) -> Result<(), UnfitControl> {
+    let [name @ .., messages, layout] = mark.to_le_bytes();
+    if name != MAGIC.to_le_bytes()[..6] {
+        return Err(UnfitControl::Garbled(format!("a control segment marked {mark:#x}")));
+    }
+    for (what, ours, theirs) in
+        [(LAYOUT, LAYOUT_VERSION, layout), ("the engine's messages", MESSAGES_VERSION, messages)]
+    {
+        if ours != theirs {
+            return Err(UnfitControl::Versions { what, ours, theirs });
+        }
+    }
+    Ok(())
+}
+
+/// Whether a segment with this mark is laid out as this version's are, whatever messages its process speaks.
+pub(super) fn has_this_layout(mark: u64) -> bool {
+    !matches!(check_mark(mark), Err(UnfitControl::Garbled(_) | UnfitControl::Versions { what: LAYOUT, .. }))
+}
+
 impl Control {
     /// Bytes of a control segment with room for so many senders.
     pub(crate) fn bytes(places: u32) -> u64 {
@@ -186,24 +240,32 @@ impl Control {
         places: u32,
         rank: Rank,
         size: u32,
-    ) -> Result<(Control, Identity), String> {
-        let expected = Control::bytes(places);
-        if segment.len() < expected {
-            return Err(format!("a control segment of {} bytes instead of {expected}", segment.len()));
-        }
+    ) -> Result<(Control, Identity), UnfitControl> {
+        let garbled = UnfitControl::Garbled;
+        let (expected, len) = (Control::bytes(places), segment.len());
         let control = Control { memory: segment.memory().clone(), places };
-        control.open_part(0..senders_at(places)).map_err(|error| error.to_string())?;
-        let magic = control.word(MAGIC_AT).load(Ordering::Acquire);
-        if magic != MAGIC {
-            return Err(format!("a control segment marked {magic:#x} instead of {MAGIC:#x}"));
+        // First, as segments of other versions may have another size.
+        if len >= PAGE {
+            control.open_part(0..PAGE).map_err(|error| garbled(error.to_string()))?;
+            check_mark(control.word(MAGIC_AT).load(Ordering::Acquire))?;
         }
+        if len < expected {
+            return Err(garbled(format!("a control segment of {len} bytes instead of {expected}")));
+        }
+        control.open_part(0..senders_at(places)).map_err(|error| garbled(error.to_string()))?;
         let ranks = control.word(RANK_AT).load(Ordering::Relaxed);
         if ranks != in_job(rank, size) {
-            return Err(format!("a control segment of rank {} in a job of {}", ranks as u32, ranks >> 32));
+            return Err(garbled(format!(
+                "a control segment of rank {} in a job of {}",
+                ranks as u32,
+                ranks >> 32
+            )));
         }
         let directory = control.word(DIRECTORY_AT).load(Ordering::Relaxed);
         if !directory.is_multiple_of(size_of::<u64>() as u64) {
-            return Err(format!("a share of the directory at offset {directory:#x}, which no word has"));
+            return Err(garbled(format!(
+                "a share of the directory at offset {directory:#x}, which no word has"
+            )));
         }
         let flags = control.word(FENCES_AT).load(Ordering::Relaxed);
         let identity = Identity {
@@ -220,6 +282,19 @@ impl Control {
         };
         Ok((control, identity))
     }
+
+    /// Marks the segment as one of other versions.
+    #[cfg(test)]
+    pub(crate) fn mark_as(&self, (messages, layout): (u8, u8)) {
+        let [name @ .., _, _] = MAGIC.to_le_bytes();
+        let [s, t, a, n, d, p] = name;
+        let mark = u64::from_le_bytes([s, t, a, n, d, p, messages, layout]);
+        self.word(MAGIC_AT).store(mark, Ordering::Release);
+    }
+
+    /// The versions of the messages and of the layout.
+    #[cfg(test)]
+    pub(crate) const VERSIONS: (u8, u8) = (MESSAGES_VERSION, LAYOUT_VERSION);
 
     fn mapping(&self, at: u64) -> Mapping {
         let word = |at| self.word(at).load(Ordering::Relaxed);
@@ -400,3 +475,27 @@ fn senders_at(places: u32) -> u64 {
 
 const RING_BYTES: u64 = (RING.words() as u64 * 8).next_multiple_of(PAGE);
 const SENDER_BYTES: u64 = 2 * RING_BYTES + (BATON_WORDS as u64 * 8).next_multiple_of(PAGE);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_segment_of_another_version_is_told_with_both_numbers() {
+        let identity = Identity { size: 1, ..Identity::default() };
+        let (control, segment) = Control::create(1, &identity).expect("memory for one page");
+        let open = || Control::open(&segment, 1, 0, 1).map(|(_, identity)| identity);
+        assert_eq!(open(), Ok(identity));
+        let (ours, layout) = Control::VERSIONS;
+        let versions = |what, ours, theirs| Err(UnfitControl::Versions { what, ours, theirs });
+        control.mark_as((ours + 1, layout));
+        assert_eq!(open(), versions("the engine's messages", ours, ours + 1));
+        // Where things lie comes first: nothing else can be read without it.
+        control.mark_as((ours + 1, layout - 1));
+        assert_eq!(open(), versions("the control segment", layout, layout - 1));
+        control.word(MAGIC_AT).store(7, Ordering::Relaxed);
+        assert!(matches!(open(), Err(UnfitControl::Garbled(_))));
+        control.mark_as(Control::VERSIONS);
+        assert_eq!(open(), Ok(identity));
+    }
+}

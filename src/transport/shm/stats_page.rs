@@ -18,7 +18,7 @@ use engine::{Counters, Mechanism, Nanos, Operation, PathReason, Tally};
 use rustix::fs::{SealFlags, fcntl_get_seals};
 use rustix::io::Errno;
 
-use super::control::{Control, STATS_AT};
+use super::control::{Control, FIGURES_AT, MAGIC_AT, STATS_AT, has_this_layout};
 
 /// Which of a process's counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,8 @@ pub(crate) enum Part {
 
 const TALLIES: usize = Operation::ALL.len() * Mechanism::ALL.len();
 const REGISTRATION_WORDS: usize = size_of::<RegistrationCounters>() / size_of::<u64>();
-const WORDS: usize = 2 * TALLIES + PathReason::ALL.len() + 3 + REGISTRATION_WORDS;
+const SCALARS: usize = Counters::SCALARS.len();
+const WORDS: usize = 2 * TALLIES + PathReason::ALL.len() + SCALARS + REGISTRATION_WORDS;
 
 const PART_BYTES: u64 = ((2 + WORDS) as u64 * 8).next_multiple_of(64);
 const PARTS_END: u64 = STATS_AT + 2 * PART_BYTES;
@@ -61,7 +62,7 @@ impl PageCounters {
         let words = tallies
             .flat_map(|tally| [tally.count, tally.bytes])
             .chain(PathReason::ALL.iter().map(|why| counters.why(*why)))
-            .chain([counters.malformed, counters.staged, counters.refused])
+            .chain(Counters::SCALARS.iter().map(|scalar| scalar.get(counters)))
             .chain(registration_words(&mut registration).map(|word| *word));
         let mut figures = [0; WORDS];
         figures.iter_mut().zip(words).for_each(|(figure, word)| *figure = word);
@@ -75,11 +76,13 @@ impl PageCounters {
         for ((operation, mechanism), words) in Operation::by_mechanism().zip(tallies.chunks_exact(2)) {
             counters.add_many(operation, mechanism, Tally { count: words[0], bytes: words[1] });
         }
-        for (why, times) in PathReason::ALL.iter().zip(rest) {
+        let (reasons, rest) = rest.split_at(PathReason::ALL.len());
+        for (why, times) in PathReason::ALL.iter().zip(reasons) {
             counters.add_why(*why, *times);
         }
-        let [malformed, staged, refused] = [0, 1, 2].map(|at| rest[PathReason::ALL.len() + at]);
-        (counters.malformed, counters.staged, counters.refused) = (malformed, staged, refused);
+        for (scalar, word) in Counters::SCALARS.iter().zip(rest) {
+            *scalar.get_mut(&mut counters) = *word;
+        }
         counters
     }
 
@@ -129,6 +132,7 @@ impl Part {
 impl Control {
     /// Shows figures of this process to whoever looks. One thread at a time for each part.
     pub(crate) fn publish(&self, part: Part, at: Nanos, figures: &PageCounters) {
+        self.word(FIGURES_AT).store(WORDS as u64, Ordering::Relaxed);
         self.publish_words(part.at(), at, &figures.0);
     }
 
@@ -147,9 +151,12 @@ impl Control {
 }
 
 /// What the process behind a control segment shows. `None` where it has shown nothing yet, is writing without
-/// end, or the descriptor is of something else.
+/// end, counts other things than this version, or the descriptor is of something else.
 pub(crate) fn read(page: &OwnedFd, part: Part) -> Option<PageSnapshot> {
     let words: [u64; 1 + WORDS] = read_settled(page, part.at())?;
+    if read_words(page, FIGURES_AT) != Ok([WORDS as u64]) {
+        return None;
+    }
     let mut figures = [0; WORDS];
     figures.iter_mut().zip(&words[1..]).for_each(|(figure, word)| *figure = (*word).min(FIGURE_MAX));
     Some(PageSnapshot { at: words[0], figures: PageCounters(figures) })
@@ -159,6 +166,10 @@ pub(crate) fn read(page: &OwnedFd, part: Part) -> Option<PageSnapshot> {
 fn read_settled<const N: usize>(page: &OwnedFd, part: u64) -> Option<[u64; N]> {
     // Nothing but memory: reading a file of another kind may take any time.
     if !fcntl_get_seals(page).is_ok_and(|seals| seals.contains(SealFlags::SHRINK)) {
+        return None;
+    }
+    let [mark] = read_words(page, MAGIC_AT).ok()?;
+    if !has_this_layout(mark) {
         return None;
     }
     (0..TRIES).find_map(|_| read_once(page, part).unwrap_or(None))
@@ -225,7 +236,9 @@ mod tests {
         for (index, why) in (0..).zip(PathReason::ALL) {
             counters.add_why(why, seed + 100 + index);
         }
-        (counters.malformed, counters.staged, counters.refused) = (seed + 1, seed + 2, seed + 3);
+        for (index, scalar) in (150..).zip(Counters::SCALARS) {
+            *scalar.get_mut(&mut counters) = seed + index;
+        }
         let mut registration = RegistrationCounters::default();
         for (index, word) in (200..).zip(registration_words(&mut registration)) {
             *word = seed + index;
@@ -258,6 +271,14 @@ mod tests {
         control.publish(Part::Direct, 2, &PageCounters([u64::MAX; WORDS]));
         let shown = read(&page, Part::Direct).expect("shown");
         assert!(shown.figures.0.iter().all(|figure| *figure == FIGURE_MAX));
+        let (messages, layout) = Control::VERSIONS;
+        control.mark_as((messages + 1, layout));
+        assert!(read(&page, Part::Direct).is_some(), "its messages are nothing to watchers");
+        control.mark_as((messages, layout + 1));
+        assert_eq!(read(&page, Part::Direct), None, "another version, which lays out otherwise");
+        control.mark_as(Control::VERSIONS);
+        control.word(FIGURES_AT).store(WORDS as u64 + 1, Ordering::Relaxed);
+        assert_eq!(read(&page, Part::Direct), None, "another version, which counts more");
         let file = std::fs::File::open("/dev/zero").expect("every system has it");
         assert_eq!(read(&file.into(), Part::Direct), None);
     }

@@ -16,9 +16,7 @@ fn figures(rank: &RankReport) -> NodeFigures {
     figures.up = matches!(rank.state.as_str(), "running" | "silent");
     figures.operations =
         operations.map(|line| (line.operation, line.mechanism, tally(line.count, line.bytes))).collect();
-    figures.malformed = rank.figures.malformed;
-    figures.refused = rank.figures.refused;
-    figures.staged_bytes = rank.figures.staged_bytes;
+    figures.scalars = rank.figures.scalars.values();
     figures.registration = rank.figures.registration.map(|registration| registration.0.to_vec());
     figures.process_pinned_bytes = rank.process_pinned_bytes;
     figures.latencies = rank.figures.latencies.clone();
@@ -27,7 +25,7 @@ fn figures(rank: &RankReport) -> NodeFigures {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::tests::{registration, sample};
+    use super::super::report::tests::{counted, registration, sample};
     use super::*;
 
     #[test]
@@ -56,5 +54,33 @@ mod tests {
             assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
         }
         assert!(text.ends_with("# EOF\n"), "{text}");
+    }
+
+    /// The families as they come, and the samples of each in order: the encoder's differs from run to run.
+    fn in_order(text: &str) -> String {
+        let mut lines: Vec<&str> = text.lines().collect();
+        lines.chunk_by_mut(|one, next| one.starts_with('#') == next.starts_with('#')).for_each(|family| {
+            if !family[0].starts_with('#') {
+                family.sort_unstable();
+            }
+        });
+        lines.join("\n") + "\n"
+    }
+
+    /// Whether these lines are among those, unchanged and in their order.
+    fn assert_kept(before: &str, now: &str) {
+        let mut lines = now.lines();
+        for line in before.lines() {
+            assert!(lines.any(|found| found == line), "{line} is missing, or has moved, in\n{now}");
+        }
+    }
+
+    /// Collectors and scripts know these names: figures may be added, and none changes.
+    #[test]
+    fn the_figures_of_a_job_look_as_they_always_did() {
+        let report = counted();
+        let json = serde_json::to_string_pretty(&report).expect("numbers, texts and lists");
+        assert_kept(include_str!("golden/report.json"), &json);
+        assert_kept(include_str!("golden/metrics.txt"), &in_order(&text(&[report])));
     }
 }

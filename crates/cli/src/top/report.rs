@@ -4,7 +4,7 @@ use serde::Serialize;
 use standpipe::host::pinned_by;
 use standpipe::metrics::Labels;
 use standpipe::watch::{How, Job, Peers, RankView, Rate, Rates, RegistrationCounters, Snapshot, State};
-use standpipe::{Latencies, Mechanism, Operation};
+use standpipe::{Latencies, Mechanism, Operation, Stats};
 
 use crate::elsewhere::Far;
 use crate::latency_figures::Calls;
@@ -55,11 +55,8 @@ pub(super) struct RankReport {
 pub(super) struct Figures {
     /// Those that there were any of.
     pub(super) operations: Vec<Line>,
-    pub(super) malformed: u64,
-    /// Active Messages for handlers that it has not.
-    pub(super) refused: u64,
-    /// Of what went by message, through peers' heaps.
-    pub(super) staged_bytes: u64,
+    #[serde(flatten)]
+    pub(super) scalars: Scalars,
     /// `None` where no memory was ever registered.
     pub(super) registration: Option<Registration>,
     /// Of each kind that was timed: how many calls were, and how long they took.
@@ -88,6 +85,10 @@ pub(super) struct Line {
     pub(super) per_second: f64,
     pub(super) bytes_per_second: f64,
 }
+
+/// The plain counters of one rank, or of all, by their keys.
+#[derive(Clone, Debug)]
+pub(super) struct Scalars(Vec<(&'static str, u64)>);
 
 /// The columns of figures about registration; `None` for a figure without one.
 pub(super) const REGISTRATION_COLUMNS: [Option<&str>; REGISTRATION] = [
@@ -209,9 +210,7 @@ impl Figures {
         });
         Figures {
             operations: lines.filter(|line| line.count > 0).collect(),
-            malformed: stats.malformed(),
-            refused: stats.refused(),
-            staged_bytes: stats.staged_bytes(),
+            scalars: Scalars::of(&stats),
             registration: Registration::of(&rank.registration()),
             latencies: rank.latencies().cloned().unwrap_or_default(),
         }
@@ -230,9 +229,7 @@ impl Figures {
         Figures {
             latencies,
             operations: lines.collect(),
-            malformed: ranks.clone().fold(0, |sum, figures| sum.saturating_add(figures.malformed)),
-            refused: ranks.clone().fold(0, |sum, figures| sum.saturating_add(figures.refused)),
-            staged_bytes: ranks.clone().fold(0, |sum, figures| sum.saturating_add(figures.staged_bytes)),
+            scalars: ranks.clone().map(|figures| &figures.scalars).fold(Scalars::default(), Scalars::plus),
             registration: ranks.filter_map(|figures| figures.registration).reduce(Registration::plus),
         }
     }
@@ -255,6 +252,45 @@ impl Line {
             bytes_per_second: self.bytes_per_second + other.bytes_per_second,
             ..self
         }
+    }
+}
+
+impl Default for Scalars {
+    fn default() -> Scalars {
+        Scalars::of(&Stats::default())
+    }
+}
+
+impl Scalars {
+    fn of(stats: &Stats) -> Scalars {
+        Scalars(stats.scalars().collect())
+    }
+
+    /// The counter with this key.
+    pub(super) fn get(&self, key: &str) -> u64 {
+        self.0.iter().find(|(known, _)| *known == key).expect("the list has all keys that are named here").1
+    }
+
+    pub(super) fn values(&self) -> Vec<u64> {
+        self.0.iter().map(|(_, value)| *value).collect()
+    }
+
+    fn plus(mut self, other: &Scalars) -> Scalars {
+        for ((_, mine), (_, theirs)) in self.0.iter_mut().zip(&other.0) {
+            *mine = mine.saturating_add(*theirs);
+        }
+        self
+    }
+
+    #[cfg(test)]
+    pub(super) fn set(&mut self, key: &str, value: u64) {
+        self.0.iter_mut().find(|(known, _)| *known == key).expect("a counter").1 = value;
+    }
+}
+
+impl Serialize for Scalars {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().copied())
     }
 }
 
@@ -324,9 +360,7 @@ pub(super) mod tests {
                 line(Operation::Atomic, Mechanism::Mapped, scale * 10),
                 line(Operation::Request, Mechanism::Message, scale * 2000),
             ],
-            malformed: 0,
-            refused: 0,
-            staged_bytes: 0,
+            scalars: Scalars::default(),
             registration,
             latencies: Latencies::default(),
         };
@@ -353,6 +387,18 @@ pub(super) mod tests {
             totals: Figures::total(ranks.iter().map(|rank| &rank.figures)),
             ranks,
         }
+    }
+
+    /// The same, with a different number in each plain counter.
+    pub(crate) fn counted() -> Report {
+        let mut report = sample(Some(registration(41, 8192)));
+        for (rank, scale) in report.ranks.iter_mut().zip([1, 100]) {
+            for (key, value) in [("malformed", 2), ("refused", 3), ("staged_bytes", 4)] {
+                rank.figures.scalars.set(key, value * scale);
+            }
+        }
+        report.totals = Figures::total(report.ranks.iter().map(|rank| &rank.figures));
+        report
     }
 
     #[test]

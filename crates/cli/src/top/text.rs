@@ -140,12 +140,11 @@ fn notes(report: &Report) -> Vec<String> {
         if let Some(besides) = report.pinned_besides() {
             notes.push(format!("rank {rank} {}", pins(besides)));
         }
-        if figures.malformed > 0 {
-            let malformed = figures.malformed;
+        let [malformed, refused] = ["malformed", "refused"].map(|key| figures.scalars.get(key));
+        if malformed > 0 {
             notes.push(format!("rank {rank} was sent {malformed} malformed messages, and dropped them"));
         }
-        if figures.refused > 0 {
-            let refused = figures.refused;
+        if refused > 0 {
             notes.push(format!("rank {rank} refused {refused} messages: it has no such handler"));
         }
     }
@@ -320,7 +319,7 @@ mod tests {
         let busy = lines(&report, Layout::FILE).join("\n");
         assert!(!busy.contains("stuck"), "it moves data meanwhile: {busy}");
         idle(&mut report.ranks[0]);
-        report.ranks[1].figures.malformed = 3;
+        report.ranks[1].figures.scalars.set("malformed", 3);
         let operations = &mut report.ranks[1].figures.operations;
         let mechanism = Mechanism::Message;
         operations.push(Line {

@@ -271,6 +271,38 @@ fn words_are_those_that_peers_know() {
     }
 }
 
+/// The page that draws all this.
+const PAGE: &str = include_str!("../../../../docs/WIRE.md");
+
+/// A field that is 0 in the message of a kind whose fields are all different is 0 in each of that kind.
+#[test]
+fn the_page_draws_each_message_as_it_is() {
+    assert!(PAGE.contains(&format!("a header of {} words", Header::WORDS)));
+    assert!(PAGE.contains(&format!("Their version is {}.", super::super::MESSAGES_VERSION)));
+    for (kind, words) in (0..).zip(GOLDEN) {
+        let payload = if has_payload(&sample(kind, FIELDS, false).0) { FIELDS[7] as usize % 4096 } else { 0 };
+        // The sample's answer to a get has failed, and so has no bytes.
+        let lies_inside = payload > 0 || kind == Kind::GetData as u8;
+        let header = Header::decode(&words, payload).expect("peers know it");
+        let Header { client, small, len, token, args, place, .. } = header;
+        let len = u64::from(len).max(u64::from(lies_inside));
+        let fields = [&[client.into(), small.into(), len, token][..], &args, &[place]].concat();
+        let start = format!("| {kind} | `{:?}` |", header.kind);
+        let row = PAGE.lines().find_map(|line| line.strip_prefix(&start));
+        let row = row.unwrap_or_else(|| panic!("docs/WIRE.md has no row {start}"));
+        let cells: Vec<&str> = row.trim_end_matches('|').split('|').map(str::trim).collect();
+        assert_eq!(cells.len(), fields.len(), "{start}");
+        for (cell, field) in cells.iter().zip(&fields) {
+            // Of an offer, the memory is drawn, which is always the one whose number is 0.
+            let is_drawn = *cell != "–" && *cell != "memory: 0";
+            assert_eq!(is_drawn, *field != 0, "{start} {cell} {field:#x}");
+        }
+        assert_eq!(cells[2].starts_with("payload"), lies_inside, "{start}");
+    }
+    let rows = PAGE.lines().filter(|line| line.starts_with("| ") && line.split('|').count() == 13);
+    assert_eq!(rows.count(), 1 + usize::from(KINDS), "a head, and a row for each kind");
+}
+
 /// Any word, and those at limits.
 fn word() -> impl Strategy<Value = u64> {
     prop_oneof![

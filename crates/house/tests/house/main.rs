@@ -16,6 +16,7 @@ mod guest;
 mod lengths;
 mod names;
 mod pages;
+mod places;
 mod prose;
 mod ratio;
 mod source;
@@ -183,6 +184,16 @@ fn structs_have_few_fields() {
 #[test]
 fn sentences_can_be_read_at_once() {
     assert_below_ceilings("hard sentences");
+}
+
+#[test]
+fn the_table_of_places_names_what_there_is() {
+    assert_none(&places::check(workspace::root(), &pages::page("docs/DEVELOPING.md".into())));
+}
+
+#[test]
+fn the_page_on_what_goes_between_processes_has_the_versions_that_there_are() {
+    assert_none(&places::versions(workspace::root(), &pages::page("docs/WIRE.md".into())));
 }
 
 #[test]

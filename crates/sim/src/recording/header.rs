@@ -8,7 +8,8 @@ use super::error::TraceError;
 
 /// How a trace starts.
 pub const MAGIC: [u8; 8] = *b"SPKTRACE";
-/// The version of the format that this program writes and reads.
+/// The version of the format that this program writes and reads: of the header and of all sections. Raise it
+/// by one with every change of them. Files of another version are refused with both numbers.
 pub const VERSION: u16 = 1;
 /// The longest header that is read: enough for thousands of ranks with dozens of arrays each.
 pub const HEADER_BYTES_MAX: u32 = 16 << 20;

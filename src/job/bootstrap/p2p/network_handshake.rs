@@ -37,8 +37,11 @@ use crate::job::bootstrap::secret::{Secret, random_bytes};
 use crate::job::bootstrap::staggered::first;
 use crate::job::bootstrap::wire::{Decline, How};
 
-/// What the connection is for, and in which version of what is said by it.
-pub(super) const PROLOGUE: &[u8] = b"standpipe door 3";
+/// What the connection is for, and in which version of what is said by it: [`Hello`], [`Answer`], and the
+/// fields of the cards in them. Raise the number with every change of those. Two whose numbers differ fail at
+/// the handshake, as if one had another secret. What the messages after it mean is no part of it: the cards
+/// tell the version of those.
+pub(super) const PROLOGUE: &[u8] = b"standpipe door 4";
 
 /// No node has more to say: most of it are its handlers' names.
 pub(super) const WORDS_MAX: usize = 128 << 10;

@@ -105,6 +105,7 @@ fn bounded<R>(what: &str, at_most: Duration, call: impl FnOnce() -> Result<R, Er
             | Error::Timeout { .. }
             | Error::WaitTimeout { .. }
             | Error::Protocol { .. }
+            | Error::Versions { .. }
             | Error::NoSuchPeer { .. }
             | Error::NotExposed { .. }
             | Error::HandlersDiffer { .. }
