@@ -11,9 +11,9 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use layers_c::HEADERS;
+use measure::stdout::print;
+use measure::table::{Layout, plain};
 use serde::Serialize;
-use studies::stdout::print;
-use studies::table::{Layout, plain};
 
 /// The library, as cargo has built it for this command.
 const LIBRARY: &[u8] = include_bytes!(env!("LIBRARY_OF_LAYERS"));

@@ -23,9 +23,7 @@ use std::{
 use anyhow::{Context, Result};
 use clap::{ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
-use standpipe::{Config, config::UNKNOWN_VARIABLES};
-use studies::{
-    kernels::{self, KernelArgs},
+use measure::{
     perf,
     signals::{Attended, complain},
     stdout::print,
@@ -33,6 +31,10 @@ use studies::{
     transport::{STRATEGY, TRANSPORT},
     tune,
     usage_error::UsageError,
+};
+use standpipe::{Config, config::UNKNOWN_VARIABLES};
+use studies::{
+    kernels::{self, KernelArgs},
     worker::Worker,
 };
 use tracing_subscriber::filter::{EnvFilter, LevelFilter};

@@ -8,15 +8,16 @@ use ::sim::storm::{Failure, NODES_MAX, Outcome, Storm};
 use ::sim::{Costs, Faults, FaultsError};
 use anyhow::{Context, Result};
 use clap::Args;
-use serde_json::json;
-use studies::units::{at_least, between};
-use studies::usage_error::UsageError;
-use studies::{
-    measure, progress, signals,
+use measure::units::{at_least, between};
+use measure::usage_error::UsageError;
+use measure::{
+    progress, signals,
     stdout::print,
     table,
     units::{bytes, grouped},
 };
+use serde_json::json;
+use studies::sim_costs;
 
 /// Storms over a simulated cluster: a seed decides every operation, delay and failure.
 #[derive(Debug, Args)]
@@ -116,7 +117,7 @@ impl Sum {
 /// When the costs cannot be had, or measured, or standard output fails.
 pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
     if let Some(file) = &args.measure {
-        return measure::run(file, args.json);
+        return sim_costs::run(file, args.json);
     }
     let costs = args.costs.as_deref().map(costs_of).transpose().map_err(UsageError::new)?;
     let storm = Storm { nodes: args.nodes, seed: args.seed, steps: args.steps, faults: args.faults, costs };

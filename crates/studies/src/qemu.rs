@@ -9,8 +9,8 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::{Context, Result};
 use clap::Args;
 
-use crate::report::output::{Output, OutputArgs};
-use crate::usage_error::UsageError;
+use measure::report::output::{Output, OutputArgs};
+use measure::usage_error::UsageError;
 
 /// Where a study runs.
 #[derive(Debug, Clone, Default, Args)]

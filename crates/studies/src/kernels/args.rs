@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use standpipe::launch::RANKS_MAX;
 
 use super::plan::{BitonicPlan, CannonPlan, Kernel};
-use crate::units::{between, parse_size};
+use measure::units::{between, parse_size};
 
 /// The kernels.
 #[derive(Debug, Subcommand)]

@@ -21,7 +21,7 @@ use super::{
     recorder::part_file,
     worker::SUBCOMMAND,
 };
-use crate::{
+use measure::{
     json_lines, machine, progress,
     signals::{self, Leftover},
     stdout::print,

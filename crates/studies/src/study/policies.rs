@@ -17,10 +17,12 @@ use super::{
     },
     recording::{Hosts, Program, Size},
 };
+use crate::all_cores::on_all_cores;
+use crate::cost_file;
 use crate::study::subcommand::Subcommand;
-use crate::units::grouped;
-use crate::{
-    all_cores::{Bar, on_all_cores},
+use measure::units::grouped;
+use measure::{
+    progress::Bar,
     report::{
         output::{Output, OutputArgs},
         page::{Figure, Grid},
@@ -229,7 +231,7 @@ fn show(args: &PoliciesArgs, workloads: &[Workload], outcome: &Outcome) -> Show 
         findings: findings(workloads, outcome),
         numbers: Vec::new(),
         explanations: Vec::new(),
-        costs: Some(Costs::infiniband_modern()),
+        costs: Some(cost_file::of(&Costs::infiniband_modern())),
         seed: Some(args.seed),
         setup: vec![
             row("cannon", format!("standpipe {}, each rank on a host", Program::Cannon.words(Size::AllToAll).join(" "))),

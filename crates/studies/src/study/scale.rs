@@ -11,9 +11,11 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 use sim::experiments::Scale;
 
+use crate::all_cores::on_all_cores;
+use crate::cost_file;
 use crate::study::subcommand::Subcommand;
-use crate::{
-    all_cores::{Bar, on_all_cores},
+use measure::{
+    progress::Bar,
     report::{
         output::{Output, OutputArgs},
         page::{Figure, Grid},
@@ -209,7 +211,7 @@ fn show(args: &ScaleArgs, experiment: &Scale, outcome: &Outcome) -> Show {
         findings: Vec::new(),
         numbers: Vec::new(),
         explanations: Vec::new(),
-        costs: Some(experiment.costs.clone()),
+        costs: Some(cost_file::of(&experiment.costs)),
         seed: None,
         setup: vec![
             row("sizes of jobs that were run", sizes(args.nodes_max).collect::<Vec<_>>().join(", ")),

@@ -4,13 +4,14 @@ use anyhow::Result;
 use serde::Serialize;
 use sim::experiments::{Again, Figures, Recorded, Replayed, Settings, Strategy};
 
-use crate::all_cores::{Bar, on_all_cores};
-use crate::report::{
+use crate::all_cores::on_all_cores;
+use crate::study::recording::{Hosts, Program, Size};
+use measure::progress::Bar;
+use measure::report::{
     page::Grid,
     show::{beside, deviation, deviation_percent, row},
 };
-use crate::study::recording::{Hosts, Program, Size};
-use crate::units::grouped;
+use measure::units::grouped;
 
 /// One program under one strategy.
 #[derive(Debug, Serialize)]

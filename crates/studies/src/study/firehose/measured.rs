@@ -9,11 +9,11 @@ use standpipe::Transport;
 use super::args::FirehoseArgs;
 use super::display;
 use super::experiment::Experiment;
-use crate::machine;
-use crate::report::output::Output;
 use crate::study::live::costs::Taker;
-use crate::transport::look_for;
-use crate::usage_error::UsageError;
+use measure::machine;
+use measure::report::output::Output;
+use measure::transport::look_for;
+use measure::usage_error::UsageError;
 
 /// Runs the study.
 ///

@@ -16,15 +16,15 @@ use super::other_programs::Asked;
 use super::outcome::Outcome;
 use super::plan::{Plan, Turn};
 use super::rank::SUBCOMMAND;
-use crate::all_cores::Bar;
-use crate::machine;
-use crate::report::output::{Output, OutputArgs};
-use crate::signals;
 use crate::study::ranks;
 use crate::study::subcommand::Subcommand;
-use crate::transport::{Chosen, TransportArgs, look_for};
-use crate::units::{between, parse_bytes};
-use crate::usage_error::UsageError;
+use measure::machine;
+use measure::progress::Bar;
+use measure::report::output::{Output, OutputArgs};
+use measure::signals;
+use measure::transport::{Chosen, TransportArgs, look_for};
+use measure::units::{between, parse_bytes};
+use measure::usage_error::UsageError;
 
 /// `standpipe study gups`.
 pub(crate) static STUDY: Subcommand<GupsArgs> = Subcommand {

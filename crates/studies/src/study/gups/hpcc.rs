@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use super::other_programs::{Asked, PATIENCE, Ran, Started, found};
-use crate::scratch;
-use crate::signals::Leftover;
+use measure::scratch;
+use measure::signals::Leftover;
 
 /// Runs it once.
 pub(super) fn run(asked: Asked) -> Result<Ran> {

@@ -10,13 +10,13 @@ use super::display;
 use super::outcome::{Job, Outcome};
 use super::plan::{Plan, Round, WIDTH};
 use super::rank::SUBCOMMAND;
-use crate::all_cores::Bar;
-use crate::report::output::{Output, OutputArgs};
 use crate::study::ranks;
 use crate::study::subcommand::Subcommand;
-use crate::transport::{Chosen, TransportArgs, look_for};
-use crate::units::between;
-use crate::{machine, signals};
+use measure::progress::Bar;
+use measure::report::output::{Output, OutputArgs};
+use measure::transport::{Chosen, TransportArgs, look_for};
+use measure::units::between;
+use measure::{machine, signals};
 
 /// `standpipe study isx`.
 pub(crate) static STUDY: Subcommand<IsxArgs> = Subcommand {

@@ -10,7 +10,7 @@ use super::{
     plan::Plan,
     trace::{self, Request, TraceError},
 };
-use crate::units::{between, parse_bytes};
+use measure::units::{between, parse_bytes};
 
 /// Arguments of `standpipe study kv`; its workers get the same.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]

@@ -18,11 +18,11 @@ use super::{
     worker_process::SUBCOMMAND,
     worth::{self, WithoutPulling},
 };
+use crate::qemu::{self, VmArgs};
 use crate::study::subcommand::Subcommand;
-use crate::units::{bytes, counted, grouped};
-use crate::{
+use measure::units::{bytes, counted, grouped};
+use measure::{
     machine,
-    qemu::{self, VmArgs},
     report::output::{Output, OutputArgs},
     signals,
     table::{self, Layout},

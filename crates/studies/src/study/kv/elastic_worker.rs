@@ -18,8 +18,8 @@ use super::{
     worker::{Worker, await_others},
     worker_lines::Line,
 };
-use crate::job_config;
-use crate::json_lines::tell;
+use measure::job_config;
+use measure::json_lines::tell;
 
 /// The hidden subcommand that runs such a worker.
 pub(crate) const SUBCOMMAND: &str = "kv-guest";

@@ -10,12 +10,12 @@ use super::{
     worker_lines::Tick,
     worth,
 };
-use crate::machine;
-use crate::report::{
+use measure::machine;
+use measure::report::{
     page::{document, escape, table, warning},
     plots,
 };
-use crate::units::{bytes, counted, grouped, micros};
+use measure::units::{bytes, counted, grouped, micros};
 
 /// All that the report tells of.
 #[derive(Debug, Clone)]

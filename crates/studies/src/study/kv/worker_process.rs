@@ -18,8 +18,8 @@ use super::{
     worker_lines::{Line, Tick},
     worth, yardsticks,
 };
-use crate::job_config;
-use crate::json_lines::tell;
+use measure::job_config;
+use measure::json_lines::tell;
 
 /// The hidden subcommand that runs a worker.
 pub(crate) const SUBCOMMAND: &str = "kv-worker";

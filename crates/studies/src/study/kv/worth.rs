@@ -4,8 +4,8 @@
 use serde::Serialize;
 
 use super::worker_lines::{Tick, Yardsticks};
-use crate::report::page::Grid;
-use crate::units::{grouped, micros};
+use measure::report::page::Grid;
+use measure::units::{grouped, micros};
 
 /// Of a trace's requests, the first part that is served once more without pulling: a sixth, so that the run
 /// takes little longer.

@@ -12,15 +12,15 @@ use super::display;
 use super::outcome::{Outcome, Told};
 use super::plan::{Figure, Plan};
 use super::rank::SUBCOMMAND;
-use crate::all_cores::Bar;
 use crate::qemu::{self, VmArgs};
-use crate::report::output::{Output, OutputArgs};
 use crate::study::ranks;
 use crate::study::subcommand::Subcommand;
-use crate::transport::{self, Chosen, look_for};
-use crate::units::{between, parse_size};
-use crate::usage_error::UsageError;
-use crate::{machine, signals};
+use measure::progress::Bar;
+use measure::report::output::{Output, OutputArgs};
+use measure::transport::{self, Chosen, look_for};
+use measure::units::{between, parse_size};
+use measure::usage_error::UsageError;
+use measure::{machine, signals};
 
 /// `standpipe study layers`.
 pub(crate) static STUDY: Subcommand<LayersArgs> = Subcommand {

@@ -6,9 +6,9 @@ use standpipe::{Strategy, host};
 
 use super::case::{Answer, Case};
 use super::job::{Job, Plan};
-use crate::machine;
-use crate::measure::figures::{Figure, nanos, real, text, whole};
-use crate::measure::fit::Line;
+use crate::sim_costs::figures::{Figure, nanos, real, text, whole};
+use crate::sim_costs::fit::Line;
+use measure::machine;
 
 /// What was measured, each in ns.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -17,8 +17,8 @@ use standpipe::Strategy;
 
 use super::case::{Answer, Case};
 use super::rank::SUBCOMMAND;
-use crate::json_lines::{decode, encode};
-use crate::transport::{STRATEGY, TRANSPORT};
+use measure::json_lines::{decode, encode};
+use measure::transport::{STRATEGY, TRANSPORT};
 
 /// What all jobs have in common.
 #[derive(Debug, Clone)]

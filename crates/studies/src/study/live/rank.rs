@@ -18,8 +18,8 @@ use rand_chacha::ChaCha8Rng;
 use standpipe::{Config, HandlerId, Node, Remote, baseline};
 
 use super::case::{Answer, Case, Owner, Puts};
-use crate::job_config;
-use crate::json_lines::{decode, tell};
+use measure::job_config;
+use measure::json_lines::{decode, tell};
 
 /// The hidden subcommand that runs a rank.
 pub(crate) const SUBCOMMAND: &str = "study-rank";

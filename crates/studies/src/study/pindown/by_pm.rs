@@ -12,16 +12,17 @@ use standpipe::{Strategy, Transport};
 use super::args::PinDownArgs;
 use super::paper::PAPER;
 use super::pm_rank::{PmPlan, PmRound, SUBCOMMAND};
-use crate::all_cores::Bar;
-use crate::report::output::Output;
-use crate::report::page::{Figure, Grid};
-use crate::report::plots::{Chart, Series, short};
-use crate::report::show::{Show, row};
+use crate::qemu;
 use crate::study::ranks;
-use crate::transport::{Chosen, look_for};
-use crate::units::{bytes, grouped};
-use crate::usage_error::UsageError;
-use crate::{machine, qemu};
+use measure::machine;
+use measure::progress::Bar;
+use measure::report::output::Output;
+use measure::report::page::{Figure, Grid};
+use measure::report::plots::{Chart, Series, short};
+use measure::report::show::{Show, row};
+use measure::transport::{Chosen, look_for};
+use measure::units::{bytes, grouped};
+use measure::usage_error::UsageError;
 
 /// The result.
 #[derive(Debug, Serialize)]

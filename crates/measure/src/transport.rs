@@ -47,7 +47,7 @@ pub fn look_for(transport: &Transport) -> Result<(), UsageError> {
 ///
 /// # Errors
 /// If libfabric has no such provider, or it cannot be used here.
-pub(crate) fn refuse_unknown(transport: &Transport) -> Result<(), UsageError> {
+pub fn refuse_unknown(transport: &Transport) -> Result<(), UsageError> {
     let Transport::Ofi { provider } = transport else { return Ok(()) };
     match network::look_for(provider.as_deref()) {
         Ok(()) | Err(network::NetworkError::Library(_)) => Ok(()),
@@ -62,7 +62,7 @@ fn from_env(name: Option<&str>) -> Result<Transport> {
 
 /// How ranks of a study reach each other, as a user says it.
 #[derive(Debug, Clone, Default, Args)]
-pub(crate) struct TransportArgs {
+pub struct TransportArgs {
     /// How the processes reach each other: shm, ofi or ofi:PROVIDER, such as ofi:tcp. Without it, as
     /// STANDPIPE_TRANSPORT says
     #[arg(long, value_name = "NAME", value_parser = parse)]
@@ -75,17 +75,17 @@ pub(crate) struct TransportArgs {
 
 /// How ranks reach each other.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Chosen {
+pub struct Chosen {
     /// By what.
-    pub(crate) transport: Transport,
+    pub transport: Transport,
     /// What they register over a network; `None` where there is none.
-    pub(crate) strategy: Option<Strategy>,
+    pub strategy: Option<Strategy>,
 }
 
 impl TransportArgs {
     /// Whether an option names a transport.
     #[must_use]
-    pub(crate) fn is_named(&self) -> bool {
+    pub fn is_named(&self) -> bool {
         self.transport.is_some()
     }
 
@@ -94,7 +94,7 @@ impl TransportArgs {
     /// # Errors
     /// If they name what cannot be, or a strategy where nothing is ever registered. Whether the transport is
     /// there says [`look_for`].
-    pub(crate) fn choose(&self) -> Result<Chosen, UsageError> {
+    pub fn choose(&self) -> Result<Chosen, UsageError> {
         let transport = chosen(self.transport.as_ref()).map_err(UsageError::new)?;
         if transport == Transport::Shm {
             return match self.strategy {
@@ -116,20 +116,20 @@ impl TransportArgs {
 impl Chosen {
     /// Tells a job's ranks.
     #[must_use]
-    pub(crate) fn tell(&self, job: Launch) -> Launch {
+    pub fn tell(&self, job: Launch) -> Launch {
         self.settings().into_iter().fold(job, |job, (name, value)| job.env(name, value))
     }
 
     /// The settings that tell processes of it: names and values.
     #[must_use]
-    pub(crate) fn settings(&self) -> Vec<(&'static str, String)> {
+    pub fn settings(&self) -> Vec<(&'static str, String)> {
         let strategy = self.strategy.map(|strategy| (STRATEGY, strategy.name().to_owned()));
         [(TRANSPORT, self.transport.to_string())].into_iter().chain(strategy).collect()
     }
 
     /// The options that choose this, for a command line that repeats a run.
     #[must_use]
-    pub(crate) fn words(&self) -> Vec<String> {
+    pub fn words(&self) -> Vec<String> {
         let Some(strategy) = self.strategy else { return Vec::new() };
         // A provider's name may have a semicolon.
         let transport = self.transport.to_string();

@@ -9,7 +9,7 @@ use standpipe::host;
 /// Where two processes run that pass cache lines to each other, each bound to a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Placement {
+pub enum Placement {
     /// On two cores that share a cache
     Near,
     /// On two cores that share none
@@ -17,10 +17,11 @@ pub(crate) enum Placement {
 }
 
 impl Placement {
-    pub(crate) const ALL: [Placement; 2] = [Placement::Near, Placement::Far];
+    /// Both.
+    pub const ALL: [Placement; 2] = [Placement::Near, Placement::Far];
 
     /// Its name, in tables and JSON.
-    pub(crate) const fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Placement::Near => "near",
             Placement::Far => "far",
@@ -28,12 +29,12 @@ impl Placement {
     }
 
     /// Two such cores that this process may run on.
-    pub(crate) fn pair(self) -> Option<[usize; 2]> {
+    pub fn pair(self) -> Option<[usize; 2]> {
         pair_among(self, &host::core_numbers(), caches_of)
     }
 
     /// That this host has none.
-    pub(crate) const fn missing(self) -> &'static str {
+    pub const fn missing(self) -> &'static str {
         match self {
             Placement::Near => "No two cores here share a cache: nothing was measured between near ones.",
             Placement::Far => "All cores here share a cache: nothing was measured between far ones.",

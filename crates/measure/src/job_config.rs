@@ -7,6 +7,6 @@ use standpipe::{Config, ConfigError, Exposure};
 ///
 /// # Errors
 /// Where a setting cannot be used.
-pub(crate) fn config() -> Result<Config, ConfigError> {
+pub fn config() -> Result<Config, ConfigError> {
     Ok(Config::from_env()?.exposure(Exposure::Everything))
 }

@@ -18,7 +18,7 @@ use standpipe::host::{CmaError, allow_tracer, probe_attach};
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 
 /// The hidden subcommand that runs a peer.
-pub(crate) const SUBCOMMAND: &str = "doctor-peer";
+pub const SUBCOMMAND: &str = "doctor-peer";
 
 /// What came of one process reading another's memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,7 +59,7 @@ const FAILED: &str = "failed";
 ///
 /// # Errors
 /// If the process that started it is gone, or says something else.
-pub(crate) fn run() -> Result<ExitCode> {
+pub fn run() -> Result<ExitCode> {
     let nonce = Box::new(RandomState::new().hash_one("nonce"));
     // As a rank permits its launcher and what descends from it. Without Yama there is nothing to permit, and
     // the call says so; what matters is what the attempt then shows.

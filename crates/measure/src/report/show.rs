@@ -2,7 +2,6 @@
 
 use anyhow::Result;
 use serde::Serialize;
-use sim::Costs;
 
 use crate::{
     machine,
@@ -13,35 +12,44 @@ use crate::{
     table::{self, Layout},
 };
 
+/// The simulator's costs that a study ran by.
+#[derive(Debug, Clone)]
+pub struct CostFile {
+    /// The file, by the name that `standpipe-study sim --costs` takes.
+    pub file: &'static str,
+    /// What the costs are of.
+    pub name: String,
+}
+
 /// All that a study has to show.
-pub(crate) struct Show {
+pub struct Show {
     /// The page's heading.
-    pub(crate) heading: &'static str,
+    pub heading: &'static str,
     /// What was done, in a sentence or two.
-    pub(crate) lead: String,
+    pub lead: String,
     /// What came out, three lines at most.
-    pub(crate) summary: Vec<String>,
+    pub summary: Vec<String>,
     /// The drawings.
-    pub(crate) figures: Vec<Figure>,
+    pub figures: Vec<Figure>,
     /// The tables.
-    pub(crate) grids: Vec<Grid>,
+    pub grids: Vec<Grid>,
     /// Rows of numbers behind the drawings, on the page alone: folded, and last. Where there are any, the
     /// other tables are what one came for, and stand before the drawings.
-    pub(crate) numbers: Vec<Grid>,
+    pub numbers: Vec<Grid>,
     /// What is to be said about them beyond the summary, a sentence each.
-    pub(crate) findings: Vec<String>,
+    pub findings: Vec<String>,
     /// What takes longer to say: a question, and its answer's paragraphs. It is on the page only.
-    pub(crate) explanations: Vec<(&'static str, Vec<String>)>,
+    pub explanations: Vec<(&'static str, Vec<String>)>,
     /// What everything costs in virtual time; `None`: all times are this machine's.
-    pub(crate) costs: Option<Costs>,
+    pub costs: Option<CostFile>,
     /// What decided random numbers; `None`: no option does.
-    pub(crate) seed: Option<u64>,
+    pub seed: Option<u64>,
     /// How the runs were set up besides: what, and how much.
-    pub(crate) setup: Vec<(String, String)>,
+    pub setup: Vec<(String, String)>,
     /// The command line that repeats them.
-    pub(crate) command: String,
+    pub command: String,
     /// Files that go beside the report: names and texts.
-    pub(crate) beside: Vec<(&'static str, String)>,
+    pub beside: Vec<(&'static str, String)>,
 }
 
 const VIRTUAL: &str = "Times are virtual: the costs decide them, not this machine. What programs put where, and how much \
@@ -55,7 +63,7 @@ const REAL: &str = "Times are this machine’s.";
 struct Told<'a, R> {
     standpipe_version: &'static str,
     command: &'a str,
-    /// The file of costs, by the name that `standpipe sim --costs` takes, if there are any.
+    /// The file of costs, if there are any.
     costs: Option<&'static str>,
     seed: Option<u64>,
     #[serde(flatten)]
@@ -67,11 +75,11 @@ impl Show {
     ///
     /// # Errors
     /// If something cannot be written.
-    pub(crate) fn deliver(&self, output: &Output<'_>, result: &impl Serialize) -> Result<()> {
+    pub fn deliver(&self, output: &Output<'_>, result: &impl Serialize) -> Result<()> {
         let told = Told {
             standpipe_version: env!("CARGO_PKG_VERSION"),
             command: &self.command,
-            costs: self.costs.as_ref().map(file_of),
+            costs: self.costs.as_ref().map(|costs| costs.file),
             seed: self.seed,
             result,
         };
@@ -141,12 +149,11 @@ impl Show {
 
     /// Whether times are of this machine.
     fn is_live(&self) -> bool {
-        self.costs.as_ref().is_none_or(|costs| file_of(costs) == MEASURED)
+        self.costs.as_ref().is_none_or(|costs| costs.file == MEASURED)
     }
 
     fn all_setup(&self) -> Vec<(String, String)> {
-        let costs =
-            self.costs.iter().map(|costs| row("costs", format!("{} ({})", file_of(costs), costs.name)));
+        let costs = self.costs.iter().map(|costs| row("costs", format!("{} ({})", costs.file, costs.name)));
         let mut rows: Vec<(String, String)> = costs.collect();
         rows.extend(self.seed.map(|seed| row("seed", seed)));
         rows.extend(self.setup.iter().cloned());
@@ -162,28 +169,21 @@ impl Show {
     }
 }
 
-/// The name of the file that these costs are in: one that is built in, or the one that is written beside the
-/// report where they were measured.
-fn file_of(costs: &Costs) -> &'static str {
-    let named = |name: &&str| Costs::named(name).is_some_and(|known| known.name == costs.name);
-    Costs::NAMES.into_iter().find(named).unwrap_or(MEASURED)
-}
-
 /// The file of costs that were measured.
-pub(crate) const MEASURED: &str = "costs.toml";
+pub const MEASURED: &str = "costs.toml";
 
 /// A row of a set-up.
-pub(crate) fn row(what: &str, value: impl ToString) -> (String, String) {
+pub fn row(what: &str, value: impl ToString) -> (String, String) {
     (what.to_owned(), value.to_string())
 }
 
 /// How far `ours` is from what was published, in percent of that.
-pub(crate) fn deviation_percent(ours: f64, published: f64) -> f64 {
+pub fn deviation_percent(ours: f64, published: f64) -> f64 {
     100.0 * (ours / published - 1.0)
 }
 
 /// The same for a table: in percent, or how many times as much where that says more.
-pub(crate) fn deviation(ours: f64, published: f64) -> String {
+pub fn deviation(ours: f64, published: f64) -> String {
     match deviation_percent(ours, published) {
         off if off >= 100.0 => format!("{:.1}\u{a0}×", ours / published),
         // No zero has a minus.
@@ -193,7 +193,7 @@ pub(crate) fn deviation(ours: f64, published: f64) -> String {
 }
 
 /// The same for a sentence, which goes on with what was published: `28 % less than`.
-pub(crate) fn beside(ours: f64, published: f64) -> String {
+pub fn beside(ours: f64, published: f64) -> String {
     match deviation_percent(ours, published) {
         off if off >= 100.0 => format!("{:.1} times", ours / published),
         off if off < 0.0 => format!("{:.1} % less than", -off),
@@ -215,12 +215,5 @@ mod tests {
         let said =
             [(12_050.0, 522.0), (72.0, 100.0), (104.0, 100.0)].map(|(ours, paper)| beside(ours, paper));
         assert_eq!(said, ["23.1 times", "28.0 % less than", "4.0 % more than"]);
-    }
-
-    #[test]
-    fn costs_are_named_by_their_file() {
-        for name in Costs::NAMES {
-            assert_eq!(file_of(&Costs::named(name).expect("built in")), name);
-        }
     }
 }

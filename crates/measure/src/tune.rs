@@ -9,9 +9,9 @@ use serde::Serialize;
 use standpipe::path::{self, Access, Facts, Limits, MemId, Path, Wanted};
 use standpipe::{PathReason, STAGED_MIN, Transport, network};
 
-use crate::all_cores::Bar;
 use crate::attach::{Attach, try_attach};
 use crate::perf::case::{Case, Cores, Memory, Op, Target};
+use crate::progress::Bar;
 use crate::report::output::{Output, OutputArgs};
 use crate::report::page::{Figure, Grid};
 use crate::report::plots::{Chart, Series};

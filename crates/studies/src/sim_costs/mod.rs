@@ -17,9 +17,9 @@ use standpipe::host;
 use tempfile::NamedTempFile;
 
 use self::figures::{Figure, HEAD, Measured, figures, text};
-use crate::perf::{self, case::Case, case::Cores, case::Memory, case::Op, case::Row, case::Target};
-use crate::usage_error::UsageError;
-use crate::{machine, progress, signals::Leftover, stdout::print, table};
+use measure::perf::{self, case::Case, case::Cores, case::Memory, case::Op, case::Row, case::Target};
+use measure::usage_error::UsageError;
+use measure::{machine, progress, signals::Leftover, stdout::print, table};
 
 /// Measures this machine, writes the file and prints what is in it.
 ///

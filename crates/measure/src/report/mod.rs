@@ -2,7 +2,7 @@
 //! it.
 
 mod colours;
-pub(crate) mod output;
-pub(crate) mod page;
-pub(crate) mod plots;
-pub(crate) mod show;
+pub mod output;
+pub mod page;
+pub mod plots;
+pub mod show;

@@ -30,7 +30,7 @@ impl UsageError {
     /// the user did. An error of a temporary file names that file, which nobody has heard of: its name is
     /// left out.
     #[must_use]
-    pub(crate) fn file(doing: &str, error: &io::Error) -> UsageError {
+    pub fn file(doing: &str, error: &io::Error) -> UsageError {
         let error = error.to_string();
         let cause = error.split_once(" at path ").map_or(error.as_str(), |(cause, _)| cause);
         UsageError(format!("{doing}: {cause}"))
@@ -41,7 +41,7 @@ impl UsageError {
     ///
     /// # Errors
     /// If something else than a file is there: a folder, a device, a pipe. Its place is not taken.
-    pub(crate) fn unless_writable(doing: &str, file: &Path) -> Result<PathBuf, UsageError> {
+    pub fn unless_writable(doing: &str, file: &Path) -> Result<PathBuf, UsageError> {
         let Ok(there) = file.canonicalize() else { return Ok(file.to_owned()) };
         match there.metadata() {
             Ok(found) if found.is_dir() => Err(UsageError(format!("{doing}: it is a directory"))),

@@ -16,7 +16,7 @@ use super::colours;
 
 /// A chart of one or more lines.
 #[derive(Debug, Clone)]
-pub(crate) struct Chart {
+pub struct Chart {
     /// What is measured along the bottom, with its unit.
     pub x_label: &'static str,
     /// What is measured up the side, with its unit.
@@ -37,7 +37,7 @@ pub(crate) struct Chart {
 
 /// One line of a chart.
 #[derive(Debug, Clone)]
-pub(crate) struct Series {
+pub struct Series {
     /// What the line shows; the page's legend names it.
     pub name: String,
     /// Its points from left to right.
@@ -46,7 +46,7 @@ pub(crate) struct Series {
 
 /// A place along the bottom where something changes.
 #[derive(Debug, Clone)]
-pub(crate) struct Mark {
+pub struct Mark {
     /// Where, as the bottom's values are.
     pub at: f64,
     /// What is there; it stands above the line.
@@ -55,14 +55,14 @@ pub(crate) struct Mark {
 
 /// The colour by its place, as CSS; they can be told apart on dark and on light ground.
 #[must_use]
-pub(crate) fn colour(index: usize) -> String {
+pub fn colour(index: usize) -> String {
     colours::css(colours::by_place(index))
 }
 
 impl Series {
     /// The colour of this line, the `index`th of its chart, as CSS.
     #[must_use]
-    pub(crate) fn colour(&self, index: usize) -> String {
+    pub fn colour(&self, index: usize) -> String {
         colours::css(colours::of(&self.name, index))
     }
 }
@@ -72,7 +72,7 @@ impl Chart {
     ///
     /// # Errors
     /// What the drawing library says; it has no reason to with finite points.
-    pub(crate) fn svg(&self) -> Result<String, String> {
+    pub fn svg(&self) -> Result<String, String> {
         let mut text = String::new();
         {
             let root = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
@@ -175,7 +175,7 @@ impl Chart {
 
 /// A number without needless digits: `1500` is `1.5 k`.
 #[must_use]
-pub(crate) fn short(value: f64) -> String {
+pub fn short(value: f64) -> String {
     let plain = |value: f64| {
         let text = format!("{value:.2}");
         text.trim_end_matches('0').trim_end_matches('.').to_owned()

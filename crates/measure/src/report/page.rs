@@ -7,7 +7,7 @@ use crate::table::{Layout, plain, wrapped};
 
 /// A chart with the words around it.
 #[derive(Debug, Clone)]
-pub(crate) struct Figure {
+pub struct Figure {
     /// The heading.
     pub title: Cow<'static, str>,
     /// One sentence on how to read it.
@@ -19,7 +19,7 @@ pub(crate) struct Figure {
 impl Figure {
     /// The card; `nothing` stands there instead of lines where no line has a point.
     #[must_use]
-    pub(crate) fn html(&self, nothing: &str) -> String {
+    pub fn html(&self, nothing: &str) -> String {
         let series = &self.chart.series;
         let name = |(index, series): (usize, &plots::Series)| {
             let (colour, name) = (series.colour(index), escape(&series.name));
@@ -44,7 +44,7 @@ const FIGURE_MAX: usize = 20;
 
 /// A table with columns, for the terminal and for the page.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Grid {
+pub struct Grid {
     /// The heading.
     pub title: String,
     /// Sentences under it.
@@ -58,14 +58,14 @@ pub(crate) struct Grid {
 impl Grid {
     /// The card.
     #[must_use]
-    pub(crate) fn html(&self) -> String {
+    pub fn html(&self) -> String {
         let (title, body) = self.parts();
         format!("<div class=\"card\"><h3>{title}</h3>{body}</div>\n")
     }
 
     /// A card that shows its title, and the table once that is clicked.
     #[must_use]
-    pub(crate) fn folded(&self) -> String {
+    pub fn folded(&self) -> String {
         let (title, body) = self.parts();
         format!("<details class=\"card\"><summary>{title}</summary>\n{body}</details>\n")
     }
@@ -96,7 +96,7 @@ impl Grid {
 
     /// The same for a terminal.
     #[must_use]
-    pub(crate) fn text(&self, layout: Layout) -> String {
+    pub fn text(&self, layout: Layout) -> String {
         let header: Vec<&str> = self.header.iter().map(String::as_str).collect();
         let mut table = plain(&header);
         table.add_rows(&self.rows);
@@ -108,20 +108,20 @@ impl Grid {
 
 /// What warns of a whole run, where it cannot be overlooked.
 #[must_use]
-pub(crate) fn warning(text: Option<&str>) -> String {
+pub fn warning(text: Option<&str>) -> String {
     text.map_or_else(String::new, |text| format!("<p class=\"busy\">{}</p>\n", escape(text)))
 }
 
 /// A card that shows its title, and all paragraphs below it once that is clicked.
 #[must_use]
-pub(crate) fn folded(title: &str, paragraphs: &[String]) -> String {
+pub fn folded(title: &str, paragraphs: &[String]) -> String {
     let paragraphs: String = paragraphs.iter().map(|text| format!("<p>{}</p>\n", escape(text))).collect();
     format!("<details class=\"card\"><summary>{}</summary>\n{paragraphs}</details>\n", escape(title))
 }
 
 /// A card with a table of what, and how much.
 #[must_use]
-pub(crate) fn table(title: &str, rows: &[(String, String)]) -> String {
+pub fn table(title: &str, rows: &[(String, String)]) -> String {
     let mut text = format!("<div class=\"card\"><h3>{title}</h3><table>\n");
     for (what, value) in rows {
         let class = if what.starts_with(' ') { " class=\"indent\"" } else { "" };
@@ -133,7 +133,7 @@ pub(crate) fn table(title: &str, rows: &[(String, String)]) -> String {
 
 /// A whole page of what stands in its `main`.
 #[must_use]
-pub(crate) fn document(title: &str, main: &str) -> String {
+pub fn document(title: &str, main: &str) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
@@ -145,7 +145,7 @@ pub(crate) fn document(title: &str, main: &str) -> String {
 
 /// Text as HTML: file names and command lines come from the user.
 #[must_use]
-pub(crate) fn escape(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 

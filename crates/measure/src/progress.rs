@@ -43,8 +43,25 @@ pub fn bar(steps: u64, said: &str) -> ProgressBar {
     bar
 }
 
+/// How far a study has come, on standard error.
+#[derive(Debug)]
+pub struct Bar(ProgressBar);
+
+impl Bar {
+    /// A bar of so many steps.
+    #[must_use]
+    pub fn new(steps: usize, what: &str) -> Bar {
+        Bar(bar(steps as u64, "{pos}/{len} {msg}").with_message(what.to_owned()))
+    }
+
+    /// One step is done.
+    pub fn step(&self) {
+        self.0.inc(1);
+    }
+}
+
 /// Takes away the bar that is shown, if one is.
-pub(crate) fn clear() {
+pub fn clear() {
     let shown = SHOWN.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(bar) = shown.and_then(|bar| bar.upgrade()) {
         bar.finish_and_clear();

@@ -8,7 +8,7 @@ use super::placement::Placement;
 /// An operation that can be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Op {
+pub enum Op {
     /// Put contiguous bytes
     Put,
     /// Get contiguous bytes
@@ -60,7 +60,7 @@ pub(crate) enum Op {
 impl Op {
     /// Its name, as on the command line.
     #[must_use]
-    pub(crate) const fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Op::Put => "put",
             Op::Get => "get",
@@ -88,13 +88,13 @@ impl Op {
 
     /// Whether all processes of the job do it together.
     #[must_use]
-    pub(crate) const fn is_collective(self) -> bool {
+    pub const fn is_collective(self) -> bool {
         matches!(self, Op::Barrier | Op::Allreduce | Op::Alltoall | Op::Broadcast)
     }
 
     /// Whether it moves bytes of the caller's, of which there may be more or fewer.
     #[must_use]
-    pub(crate) const fn has_size(self) -> bool {
+    pub const fn has_size(self) -> bool {
         use Op::{
             Allreduce, Alltoall, Am, Broadcast, Get, Pin, Put, PutSignal, Scatter, Strided, TakePayload,
         };
@@ -104,13 +104,13 @@ impl Op {
 
     /// Whether the target takes no part in it, and can do something else.
     #[must_use]
-    pub(crate) const fn is_one_sided(self) -> bool {
+    pub const fn is_one_sided(self) -> bool {
         matches!(self, Op::Put | Op::Get | Op::Scatter | Op::Strided)
     }
 
     /// Whether it can be between different kinds of memory.
     #[must_use]
-    pub(crate) const fn has_memory(self) -> bool {
+    pub const fn has_memory(self) -> bool {
         matches!(self, Op::Put | Op::Get | Op::Scatter | Op::Allreduce | Op::Alltoall | Op::Broadcast)
     }
 }
@@ -118,7 +118,7 @@ impl Op {
 /// Which memory of the target is used; of collectives, which memory at all processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Memory {
+pub enum Memory {
     /// The heap, which is mapped
     Heap,
     /// Ordinary memory from the allocator
@@ -128,7 +128,7 @@ pub(crate) enum Memory {
 /// What the target process does meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Target {
+pub enum Target {
     /// It sleeps
     Asleep,
     /// It computes, and calls nothing
@@ -140,7 +140,7 @@ pub(crate) enum Target {
 /// Where the processes run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Cores {
+pub enum Cores {
     /// Each on a core of its own, where there are enough; otherwise wherever the system puts them.
     Apart,
     /// All on one core.
@@ -152,7 +152,7 @@ pub(super) const SMALL_MAX: usize = 1 << 10;
 
 /// One measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Case {
+pub struct Case {
     /// The operation.
     pub op: Op,
     /// Bytes of one piece; of the payload for Active Messages; of each process for collectives.
@@ -175,7 +175,7 @@ pub(crate) struct Case {
 impl Case {
     /// Bytes of the target's heap that it uses.
     #[must_use]
-    pub(crate) const fn heap_bytes(&self) -> usize {
+    pub const fn heap_bytes(&self) -> usize {
         match self.op {
             Op::Strided => self.size.saturating_mul(2).saturating_mul(self.n),
             _ => self.size,
@@ -184,7 +184,7 @@ impl Case {
 
     /// Processes of the job that it is measured in.
     #[must_use]
-    pub(crate) const fn processes(&self) -> usize {
+    pub const fn processes(&self) -> usize {
         match self.op {
             Op::Idle | Op::Open => self.n,
             Op::Completion | Op::CompletionFd => 1,
@@ -195,7 +195,7 @@ impl Case {
 
     /// Whether cache lines that go between two cores are what its time depends on.
     #[must_use]
-    pub(crate) fn is_of_lines(&self) -> bool {
+    pub fn is_of_lines(&self) -> bool {
         let small = self.op.is_collective() && self.n == 2 && self.size <= SMALL_MAX;
         self.cores == Cores::Apart
             && (matches!(self.op, Op::Am | Op::PutSignal | Op::TryRequest | Op::TakePayload) || small)
@@ -241,7 +241,7 @@ const BARRIER: f64 = 2.0;
 const ALLREDUCE: f64 = 1.7;
 
 /// Everything that is promised, as `standpipe perf` measures it when no operation is named.
-pub(crate) const PROMISED: &[Case] = &[
+pub const PROMISED: &[Case] = &[
     case(Op::Put, 8, 1, Memory::Heap, 2.0),
     case(Op::Get, 8, 1, Memory::Heap, 2.0),
     case(Op::Put, 8, 1, Memory::Private, 1.15),
@@ -287,7 +287,7 @@ const WORDS_MAX: usize = 16;
 
 /// What is promised besides, over a provider that writes and reads by itself: words take no longer than bare
 /// ones, whatever the target does.
-pub(crate) fn far_words() -> impl Iterator<Item = Case> {
+pub fn far_words() -> impl Iterator<Item = Case> {
     let kinds = [Op::Put, Op::Get].map(|op| [Memory::Heap, Memory::Private].map(|memory| (op, memory)));
     let sizes = |(op, memory)| [4, 8, WORDS_MAX].map(|size| case(op, size, 1, memory, FAR_WORDS));
     let targets =
@@ -299,19 +299,19 @@ pub(crate) fn far_words() -> impl Iterator<Item = Case> {
 const FAR_WORDS: f64 = 1.1;
 
 /// The bound for a case over the provider of this name.
-pub(crate) fn far_bound(case: &Case, provider: Option<&str>) -> Option<f64> {
+pub fn far_bound(case: &Case, provider: Option<&str>) -> Option<f64> {
     let is_word = matches!(case.op, Op::Put | Op::Get) && case.size <= WORDS_MAX;
     (is_word && provider.is_some_and(writes_by_itself)).then_some(FAR_WORDS)
 }
 
 /// Whether a provider is known to leave the target's processor alone.
-pub(crate) fn writes_by_itself(provider: &str) -> bool {
+pub fn writes_by_itself(provider: &str) -> bool {
     provider.starts_with("verbs")
 }
 
 /// The bound for a case that the user composed: that of the promised case it falls under.
 #[must_use]
-pub(crate) fn bound_for(case: &Case) -> Option<f64> {
+pub fn bound_for(case: &Case) -> Option<f64> {
     let bulk = 64 * KIB..=64 * MIB;
     match (case.op, case.memory) {
         (Op::Put | Op::Get, Memory::Heap) if case.size == 8 => Some(2.0),
@@ -339,7 +339,7 @@ pub(crate) fn bound_for(case: &Case) -> Option<f64> {
 
 /// What one job measured.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Samples {
+pub struct Samples {
     /// What the limit is.
     pub limit_name: String,
     /// Operations in one sample, whose mean the sample is.
@@ -355,20 +355,20 @@ pub(crate) struct Samples {
 impl Samples {
     /// Samples of ours and of the limit.
     #[must_use]
-    pub(crate) fn new(limit_name: &str, batch: u32, ours: Vec<f64>, limit: Vec<f64>) -> Samples {
+    pub fn new(limit_name: &str, batch: u32, ours: Vec<f64>, limit: Vec<f64>) -> Samples {
         Samples { limit_name: limit_name.to_owned(), batch, ours, limit, line: Vec::new() }
     }
 
     /// The same with times of a bare line.
     #[must_use]
-    pub(crate) fn beside_line(self, line: Vec<f64>) -> Samples {
+    pub fn beside_line(self, line: Vec<f64>) -> Samples {
         Samples { line, ..self }
     }
 }
 
 /// What a measurement came to: one line of `perf`'s table, and one object of its JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Row {
+pub struct Row {
     /// The operation.
     pub op: String,
     /// Bytes of one piece.
@@ -426,7 +426,7 @@ pub(crate) struct Row {
 impl Row {
     /// The row for what was measured.
     #[must_use]
-    pub(crate) fn new(case: &Case, samples: &Samples) -> Row {
+    pub fn new(case: &Case, samples: &Samples) -> Row {
         let Samples { limit_name, batch, ours, limit, line } = samples;
         let (median_ns, limit_ns) = (quantile(ours, 0.5), quantile(limit, 0.5));
         let ratio = median_ns / limit_ns;
@@ -464,7 +464,7 @@ impl Row {
     /// The row for a case of Active Messages that was measured in several jobs: of each time the median over
     /// them, and the ratio of these. `None` without jobs.
     #[must_use]
-    pub(crate) fn over_jobs(rows: &[Row]) -> Option<Row> {
+    pub fn over_jobs(rows: &[Row]) -> Option<Row> {
         let first = rows.first()?;
         let median = |of: fn(&Row) -> f64| quantile(&rows.iter().map(of).collect::<Vec<f64>>(), 0.5);
         let (median_ns, limit_ns) = (median(|row| row.median_ns), median(|row| row.limit_ns));
@@ -489,13 +489,13 @@ impl Row {
 
     /// Whether it is beyond its bound by so little that it is measured again.
     #[must_use]
-    pub(crate) fn is_doubtful(&self) -> bool {
+    pub fn is_doubtful(&self) -> bool {
         self.bound.is_some_and(|bound| self.ratio > bound && self.ratio <= DOUBT * bound)
     }
 
     /// The better of this row and of another run's of the same: only what both say is broken.
     #[must_use]
-    pub(crate) fn or(self, other: Row) -> Row {
+    pub fn or(self, other: Row) -> Row {
         let runs = self.runs + other.runs;
         let better = if other.ratio < self.ratio { other } else { self };
         Row { runs, ..better }
@@ -504,7 +504,7 @@ impl Row {
     /// What came of its promise, in words. On a busy machine a bound that does not hold says nothing of the
     /// library.
     #[must_use]
-    pub(crate) fn verdict(&self, busy: bool) -> String {
+    pub fn verdict(&self, busy: bool) -> String {
         let broken = if busy { "beyond" } else { "BROKEN" };
         let range = || format!("{:.2} to {:.2}", self.ratio_lowest, self.ratio_highest);
         match (self.holds, self.jobs_holding) {

@@ -1,6 +1,6 @@
 //! `standpipe perf`: the library beside the machine's own limits, in turn, in one run.
 
-pub(crate) mod case;
+pub mod case;
 #[cfg(test)]
 mod claims;
 mod collectives;
@@ -9,7 +9,7 @@ mod memory;
 mod messages;
 mod misses;
 mod pins;
-mod placement;
+pub mod placement;
 mod timing;
 mod words;
 mod worker;
@@ -41,7 +41,7 @@ use crate::{
 };
 
 /// The name of the hidden subcommand that runs one process of a measurement.
-pub(crate) const SUBCOMMAND: &str = "perf-worker";
+pub const SUBCOMMAND: &str = "perf-worker";
 
 /// What to measure. Without an operation: everything that is promised, with its bound.
 #[derive(Debug, Args)]
@@ -76,7 +76,7 @@ pub struct PerfArgs {
 
 /// What one process of a measurement is told.
 #[derive(Debug, Args)]
-pub(crate) struct WorkerArgs {
+pub struct WorkerArgs {
     /// The case, as JSON
     case: String,
 }
@@ -165,7 +165,7 @@ fn legend(rows: &[Row], layout: Layout) -> String {
 ///
 /// # Errors
 /// When the measurement cannot be made.
-pub(crate) fn run_worker(args: &WorkerArgs) -> Result<ExitCode> {
+pub fn run_worker(args: &WorkerArgs) -> Result<ExitCode> {
     let case = serde_json::from_str(&args.case).context("the case")?;
     if let Some(samples) = worker::run(&case)? {
         json_lines::tell(&samples)?;
@@ -306,7 +306,7 @@ const MOODS: usize = 3;
 ///
 /// # Errors
 /// When the job cannot be started or ends without a result.
-pub(crate) fn measure(case: &Case) -> Result<Row> {
+pub fn measure(case: &Case) -> Result<Row> {
     measure_over(case, &Transport::Shm)
 }
 
@@ -336,7 +336,7 @@ fn measure_once(case: &Case, network: &Transport) -> Result<Row> {
 ///
 /// # Errors
 /// As for [`measure`].
-pub(crate) fn measure_by(case: &Case, network: &Transport, settings: &[(&str, &str)]) -> Result<Row> {
+pub fn measure_by(case: &Case, network: &Transport, settings: &[(&str, &str)]) -> Result<Row> {
     let ranks = u32::try_from(case.processes())?;
     let (send, lines) = mpsc::channel();
     let launch = Launch::new(std::env::current_exe()?).arg(SUBCOMMAND).arg(serde_json::to_string(case)?);
@@ -362,7 +362,7 @@ pub(crate) fn measure_by(case: &Case, network: &Transport, settings: &[(&str, &s
 }
 
 /// A case in a few words.
-pub(crate) fn describe(case: &Case) -> String {
+pub fn describe(case: &Case) -> String {
     let mut words = vec![case.op.name().to_owned()];
     match case.op {
         Op::Put | Op::Get | Op::Miss | Op::Pin => {

@@ -11,7 +11,7 @@ use crate::usage_error::UsageError;
 
 /// What this machine is: rows of (what, value), as far as the system tells.
 #[must_use]
-pub(crate) fn facts() -> Vec<(String, String)> {
+pub fn facts() -> Vec<(String, String)> {
     let system = uname();
     let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let mut rows = vec![
@@ -39,7 +39,7 @@ pub(crate) fn facts() -> Vec<(String, String)> {
 ///
 /// # Errors
 /// If it does, with both numbers.
-pub(crate) fn check_room(needed_bytes: u64, what: &str) -> Result<(), UsageError> {
+pub fn check_room(needed_bytes: u64, what: &str) -> Result<(), UsageError> {
     match host::memory_bytes() {
         Some(there) if needed_bytes > there => {
             let (needed, there) = (bytes(needed_bytes), bytes(there));
@@ -51,10 +51,10 @@ pub(crate) fn check_room(needed_bytes: u64, what: &str) -> Result<(), UsageError
 }
 
 /// How this program was built: `debug` or `release`.
-pub(crate) const BUILD: &str = if cfg!(debug_assertions) { "debug" } else { "release" };
+pub const BUILD: &str = if cfg!(debug_assertions) { "debug" } else { "release" };
 
 /// What to say where the compiler did not optimise this program.
-pub(crate) const UNOPTIMISED: Option<&str> = if cfg!(debug_assertions) {
+pub const UNOPTIMISED: Option<&str> = if cfg!(debug_assertions) {
     Some("this is a debug build: its times say nothing of a release build's (cargo run --release)")
 } else {
     None
@@ -62,7 +62,7 @@ pub(crate) const UNOPTIMISED: Option<&str> = if cfg!(debug_assertions) {
 
 /// How many processes wanted a processor, on average over the last minute.
 #[must_use]
-pub(crate) fn load_average() -> Option<f64> {
+pub fn load_average() -> Option<f64> {
     fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().next()?.parse().ok()
 }
 
@@ -72,7 +72,7 @@ static LOAD_BEFORE: OnceLock<Option<f64>> = OnceLock::new();
 /// Looks at the load before this command adds its own, and warns on standard error where other programs keep
 /// the machine busy: each command that measures does so before it begins. The machine's [`facts`] name it
 /// from then on.
-pub(crate) fn mind_load() {
+pub fn mind_load() {
     let load = *LOAD_BEFORE.get_or_init(load_average);
     if let Some(warning) = noise(load, host::cores()) {
         signals::complain(format_args!("standpipe: {warning}"));
@@ -82,19 +82,19 @@ pub(crate) fn mind_load() {
 /// The load before this command added its own; `None` where it was not looked at, or the system does not
 /// tell.
 #[must_use]
-pub(crate) fn load_before() -> Option<f64> {
+pub fn load_before() -> Option<f64> {
     LOAD_BEFORE.get().copied().flatten()
 }
 
 /// Whether other programs kept the machine busy when this command began to measure.
 #[must_use]
-pub(crate) fn is_busy() -> bool {
+pub fn is_busy() -> bool {
     busy().is_some()
 }
 
 /// That they did, for the top of what this command shows: `None` on a quiet machine.
 #[must_use]
-pub(crate) fn busy() -> Option<String> {
+pub fn busy() -> Option<String> {
     let load = load_before().filter(|load| is_more_than(*load, host::cores()))?;
     Some(format!(
         "Other programs kept this machine busy: {load:.1} processes wanted one of its {} when the run began. \

@@ -4,7 +4,7 @@ use standpipe::{MEDIUM_MAX, baseline, host};
 
 use super::fit::Line;
 use super::pinning::{self, Pinning};
-use crate::perf::case::Row;
+use measure::perf::case::Row;
 
 /// What `perf` and the locking of pages came to.
 #[derive(Debug)]
@@ -192,10 +192,10 @@ mod tests {
     use ::sim::Costs;
 
     use super::*;
-    use crate::perf::case::{Op, PROMISED, Samples};
+    use measure::perf::case::{Op, PROMISED, Samples};
 
     fn row(op: Op, size: usize, ours: f64, limit: f64) -> Row {
-        let case = crate::perf::case::Case { op, size, ..PROMISED[0] };
+        let case = measure::perf::case::Case { op, size, ..PROMISED[0] };
         Row::new(&case, &Samples::new("limit", 16, vec![ours], vec![limit]))
     }
 

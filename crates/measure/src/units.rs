@@ -9,7 +9,7 @@ use std::time::Duration;
 ///
 /// # Errors
 /// What is wrong with the text, in words.
-pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let bad = || format!("`{text}` is not a number of bytes such as 65536, 64K, 256M, 1G or 1T");
     let digits = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
@@ -42,7 +42,7 @@ pub fn seconds(text: &str) -> Result<Duration, String> {
 ///
 /// # Errors
 /// What is wrong with the text, in words.
-pub(crate) fn parse_size(text: &str) -> Result<usize, String> {
+pub fn parse_size(text: &str) -> Result<usize, String> {
     usize::try_from(parse_bytes(text)?).map_err(|_| format!("{text} is more than this machine can address"))
 }
 
@@ -114,7 +114,7 @@ pub fn bytes(count: u64) -> String {
 
 /// A number of things, of which one is called `one`: `1 request`, `2 requests`.
 #[must_use]
-pub(crate) fn counted(count: u64, one: &str) -> String {
+pub fn counted(count: u64, one: &str) -> String {
     let ending = match one {
         _ if count == 1 => "",
         _ if one.ends_with('s') => "es",
@@ -139,7 +139,7 @@ pub fn grouped(count: u64) -> String {
 
 /// A time given in microseconds, in the unit that suits it: `278 µs`, `40.4 ms`.
 #[must_use]
-pub(crate) fn micros(us: f64) -> String {
+pub fn micros(us: f64) -> String {
     match us {
         ..10.0 => format!("{us:.1} µs"),
         10.0..1e3 => format!("{us:.0} µs"),

@@ -11,7 +11,7 @@ use tempfile::{Builder, TempDir, env::temp_dir};
 ///
 /// # Errors
 /// If there can be none there.
-pub(crate) fn folder() -> Result<TempDir> {
+pub fn folder() -> Result<TempDir> {
     let own = Builder::new().prefix("standpipe-").permissions(Permissions::from_mode(0o700)).tempdir();
     own.with_context(|| {
         format!("no folder can be made in {}, the place that TMPDIR names", temp_dir().display())

@@ -45,12 +45,12 @@ static DELIVERED: AtomicBool = AtomicBool::new(false);
 
 /// Whether a signal has come that ends this process. Any thread may ask.
 #[must_use]
-pub(crate) fn ending() -> bool {
+pub fn ending() -> bool {
     ENDING.load(Ordering::SeqCst)
 }
 
 /// Says a line on standard error, unless a signal has come: it would be about its consequences.
-pub(crate) fn say(text: &str) {
+pub fn say(text: &str) {
     if !ending() {
         complain(format_args!("standpipe: {text}"));
     }
@@ -63,7 +63,7 @@ pub fn complain(line: impl Display) {
 
 /// Does what a signal must not come amidst: starting a process, which would be left behind, or writing a
 /// report. The signal waits meanwhile, so it is to be short. Does not return if this process is being ended.
-pub(crate) fn undisturbed<R>(act: impl FnOnce() -> R) -> R {
+pub fn undisturbed<R>(act: impl FnOnce() -> R) -> R {
     let guard = UNDISTURBED.lock().unwrap_or_else(PoisonError::into_inner);
     if ending() {
         drop(guard);
@@ -73,7 +73,7 @@ pub(crate) fn undisturbed<R>(act: impl FnOnce() -> R) -> R {
 }
 
 /// The report is written, whatever ends this process now.
-pub(crate) fn delivered() {
+pub fn delivered() {
     DELIVERED.store(true, Ordering::SeqCst);
 }
 
@@ -96,7 +96,7 @@ fn is_ignored_by(status: &str, signal: i32) -> bool {
 
 /// Something that must not stay when a signal ends this process. The command itself removes it otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Leftover {
+pub enum Leftover {
     /// A folder with all that is in it.
     Folder(PathBuf),
     /// A folder that was made for results, if it has none.
@@ -107,7 +107,7 @@ pub(crate) enum Leftover {
 
 impl Leftover {
     /// Has it removed when a signal ends this process.
-    pub(crate) fn note(self) {
+    pub fn note(self) {
         leftovers().push(self);
     }
 
@@ -222,7 +222,7 @@ fn end(signal: i32, without: &str, aloud: bool) {
 }
 
 /// `folder` and those above it that are not there, from the innermost on.
-pub(crate) fn missing(folder: &Path) -> impl Iterator<Item = &Path> {
+pub fn missing(folder: &Path) -> impl Iterator<Item = &Path> {
     folder.ancestors().take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists())
 }
 

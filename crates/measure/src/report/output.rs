@@ -21,7 +21,7 @@ use crate::{
 
 /// What every study can be told about its results.
 #[derive(Debug, Args)]
-pub(crate) struct OutputArgs {
+pub struct OutputArgs {
     /// Directory for report.html and result.json
     #[arg(long, default_value = "out", value_name = "DIR")]
     pub out: PathBuf,
@@ -32,7 +32,7 @@ pub(crate) struct OutputArgs {
 
 /// The directory for the results. One that was made for them goes again if nothing came to be in it.
 #[derive(Debug)]
-pub(crate) struct Output<'a> {
+pub struct Output<'a> {
     args: &'a OutputArgs,
     /// The folders that were made, from the innermost on.
     made: Vec<PathBuf>,
@@ -43,7 +43,7 @@ impl<'a> Output<'a> {
     ///
     /// # Errors
     /// If it cannot be made, or takes no files.
-    pub(crate) fn make(args: &'a OutputArgs) -> Result<Self, UsageError> {
+    pub fn make(args: &'a OutputArgs) -> Result<Self, UsageError> {
         let doing = format!("cannot write a report to {}", args.out.display());
         let made: Vec<PathBuf> = missing(&args.out).map(Path::to_owned).collect();
         if made.is_empty() && !args.out.is_dir() {
@@ -62,7 +62,7 @@ impl<'a> Output<'a> {
     ///
     /// # Errors
     /// If something cannot be written.
-    pub(crate) fn deliver(&self, html: &str, text: &str, result: &impl Serialize) -> Result<()> {
+    pub fn deliver(&self, html: &str, text: &str, result: &impl Serialize) -> Result<()> {
         self.deliver_with(html, text, result, &[])
     }
 
@@ -70,7 +70,7 @@ impl<'a> Output<'a> {
     ///
     /// # Errors
     /// If something cannot be written.
-    pub(crate) fn deliver_with(
+    pub fn deliver_with(
         &self,
         html: &str,
         text: &str,
