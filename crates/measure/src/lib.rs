@@ -2,9 +2,11 @@
 //! tables, signals, progress and report pages of every command.
 
 pub mod attach;
+pub mod frame;
 pub mod job_config;
 pub mod json_lines;
 pub mod machine;
+pub mod pages;
 pub mod perf;
 pub mod progress;
 pub mod report;

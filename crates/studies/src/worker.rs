@@ -11,7 +11,7 @@ use crate::study::{
     gups, isx,
     kv::{args::KvArgs, elastic_worker, worker_process},
     layers,
-    live::rank,
+    live::{rank, ranks},
     pindown::pm_rank,
     scale,
 };
@@ -46,6 +46,7 @@ impl Worker {
                 ended
             }
             Part::StudyRank(args) => rank::run(&args),
+            Part::StudyRanks(args) => ranks::run(&args),
             Part::GupsRank(args) => gups::rank::run(&args),
             Part::IsxRank(args) => isx::rank::run(&args),
             Part::LayersRank(args) => layers::rank::run(&args),
@@ -61,31 +62,34 @@ enum Part {
     /// A process that a measurement starts
     #[command(flatten)]
     Measurement(measure::worker::Part),
-    /// A worker that `study kv` starts
+    /// A worker that `kv` starts
     #[command(name = worker_process::SUBCOMMAND)]
     KvWorker(KvArgs),
-    /// A worker that `study kv --phases` starts
+    /// A worker that `kv --phases` starts
     #[command(name = elastic_worker::SUBCOMMAND)]
     KvGuest(elastic_worker::GuestArgs),
     /// A rank that `kernel` starts
     #[command(name = kernel_worker::SUBCOMMAND)]
     KernelWorker(kernel_worker::WorkerArgs),
-    /// A process that `study scale` starts
+    /// A process that `scale` starts
     #[command(name = scale::SUBCOMMAND)]
     ScaleRow(scale::RowArgs),
     /// A rank that a study over a network starts
     #[command(name = rank::SUBCOMMAND)]
     StudyRank(rank::RankArgs),
-    /// A rank that `study gups` starts
+    /// A launcher that a study over a network starts for both ranks
+    #[command(name = ranks::SUBCOMMAND)]
+    StudyRanks(rank::RankArgs),
+    /// A rank that `gups` starts
     #[command(name = gups::rank::SUBCOMMAND)]
     GupsRank(gups::rank::RankArgs),
-    /// A rank that `study isx` starts
+    /// A rank that `isx` starts
     #[command(name = isx::rank::SUBCOMMAND)]
     IsxRank(isx::rank::RankArgs),
-    /// A rank that `study layers` starts
+    /// A rank that `layers` starts
     #[command(name = layers::rank::SUBCOMMAND)]
     LayersRank(layers::rank::RankArgs),
-    /// A rank that `study pindown --layer pm` starts
+    /// A rank that `pindown --layer pm` starts
     #[command(name = pm_rank::SUBCOMMAND)]
     PinDownPmRank(pm_rank::PmRankArgs),
 }

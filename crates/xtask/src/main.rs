@@ -104,9 +104,9 @@ enum Check {
     /// Run small and large jobs under today's Open MPI, MPICH and Intel MPI and under Debian's, on one host
     /// and on two (needs root, python3 and the network).
     Launchers,
-    /// Run the command's tests in small and large terminals.
+    /// Run the commands' tests in small and large terminals.
     Terminals,
-    /// Run the tests of the command and of launching in a terminal where there is no libfabric (needs root).
+    /// Run the tests of the commands and of launching in a terminal where there is no libfabric (needs root).
     Bare,
     /// Run tests over real verbs, in a virtual machine with soft-RoCE devices (QEMU, which it installs if it
     /// may).

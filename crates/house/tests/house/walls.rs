@@ -42,14 +42,12 @@ const WALLS: &[Wall] = &[
     wall(
         "standpipe-cli",
         // It carries the C library of the layers, for `standpipe layers`.
-        &[
-            "standpipe",
-            "standpipe-layers",
-            "standpipe-layers-c",
-            "standpipe-measure",
-            "standpipe-sim",
-            "standpipe-studies",
-        ],
+        &["standpipe", "standpipe-layers", "standpipe-layers-c", "standpipe-measure"],
+        &["standpipe-testbed"],
+    ),
+    wall(
+        "standpipe-study",
+        &["standpipe", "standpipe-measure", "standpipe-sim", "standpipe-studies"],
         &["standpipe-testbed"],
     ),
     wall("standpipe-house", &[], &[]),

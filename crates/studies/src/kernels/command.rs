@@ -1,4 +1,4 @@
-//! `standpipe kernel`: starts the ranks, listens to them, and tells what came of it.
+//! `standpipe-study kernel`: starts the ranks, listens to them, and tells what came of it.
 
 use std::{
     env, fs,

@@ -1,4 +1,4 @@
-//! One rank of a kernel as a process of its own: what `standpipe kernel` starts.
+//! One rank of a kernel as a process of its own: what `standpipe-study kernel` starts.
 
 use std::{path::PathBuf, process::ExitCode};
 

@@ -154,7 +154,7 @@ fn settings() -> [Figure; 7] {
 const WIDTH: usize = 118;
 
 /// What a file of [`figures`] begins with.
-pub(super) const HEAD: &str = "Costs of one machine, measured on it by `standpipe sim --measure`.\n\
+pub(super) const HEAD: &str = "Costs of one machine, measured on it by `standpipe-study sim --measure`.\n\
                     \n\
                     Where a number comes from: [measured] here, between processes that share memory; [derived] \
                     arithmetic on that; [stand-in] measured on what comes nearest; [read] from the system or the \

@@ -1,4 +1,4 @@
-//! `standpipe sim --measure`: what this machine costs, as a file for the simulator.
+//! `standpipe-study sim --measure`: what this machine costs, as a file for the simulator.
 
 pub(crate) mod figures;
 pub(crate) mod fit;
@@ -42,7 +42,7 @@ pub fn run(file: &Path, json: bool) -> Result<ExitCode> {
             table.add_row([*field, value, how]);
         }
         let (file, table) = (file.display(), table.text(table::Layout::of_stdout()));
-        print(format_args!("{name}\n\n{table}\n\nWritten. Use it: standpipe sim --costs {file}"))?;
+        print(format_args!("{name}\n\n{table}\n\nWritten. Use it: standpipe-study sim --costs {file}"))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -340,7 +340,7 @@ pub(super) fn explanations() -> impl Iterator<Item = (&'static str, Vec<String>)
 
 const EXPLANATIONS: [(&str, [&str; 2]); 4] = [
     (
-        "Which programs were run, and why not those of standpipe kernel --paper?",
+        "Which programs were run, and why not those of standpipe-study kernel --paper?",
         [
             "The paper’s machine was two nodes of two processors, and Cannon’s multiply wants a square number of ranks: \
              so four ranks run here, two on a host, and only what goes to the other host is a put. Those are as many as \

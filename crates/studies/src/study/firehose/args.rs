@@ -8,7 +8,7 @@ use measure::report::output::OutputArgs;
 use measure::transport;
 use measure::units::{between, parse_bytes};
 
-/// Arguments of `standpipe study firehose`.
+/// Arguments of `standpipe-study firehose`.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("network").args(["transport", "vm"]).multiple(true))]
 pub(crate) struct FirehoseArgs {

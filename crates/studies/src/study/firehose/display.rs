@@ -80,7 +80,7 @@ pub(super) fn show(args: &FirehoseArgs, experiment: &Experiment, outcome: &Outco
 
 fn command(args: &FirehoseArgs, experiment: &Experiment) -> String {
     format!(
-        "standpipe study firehose --transport '{}' --pin {} --puts {} --seed {}{}",
+        "standpipe-study firehose --transport '{}' --pin {} --puts {} --seed {}{}",
         experiment.plan.transport,
         experiment.plan.budget,
         args.puts,

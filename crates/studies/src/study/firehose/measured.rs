@@ -1,4 +1,4 @@
-//! `standpipe study firehose --transport`: the paper's figures over working sets between real processes, each
+//! `standpipe-study firehose --transport`: the paper's figures over working sets between real processes, each
 //! strategy for real, beside the simulator's with costs that are measured in the same run.
 
 use std::process::ExitCode;

@@ -222,7 +222,7 @@ fn show(args: &FirehoseArgs, experiment: &Figures, outcome: &Outcome) -> Show {
             row("puts timed for a point", experiment.puts),
         ],
         command: format!(
-            "standpipe study firehose --puts {} --seed {}{}",
+            "standpipe-study firehose --puts {} --seed {}{}",
             experiment.puts,
             args.seed,
             if args.small { " --small" } else { "" }

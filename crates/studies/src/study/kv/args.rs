@@ -12,7 +12,7 @@ use super::{
 };
 use measure::units::{between, parse_bytes};
 
-/// Arguments of `standpipe study kv`; its workers get the same.
+/// Arguments of `standpipe-study kv`; its workers get the same.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub(crate) struct KvArgs {
     /// Worker processes, at most 32

@@ -1,4 +1,4 @@
-//! `standpipe study kv`: starts the workers, listens to them, and tells what came of it.
+//! `standpipe-study kv`: starts the workers, listens to them, and tells what came of it.
 
 use std::{env, process::ExitCode, sync::Arc};
 
@@ -30,7 +30,7 @@ use measure::{
     usage_error::UsageError,
 };
 
-/// `standpipe study kv`.
+/// `standpipe-study kv`.
 pub(crate) static STUDY: Subcommand<StudyArgs> = Subcommand {
     name: "kv",
     about: "Workers pull each other's key-value-cache blocks out of ordinary memory",
@@ -38,7 +38,7 @@ pub(crate) static STUDY: Subcommand<StudyArgs> = Subcommand {
     run,
 };
 
-/// Arguments of `standpipe study kv`.
+/// Arguments of `standpipe-study kv`.
 #[derive(Debug, Args)]
 pub(crate) struct StudyArgs {
     #[command(flatten)]
@@ -221,5 +221,5 @@ fn report<'a>(
 fn command(args: &StudyArgs, chosen: &Chosen) -> String {
     let phases = args.phases.then(|| "--phases".to_owned());
     let words = [args.kv.to_words(), chosen.words(), Vec::from_iter(phases)].concat();
-    format!("standpipe study kv {}{}", words.join(" "), qemu::word())
+    format!("standpipe-study kv {}{}", words.join(" "), qemu::word())
 }

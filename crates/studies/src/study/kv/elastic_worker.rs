@@ -1,4 +1,4 @@
-//! One worker of a replay during which workers die and join: what `standpipe study kv --phases` starts.
+//! One worker of a replay during which workers die and join: what `standpipe-study kv --phases` starts.
 
 use std::{
     path::PathBuf,

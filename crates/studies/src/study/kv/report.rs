@@ -390,7 +390,7 @@ mod tests {
             keep_copies: false,
             setup: vec![row("workers", "4"), row("memory cap per worker", "256 MiB")],
             machine: vec![row("cores", "2"), row("kernel", "6.1.0")],
-            command: "standpipe study kv --trace 'a&b.jsonl'".to_owned(),
+            command: "standpipe-study kv --trace 'a&b.jsonl'".to_owned(),
         }
         .html()
     }

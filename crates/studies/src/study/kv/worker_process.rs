@@ -1,4 +1,4 @@
-//! One worker of the study as a process of its own: what `standpipe study kv` starts.
+//! One worker of the study as a process of its own: what `standpipe-study kv` starts.
 
 use std::{
     process::ExitCode,

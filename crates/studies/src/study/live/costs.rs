@@ -252,7 +252,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-const HEAD: &str = "Costs of one machine and one provider of libfabric's, measured on it by `standpipe study firehose --transport`.\n\
+const HEAD: &str = "Costs of one machine and one provider of libfabric's, measured on it by `standpipe-study firehose --transport`.\n\
                     \n\
                     Where a number comes from: [measured] here, between two processes; [derived] arithmetic on that; \
                     [read] from the system or the library; [none] the model's part is in other figures.";

@@ -33,6 +33,13 @@ pub(crate) struct RankArgs {
     written: usize,
 }
 
+impl RankArgs {
+    /// Both as words of a command line.
+    pub(super) fn words(&self) -> [String; 2] {
+        [self.bytes.to_string(), self.written.to_string()]
+    }
+}
+
 /// Runs a rank until rank 0's standard input ends.
 ///
 /// # Errors

@@ -8,7 +8,7 @@ use measure::report::output::OutputArgs;
 use measure::transport;
 use measure::units::parse_bytes;
 
-/// Arguments of `standpipe study pindown`.
+/// Arguments of `standpipe-study pindown`.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("network").args(["transport", "vm"]).multiple(true))]
 pub(crate) struct PinDownArgs {

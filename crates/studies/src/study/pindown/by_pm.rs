@@ -1,4 +1,4 @@
-//! `standpipe study pindown --layer pm`: the curve through the PM layer's own interface, as the paper
+//! `standpipe-study pindown --layer pm`: the curve through the PM layer's own interface, as the paper
 //! measured its own. Each message is sent by request, reply with a handle, remote write and end, and each
 //! side locks its memory for it.
 
@@ -167,7 +167,7 @@ fn show(args: &PinDownArgs, plan: &PmPlan, outcome: &Outcome) -> Show {
             row("messages timed at a ratio in a round", grouped(outcome.messages)),
         ],
         command: format!(
-            "standpipe study pindown --layer pm --transport '{}' --pin {} --puts {}{}",
+            "standpipe-study pindown --layer pm --transport '{}' --pin {} --puts {}{}",
             outcome.transport,
             plan.budget,
             args.puts,

@@ -1,4 +1,4 @@
-//! `standpipe study pindown --transport`: PM's bandwidth by hit ratio between two real processes, beside the
+//! `standpipe-study pindown --transport`: PM's bandwidth by hit ratio between two real processes, beside the
 //! simulator's with costs that are measured in the same run.
 
 use std::process::ExitCode;
@@ -234,7 +234,7 @@ fn show(args: &PinDownArgs, experiment: &Experiment, outcome: &Outcome, costs: C
             ),
         ],
         command: format!(
-            "standpipe study pindown --transport '{}' --pin {} --puts {}{}",
+            "standpipe-study pindown --transport '{}' --pin {} --puts {}{}",
             experiment.plan.transport,
             experiment.plan.budget,
             args.puts,

@@ -114,7 +114,7 @@ fn show(args: &PinDownArgs, experiment: &PinDown, outcome: &Outcome) -> Show {
             row("pinned for itself or nobody (MAXVICTIM)", bytes(experiment.settings.victims_bytes)),
         ],
         command: format!(
-            "standpipe study pindown --puts {}{}",
+            "standpipe-study pindown --puts {}{}",
             args.puts,
             if args.small { " --small" } else { "" }
         ),

@@ -1,4 +1,4 @@
-//! `standpipe study kv`, whole: real workers, real pulls, real deaths.
+//! `standpipe-study kv`, whole: real workers, real pulls, real deaths.
 
 use std::{
     fs,
@@ -10,14 +10,16 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use standpipe::watch::{self, RankView};
+use standpipe::{Mechanism, Operation};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 const BLOCK_BYTES: u64 = 64 << 10;
 
 /// A short study with small blocks and a cap that makes the stores recycle.
 fn study(out: &Path, more: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_standpipe"));
-    command.args(["study", "kv", "--json", "--block-bytes", "64K", "--layers", "16", "--cap", "4M", "--out"]);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_standpipe-study"));
+    command.args(["kv", "--json", "--block-bytes", "64K", "--layers", "16", "--cap", "4M", "--out"]);
     command.arg(out).args(more).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
@@ -184,21 +186,17 @@ fn wait_for_workers(parent: u32) -> Pid {
 fn wait_for_gets(launcher: u32) {
     let start = Instant::now();
     loop {
-        let mut look = Command::new(env!("CARGO_BIN_EXE_standpipe"));
-        let look = look.args(["top", "--openmetrics", &launcher.to_string()]).output().expect("it starts");
-        let text = String::from_utf8_lossy(&look.stdout).into_owned();
-        let pulled = |line: &str| {
-            let private = ["cma", "message"].map(|name| format!("operation=\"get\",mechanism=\"{name}\""));
-            private.iter().any(|kind| line.contains(kind)) && !line.ends_with(" 0")
+        let jobs = watch::jobs().expect("/proc can be read");
+        let job = jobs.iter().find(|job| job.launcher_pid() == launcher);
+        let look = job.and_then(|job| job.watch().ok()?.look().ok());
+        let pulled = |rank: &RankView| {
+            let gets = |by| rank.stats().get(Operation::Get, by).count;
+            gets(Mechanism::Cma) + gets(Mechanism::Message) > 0
         };
-        let got = |rank: u32| {
-            let rank = format!("rank=\"{rank}\"");
-            text.lines().any(|line| line.contains(&rank) && pulled(line))
-        };
-        if (0..4).all(got) {
+        if look.as_ref().is_some_and(|look| look.ranks.len() == 4 && look.ranks.iter().all(pulled)) {
             return;
         }
-        assert!(start.elapsed() < PATIENCE, "{text}{}", String::from_utf8_lossy(&look.stderr));
+        assert!(start.elapsed() < PATIENCE, "{look:?}");
     }
 }
 
@@ -207,7 +205,7 @@ fn children(parent: u32) -> Vec<String> {
     let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
     let all = lists.flat_map(|list| list.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
     // Not the guard of the job, which is no program of ours.
-    let program = fs::canonicalize(env!("CARGO_BIN_EXE_standpipe")).expect("it was built");
+    let program = fs::canonicalize(env!("CARGO_BIN_EXE_standpipe-study")).expect("it was built");
     all.filter(|child| fs::read_link(format!("/proc/{child}/exe")).is_ok_and(|exe| exe == program)).collect()
 }
 

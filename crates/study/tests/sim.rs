@@ -1,9 +1,9 @@
-//! `standpipe sim` as users run it.
+//! `standpipe-study sim` as users run it.
 
 use std::process::{Command, Output};
 
 fn sim(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_standpipe"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_standpipe-study"));
     command.arg("sim").args(arguments).output().expect("the command was built with this test")
 }
 
@@ -37,10 +37,10 @@ fn json_says_how_the_storms_went_and_the_same_seeds_go_the_same_way() {
     assert_eq!(operations[0], operations[1]);
 }
 
-/// `standpipe sim` where so many KiB may be locked, even for who is privileged.
+/// `standpipe-study sim` where so many KiB may be locked, even for who is privileged.
 fn locking_at_most(kib: u64, arguments: &[&str]) -> Output {
     let script = format!("ulimit -l {kib} && exec \"$0\" sim \"$@\"");
-    let shell = ["sh", "-c", &script, env!("CARGO_BIN_EXE_standpipe")];
+    let shell = ["sh", "-c", &script, env!("CARGO_BIN_EXE_standpipe-study")];
     let without = ["setpriv", "--bounding-set", "-ipc_lock", "--inh-caps", "-ipc_lock"];
     let privileged = rustix::process::geteuid().is_root();
     let mut words = without.into_iter().take(if privileged { without.len() } else { 0 }).chain(shell);

@@ -7,8 +7,7 @@ use sim::Costs;
 
 /// Runs a study to its end; gives its JSON and its page.
 fn study(words: &[&str], out: &Path) -> (Value, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_standpipe"))
-        .arg("study")
+    let output = Command::new(env!("CARGO_BIN_EXE_standpipe-study"))
         .args(words)
         .arg("--json")
         .arg("--out")
@@ -27,7 +26,7 @@ fn assert_origin(json: &Value, study: &str, costs: &str, seed: Option<u64>) {
     assert_eq!(json["standpipe_version"], env!("CARGO_PKG_VERSION"));
     assert_eq!((&json["costs"], &json["seed"]), (&Value::from(costs), &Value::from(seed)));
     let command = json["command"].as_str().expect("a command line");
-    assert!(command.starts_with(&format!("standpipe study {study} --")), "{command}");
+    assert!(command.starts_with(&format!("standpipe-study {study} --")), "{command}");
 }
 
 fn number(value: &Value, name: &str) -> f64 {
@@ -51,7 +50,7 @@ fn pindown_has_a_row_for_each_hit_ratio_and_the_papers_figures_beside_two() {
         page.contains(" % less than the paper’s 78.7.") && page.contains(" % less than the paper’s 108.8.")
     );
     assert!(!page.contains("more than 20 % off"), "both are met");
-    assert!(page.contains("standpipe study pindown --puts 100") && page.contains("108.8"));
+    assert!(page.contains("standpipe-study pindown --puts 100") && page.contains("108.8"));
 }
 
 #[test]
@@ -150,8 +149,8 @@ fn firehose_over_a_network_is_measured_beside_what_is_predicted() {
     assert_eq!((page.matches("<svg").count(), page.matches("Simulated on").count()), (4, 0));
     let costs = Costs::load(&out.path().join("costs.toml")).expect("costs that the simulator takes");
     assert!(costs.latency_ns > 0 && costs.name.ends_with("by ofi:tcp"), "{costs:?}");
-    let refused = Command::new(env!("CARGO_BIN_EXE_standpipe"))
-        .args(["study", "firehose", "--transport", "shm", "--out"])
+    let refused = Command::new(env!("CARGO_BIN_EXE_standpipe-study"))
+        .args(["firehose", "--transport", "shm", "--out"])
         .arg(out.path())
         .output()
         .expect("it starts");
@@ -174,7 +173,7 @@ fn pindown_through_the_pm_layer_hits_as_often_as_it_is_to() {
     }
     assert!(of("mb_per_s").into_iter().all(|rate| rate > 0.0));
     assert_eq!((&rows[0]["paper_mb_per_s"], &rows[2]["paper_mb_per_s"]), (&78.7.into(), &108.8.into()));
-    assert!(page.contains("standpipe study pindown --layer pm --transport"), "the command is on the page");
+    assert!(page.contains("standpipe-study pindown --layer pm --transport"), "the command is on the page");
 }
 
 #[test]
@@ -202,8 +201,8 @@ fn pindown_over_libfabric_has_a_row_for_each_ratio_that_it_measured() {
 fn a_machine_that_cannot_be_made_is_named() {
     let out = tempfile::tempdir().expect("a directory");
     let results = out.path().join("results");
-    let output = Command::new(env!("CARGO_BIN_EXE_standpipe"))
-        .args(["study", "firehose", "--vm", "--rdma-vm", "/no/such/rdma-vm", "--out"])
+    let output = Command::new(env!("CARGO_BIN_EXE_standpipe-study"))
+        .args(["firehose", "--vm", "--rdma-vm", "/no/such/rdma-vm", "--out"])
         .arg(&results)
         .output()
         .expect("it starts");

@@ -1,4 +1,4 @@
-//! `standpipe study`: one of the studies that there are.
+//! One of the studies that there are, each of which is a subcommand.
 
 use std::process::ExitCode;
 

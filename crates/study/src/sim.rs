@@ -1,4 +1,4 @@
-//! `standpipe sim`: storms over simulated clusters, one after the other, until one finds something.
+//! `standpipe-study sim`: storms over simulated clusters, one after the other, until one finds something.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! `standpipe study layers` as a user calls it.
+//! `standpipe-study layers` as a user calls it.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -8,8 +8,8 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 fn study(folder: &Path, args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_standpipe"))
-        .args(["study", "layers", "--small", "--rounds", "1", "--out"])
+    Command::new(env!("CARGO_BIN_EXE_standpipe-study"))
+        .args(["layers", "--small", "--rounds", "1", "--out"])
         .arg(folder)
         .args(args)
         .output()

@@ -1,4 +1,4 @@
-//! `standpipe study isx`, whole: real processes, and every key looked at.
+//! `standpipe-study isx`, whole: real processes, and every key looked at.
 
 use std::fs;
 use std::path::Path;
@@ -8,8 +8,8 @@ use serde_json::Value;
 
 /// Runs a small study to its end.
 fn study(out: &Path, more: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_standpipe"))
-        .args(["study", "isx", "--json", "--keys", "5000", "--rounds", "2", "--out"])
+    Command::new(env!("CARGO_BIN_EXE_standpipe-study"))
+        .args(["isx", "--json", "--keys", "5000", "--rounds", "2", "--out"])
         .arg(out)
         .args(more)
         .output()
@@ -38,7 +38,7 @@ fn jobs_of_all_sizes_sort_and_are_verified() {
     assert_eq!((&json["verified"], &json["transport"]), (&true.into(), &"shm".into()));
     let page = fs::read_to_string(out.path().join("report.html")).expect("a report");
     assert_eq!(page.matches("<svg").count(), 2);
-    let command = "standpipe study isx --ranks 3 --keys 5000 --rounds 2 --seed 9";
+    let command = "standpipe-study isx --ranks 3 --keys 5000 --rounds 2 --seed 9";
     assert!(json["command"] == command && page.contains(command));
     assert!(page.contains("Every sort was right"));
 }

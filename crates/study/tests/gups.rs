@@ -1,4 +1,4 @@
-//! `standpipe study gups`, whole: real processes, and every word of their tables looked at.
+//! `standpipe-study gups`, whole: real processes, and every word of their tables looked at.
 
 use std::fs;
 use std::path::Path;
@@ -8,8 +8,8 @@ use serde_json::Value;
 
 /// Runs a small study to its end.
 fn study(out: &Path, more: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_standpipe"))
-        .args(["study", "gups", "--alone", "--json", "--out"])
+    Command::new(env!("CARGO_BIN_EXE_standpipe-study"))
+        .args(["gups", "--alone", "--json", "--out"])
         .arg(out)
         .args(more)
         .output()
@@ -57,7 +57,7 @@ fn each_way_updates_tables_of_all_sizes_and_every_word_is_right() {
     let page = fs::read_to_string(out.path().join("report.html")).expect("a report");
     assert_eq!(page.matches("<svg").count(), 1);
     let command = json["command"].as_str().expect("a command line");
-    assert_eq!(command, "standpipe study gups --ranks 3 --table 65536 --updates 32768 --rounds 2 --alone");
+    assert_eq!(command, "standpipe-study gups --ranks 3 --table 65536 --updates 32768 --rounds 2 --alone");
     assert!(page.contains(command) && page.contains("Every word of every table was what it must be."));
 }
 
