@@ -52,8 +52,8 @@ enum Command {
     Info(info::InfoArgs),
     /// Say how to build C programs for the historic layers (am.h, bip.h, fm.h, pm.h)
     ///
-    /// The command carries the headers and the library. It writes them to
-    /// $XDG_DATA_HOME/standpipe (~/.local/share/standpipe), once, or to the folder that --out names.
+    /// It prints where the headers and the library lie beside this command. `cargo xtask install` in
+    /// Standpipe's sources puts them there.
     Layers(layers::LayersArgs),
     /// Look at a running job: what each rank does, by which mechanism
     ///

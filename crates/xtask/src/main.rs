@@ -14,6 +14,7 @@ mod form;
 mod fresh;
 mod fuzz;
 mod hits;
+mod install;
 mod launchers;
 mod lookups;
 mod mutate;
@@ -121,6 +122,16 @@ enum Check {
         #[arg(long)]
         part: Option<ci::Part>,
     },
+    /// Build both commands and the historic layers' library in release, and put them below a folder, into its
+    /// bin, lib and include.
+    Install {
+        /// The folder; ~/.local without this.
+        #[arg(long)]
+        prefix: Option<PathBuf>,
+        /// Build without optimisations, which takes less time.
+        #[arg(long)]
+        debug: bool,
+    },
     /// Clone HEAD, and run the README's first commands there as a newcomer would, with nothing in Cargo's
     /// cache.
     Fresh {
@@ -152,6 +163,7 @@ fn main() -> ExitCode {
         Check::Bare => ("bare", programs::bare()),
         Check::Verbs { short: true } => ("verbs", verbs::verbs(Form::Short)),
         Check::Verbs { short: false } => ("verbs", verbs::verbs(Form::Long)),
+        Check::Install { prefix, debug } => ("install", install::install(prefix.as_deref(), debug)),
         Check::Fresh { debootstrap: None } => ("fresh", fresh::here()),
         Check::Fresh { debootstrap: Some(dir) } => ("fresh", fresh::in_debian(&dir)),
         Check::Ci { part } => return ci::run(part),

@@ -39,12 +39,7 @@ const WALLS: &[Wall] = &[
         &["standpipe", "standpipe-layers", "standpipe-measure", "standpipe-sim", "block-directory"],
         &["standpipe-testbed"],
     ),
-    wall(
-        "standpipe-cli",
-        // It carries the C library of the layers, for `standpipe layers`.
-        &["standpipe", "standpipe-layers", "standpipe-layers-c", "standpipe-measure"],
-        &["standpipe-testbed"],
-    ),
+    wall("standpipe-cli", &["standpipe", "standpipe-measure"], &["standpipe-testbed"]),
     wall(
         "standpipe-study",
         &["standpipe", "standpipe-measure", "standpipe-sim", "standpipe-studies"],
