@@ -10,7 +10,7 @@ use clap_complete::Shell;
 
 use crate::stdout::print;
 
-/// What a command can print about itself.
+/// Prints completions and manual pages.
 #[derive(Debug, Subcommand)]
 pub enum Pages {
     /// Print what a shell needs to complete this command's words

@@ -12,6 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use standpipe::watch::{self, RankView};
 use standpipe::{Mechanism, Operation};
+use testbed::Terminal;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 const BLOCK_BYTES: u64 = 64 << 10;
@@ -166,6 +167,30 @@ fn a_worker_is_killed_and_another_joins_while_the_replay_goes_on() {
     let out = tempfile::tempdir().expect("a directory");
     let output = finish(study(out.path(), &["--phases", "--workers", "1"]).spawn().expect("it starts"));
     assert_eq!(output.status.code(), Some(2), "nobody would be left");
+}
+
+#[test]
+fn the_short_form_shows_how_far_it_is_from_the_start_and_says_how_to_have_the_full_one() {
+    let out = tempfile::tempdir().expect("a directory");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_standpipe-study"));
+    command.args(["kv", "--out"]).arg(out.path());
+    let (start, mut shown, mut said) = (Instant::now(), Vec::new(), String::new());
+    let ended = Terminal::of(100).run(&command, |bytes| {
+        let text = String::from_utf8_lossy(bytes);
+        if text.contains("requests") {
+            shown.push(start.elapsed());
+        }
+        said += &text;
+    });
+    let took = start.elapsed();
+    assert!(ended.expect("a terminal").success(), "{said}");
+    // A busy machine takes its time over everything.
+    assert!(shown[0] < Duration::from_secs(1).max(took / 4), "{:?} of {took:?}", shown[0]);
+    let moved = shown.iter().filter(|at| **at < took / 2).count();
+    assert!(moved > 2, "{moved} times in the first half of {took:?}: {shown:?}");
+    assert!(said.contains("short form: 100 requests; --full replays 1,000"), "{said}");
+    let page = fs::read_to_string(out.path().join("report.html")).expect("a report");
+    assert!(page.contains("--full replays 1,000"), "the page says so, too");
 }
 
 /// Waits until the command has started all workers, and gives the process number of one.

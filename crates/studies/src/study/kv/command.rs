@@ -8,7 +8,7 @@ use clap::Args;
 use standpipe::launch::{End, Launch, Stream};
 
 use super::{
-    args::KvArgs,
+    args::{FULL, KvArgs, SHORT},
     outcome::{Outcome, Record},
     phased, phases,
     plan::Plan,
@@ -94,9 +94,16 @@ fn run(args: &StudyArgs) -> Result<ExitCode> {
     let layout = Layout::of_stdout();
     let phases = phased::grid(&outcome).map_or_else(String::new, |grid| format!("\n\n{}", grid.text(layout)));
     let warning = machine::busy().map_or_else(String::new, |text| table::wrapped(&text, layout) + "\n\n");
-    let text = format!("{warning}{}{phases}", outcome.table().text(layout));
+    let short = short_form(&args.kv).map_or_else(String::new, |text| format!("\n\n{text}"));
+    let text = format!("{warning}{}{phases}{short}", outcome.table().text(layout));
     output.deliver(&report.html(), &text, &outcome)?;
     verdict(&outcome, &record)
+}
+
+/// That this was the short form, and how to have the other, where it was.
+fn short_form(args: &KvArgs) -> Option<String> {
+    let (short, full) = (SHORT as u64, FULL as u64);
+    args.is_short().then(|| format!("short form: {short} requests; --full replays {}", grouped(full)))
 }
 
 /// Refuses a cap that is more than this machine has, and blocks of all workers together that are.
@@ -160,7 +167,7 @@ fn without_pulling(args: &KvArgs, chosen: Chosen, pulling: &Record) -> Result<Op
         return Ok(None);
     }
     let requests = compared as u64;
-    let args = KvArgs { requests: Some(requests), no_pulls: true, ..args.clone() };
+    let args = KvArgs { requests: Some(requests), full: false, no_pulls: true, ..args.clone() };
     let without = replay(&args, chosen, requests)?;
     Ok(WithoutPulling::of(compared, &pulling.ticks, &without.ticks))
 }
@@ -188,6 +195,7 @@ fn report<'a>(
 ) -> Report<'a> {
     let row = |what: &str, value: String| (what.to_owned(), value);
     let copies = if plan.keep_copies { "kept" } else { "used and dropped" };
+    let form = short_form(&args.kv).map(|text| row("form", text));
     Report {
         outcome,
         record,
@@ -198,20 +206,23 @@ fn report<'a>(
         },
         favourite_share: 0.0,
         keep_copies: plan.keep_copies,
-        setup: vec![
-            row("build", outcome.build.to_owned()),
-            row(
-                "load average after it",
-                outcome.load_average.map_or_else(|| "unknown".to_owned(), |load| format!("{load:.1}")),
-            ),
-            row("workers", outcome.workers.to_string()),
-            row("reached by", record.chosen.to_string()),
-            row("memory for blocks, each", bytes(plan.cap_bytes as u64)),
-            row("a block", bytes(plan.block_bytes() as u64)),
-            row("pieces of a block", format!("{} of {}", plan.layers, bytes(plan.piece_bytes as u64))),
-            row("computing a block takes", format!("{} µs", grouped(plan.compute.as_micros() as u64))),
-            row("blocks pulled are", copies.to_owned()),
-        ],
+        setup: Vec::from_iter(form)
+            .into_iter()
+            .chain([
+                row("build", outcome.build.to_owned()),
+                row(
+                    "load average after it",
+                    outcome.load_average.map_or_else(|| "unknown".to_owned(), |load| format!("{load:.1}")),
+                ),
+                row("workers", outcome.workers.to_string()),
+                row("reached by", record.chosen.to_string()),
+                row("memory for blocks, each", bytes(plan.cap_bytes as u64)),
+                row("a block", bytes(plan.block_bytes() as u64)),
+                row("pieces of a block", format!("{} of {}", plan.layers, bytes(plan.piece_bytes as u64))),
+                row("computing a block takes", format!("{} µs", grouped(plan.compute.as_micros() as u64))),
+                row("blocks pulled are", copies.to_owned()),
+            ])
+            .collect(),
         machine: machine::facts(),
         command: command(args, &record.chosen),
     }
