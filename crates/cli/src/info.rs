@@ -4,14 +4,14 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
+use measure::signals::complain;
+use measure::stdout::print;
+use measure::table::{Layout, Table, plain, wrapped};
+use measure::transport;
 use serde::Serialize;
 use standpipe::network::{Library, ONE_SIDED_MIN, Offer, Tested, library, look_for, untested};
 use standpipe::path::{self, Access, Facts, Keys, Limits, MemId, Wanted};
 use standpipe::{PathReason, STAGED_MIN};
-use studies::signals::complain;
-use studies::stdout::print;
-use studies::table::{Layout, Table, plain, wrapped};
-use studies::transport;
 
 /// Arguments of `standpipe info`.
 #[derive(Debug, Args)]
@@ -237,7 +237,7 @@ fn has(offer: &Offer) -> String {
 const ENDLESS_BYTES: usize = 1 << 62;
 
 fn longest(bytes: usize) -> String {
-    if bytes >= ENDLESS_BYTES { "no limit".to_owned() } else { studies::units::bytes(bytes as u64) }
+    if bytes >= ENDLESS_BYTES { "no limit".to_owned() } else { measure::units::bytes(bytes as u64) }
 }
 
 fn tested(tested: Tested) -> &'static str {

@@ -1,26 +1,26 @@
-//! `standpipe layers`: the historic layers' library and headers, which the command carries, and how to build
-//! with them.
+//! `standpipe layers`: where the historic layers' library and headers lie, and how to build with them.
 
-use std::collections::hash_map::DefaultHasher;
-use std::fs;
-use std::hash::{Hash as _, Hasher as _};
-use std::io::Write as _;
+use std::env;
 use std::path::{self, Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
-use layers_c::HEADERS;
+use measure::stdout::print;
+use measure::table::{Layout, plain};
 use serde::Serialize;
-use studies::stdout::print;
-use studies::table::{Layout, plain};
 
-/// The library, as cargo has built it for this command.
-const LIBRARY: &[u8] = include_bytes!(env!("LIBRARY_OF_LAYERS"));
-
-/// Its file's name, and the name by which programs are linked with it.
+/// The library's file, and the name by which programs are linked with it.
 const FILE: &str = "libstandpipe_layers.so";
 const LINKED: &str = "-lstandpipe_layers";
+
+/// The layers that the library has.
+const LAYERS: [Row; 4] = [
+    Row { layer: "gam", title: "Generic Active Messages 1.1", headers: &["am.h", "gam.h"] },
+    Row { layer: "bip", title: "BIP 0.92", headers: &["bip.h"] },
+    Row { layer: "fm", title: "Fast Messages 2.x", headers: &["fm.h"] },
+    Row { layer: "pm", title: "PM, PMv2", headers: &["pm.h", "score.h"] },
+];
 
 /// Arguments of `standpipe layers`.
 #[derive(Debug, Args)]
@@ -31,9 +31,9 @@ pub(crate) struct LayersArgs {
     /// Print what a compiler needs to link with the library
     #[arg(long)]
     libs: bool,
-    /// Put headers and library into this folder, and not into the one of the user's data
+    /// The folder whose lib and include have the library and the headers, where this command's own has none
     #[arg(long, value_name = "FOLDER")]
-    out: Option<PathBuf>,
+    prefix: Option<PathBuf>,
     /// Print one JSON object and nothing else
     #[arg(long)]
     json: bool,
@@ -53,7 +53,7 @@ struct Report {
     libs: String,
     include: PathBuf,
     library: PathBuf,
-    layers: Vec<Row>,
+    layers: [Row; 4],
 }
 
 /// A layer.
@@ -64,24 +64,22 @@ struct Row {
     headers: &'static [&'static str],
 }
 
-/// Puts the headers and the library where they are to be, and says how to build with them.
+/// Says where the headers and the library are, and how to build with them.
 ///
 /// # Errors
-/// Where they cannot be written.
+/// Where there are none, or a compiler cannot be told of them.
 pub(crate) fn run(args: &LayersArgs) -> Result<ExitCode> {
-    let installed = Installed::make(args.out.as_deref())?;
+    let installed = Installed::find(args.prefix.as_deref())?;
     let (cflags, libs) = (installed.cflags(), installed.libs());
     let said = match (args.json, args.cflags, args.libs) {
         (true, ..) => {
-            let layers = layers::ALL.iter();
-            let layers =
-                layers.map(|layer| Row { layer: layer.name, title: layer.title, headers: layer.headers });
+            let library = installed.lib.join(FILE);
             serde_json::to_string(&Report {
                 cflags,
                 libs,
-                include: installed.include.clone(),
-                library: installed.lib.join(FILE),
-                layers: layers.collect(),
+                include: installed.include,
+                library,
+                layers: LAYERS,
             })?
         }
         (_, true, true) => format!("{cflags} {libs}"),
@@ -94,28 +92,34 @@ pub(crate) fn run(args: &LayersArgs) -> Result<ExitCode> {
 }
 
 impl Installed {
-    /// Writes what is not there yet.
-    fn make(out: Option<&Path>) -> Result<Installed> {
-        if LIBRARY.is_empty() {
+    /// What lies where this command is installed, or else below `prefix`.
+    fn find(prefix: Option<&Path>) -> Result<Installed> {
+        // The command lies in the `bin` of its own prefix.
+        let own = env::current_exe().ok().and_then(|program| Some(program.parent()?.parent()?.to_owned()));
+        // Programs look for the library there, wherever they are run.
+        let named = prefix.map(path::absolute).transpose().context("the folder that --prefix names")?;
+        let places: Vec<PathBuf> = own.into_iter().chain(named).collect();
+        let Some(found) = places.iter().map(|prefix| Installed::below(prefix)).find(Installed::is_there)
+        else {
+            let looked: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
             bail!(
-                "this command was built without the layers' library: build it by `cargo build` or `cargo install`"
+                "neither lib/{FILE} nor the layers' headers lie below {}: `cargo xtask install` in Standpipe's sources puts \
+                 them beside this command, and --prefix names another folder",
+                looked.join(" or ")
             );
-        }
-        let folder = match out {
-            // Programs look for the library there, wherever they are run.
-            Some(folder) => path::absolute(folder).with_context(|| cannot_write(folder))?,
-            None => data_folder()?.join(format!("layers-{}-{:016x}", env!("CARGO_PKG_VERSION"), content())),
         };
-        check_is_a_word(&folder)?;
-        let installed = Installed { include: folder.join("include"), lib: folder.join("lib") };
-        for folder in [&installed.include, &installed.lib] {
-            fs::create_dir_all(folder).with_context(|| cannot_write(folder))?;
-        }
-        for (name, text) in HEADERS {
-            keep(&installed.include.join(name), text.as_bytes())?;
-        }
-        keep(&installed.lib.join(FILE), LIBRARY)?;
-        Ok(installed)
+        check_is_a_word(&found.include)?;
+        Ok(found)
+    }
+
+    fn below(prefix: &Path) -> Installed {
+        Installed { include: prefix.join("include"), lib: prefix.join("lib") }
+    }
+
+    /// Whether all files are there.
+    fn is_there(&self) -> bool {
+        let mut headers = LAYERS.iter().flat_map(|layer| layer.headers);
+        self.lib.join(FILE).is_file() && headers.all(|name| self.include.join(name).is_file())
     }
 
     fn cflags(&self) -> String {
@@ -130,8 +134,8 @@ impl Installed {
     /// What a reader is told.
     fn described(&self) -> String {
         let mut table = plain(&["layer", "what it is", "headers"]);
-        for layer in layers::ALL {
-            table.add_row([layer.name.to_owned(), layer.title.to_owned(), layer.headers.join(", ")]);
+        for layer in LAYERS {
+            table.add_row([layer.layer.to_owned(), layer.title.to_owned(), layer.headers.join(", ")]);
         }
         let table = table.text(Layout::of_stdout());
         format!(
@@ -142,50 +146,14 @@ impl Installed {
     }
 }
 
-/// Where a user's programs keep what they do not make anew: as the XDG base directories say.
-fn data_folder() -> Result<PathBuf> {
-    let set = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let home = || set("HOME").map(|home| home.join(".local/share"));
-    let folder = set("XDG_DATA_HOME").or_else(home).map(|data| data.join("standpipe"));
-    folder.context(
-        "neither XDG_DATA_HOME nor HOME names a folder: say where headers and library are to be by --out",
-    )
-}
-
-/// A number for what this command carries: another build's lies in another folder.
-fn content() -> u64 {
-    let mut hasher = DefaultHasher::new();
-    (LIBRARY, HEADERS).hash(&mut hasher);
-    hasher.finish()
-}
-
-/// Writes a file unless it is there with this content. Programs may run with it meanwhile: it is replaced,
-/// and never changed.
-fn keep(path: &Path, content: &[u8]) -> Result<()> {
-    if fs::read(path).is_ok_and(|there| there == content) {
-        return Ok(());
-    }
-    let failed = || cannot_write(path);
-    let folder = path.parent().with_context(failed)?;
-    let mut file = tempfile::NamedTempFile::new_in(folder).with_context(failed)?;
-    file.write_all(content).with_context(failed)?;
-    let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
-    file.as_file().set_permissions(readable).with_context(failed)?;
-    file.persist(path).with_context(failed)?;
-    Ok(())
-}
-
-fn cannot_write(path: &Path) -> String {
-    format!("cannot write {}", path.display())
-}
-
 /// Refuses a path that does not reach the compiler as it is: a shell that puts in what a command has printed
 /// splits it at blanks, takes stars for patterns, and undoes no quotes. The linker's option splits at commas.
 fn check_is_a_word(path: &Path) -> Result<()> {
     let is_taken_apart = |letter: char| letter.is_whitespace() || ",*?[".contains(letter);
     if path.to_str().is_none_or(|text| text.contains(is_taken_apart)) {
         bail!(
-            "a compiler's command line cannot name {path:?} as it is printed: give --out a path without blanks, commas and the letters * ? [, in UTF-8"
+            "a compiler's command line cannot name {path:?} as it is printed: install into a path without blanks, commas and \
+             the letters * ? [, in UTF-8"
         );
     }
     Ok(())

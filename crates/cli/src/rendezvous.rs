@@ -5,10 +5,10 @@ use std::sync::mpsc::sync_channel;
 
 use anyhow::Result;
 use clap::Args;
+use measure::stdout::print;
+use measure::usage_error::UsageError;
 use serde::Serialize;
 use standpipe::rendezvous::{Registry, Visit};
-use studies::stdout::print;
-use studies::usage_error::UsageError;
 
 /// Arguments of `standpipe rendezvous`.
 #[derive(Debug, Args)]

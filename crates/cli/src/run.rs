@@ -5,16 +5,16 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use serde::Serialize;
-use standpipe::Transport;
-use standpipe::launch::{End, Launch, Outcome, RANKS_MAX, RankOutcome, unblock_signals};
-use studies::{
+use measure::{
     signals::complain,
     stdout::print,
     transport::{TRANSPORT, chosen, look_for, parse},
     units::{between, seconds},
     usage_error::UsageError,
 };
+use serde::Serialize;
+use standpipe::Transport;
+use standpipe::launch::{End, Launch, Outcome, RANKS_MAX, RankOutcome, unblock_signals};
 
 /// The arguments of `standpipe run`.
 #[derive(Debug, Args)]

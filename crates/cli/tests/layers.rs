@@ -1,32 +1,25 @@
-//! `standpipe layers` as a user calls it: a C program is built by what it prints, and run.
+//! `standpipe layers` as a user calls it. `cargo xtask install` has the test that builds a program.
 
+use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
-const PROGRAM: &str = r#"
-#include <stdio.h>
-#include "am.h"
-static volatile long sum;
-static void add(vnn_t from, long value) { sum += value + 0 * from; }
-int main(int argc, char **argv) {
-    am_enable(2, argc, argv);
-    am_request_1(1 - am_my_proc(), add, am_my_proc() + 5);
-    am_wait_for(sum != 0);
-    printf("%d has %ld\n", am_my_proc(), sum);
-    am_disable();
-    return 0;
-}
-"#;
+/// All that has to lie below a prefix.
+const FILES: [&str; 7] = [
+    "lib/libstandpipe_layers.so",
+    "include/am.h",
+    "include/gam.h",
+    "include/bip.h",
+    "include/fm.h",
+    "include/pm.h",
+    "include/score.h",
+];
 
-fn standpipe(home: &Path, args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_standpipe"))
-        .args(args)
-        .env_remove("XDG_DATA_HOME")
-        .env("HOME", home)
-        .output()
-        .expect("the command runs")
+fn layers(folder: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_standpipe"));
+    command.arg("layers").args(args).current_dir(folder).output().expect("the command runs")
 }
 
 fn said(output: &Output) -> String {
@@ -34,99 +27,70 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
 }
 
-fn compile(folder: &Path, words: &str) {
-    std::fs::write(folder.join("prog.c"), PROGRAM).expect("there is room");
-    // As a user's shell would: the words are split by it.
-    let line = format!("cc prog.c {words} -o prog");
-    let output =
-        Command::new("sh").args(["-c", &line]).current_dir(folder).output().expect("a shell is there");
-    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
-}
-
-#[test]
-fn a_program_is_built_by_what_it_prints_and_run_by_standpipe_run() {
-    let home = TempDir::new().expect("there is room");
-    let words = said(&standpipe(home.path(), &["layers", "--cflags", "--libs"]));
-    compile(home.path(), &words);
-    let program = home.path().join("prog");
-    let program = program.to_str().expect("its name is text");
-    let ran = said(&standpipe(home.path(), &["run", "--same-addresses", "-n", "2", "--", program]));
-    assert!(ran.contains("0 has 6") && ran.contains("1 has 5"), "{ran}");
-    // Alone it makes the other process itself.
-    let alone = Command::new(program).output().expect("it runs");
-    let ran = said(&alone);
-    assert!(ran.contains("0 has 6") && ran.contains("1 has 5"), "{ran}");
-    // A program at other addresses in each process is told what to do.
-    let apart = standpipe(home.path(), &["run", "-n", "2", "--", program]);
-    assert_eq!(apart.status.code(), Some(1));
-    let error = String::from_utf8_lossy(&apart.stderr).into_owned();
-    assert!(error.contains("--same-addresses") && error.contains("-no-pie"), "{error}");
+/// Makes empty files in place of the library and its headers.
+fn put_files(prefix: &Path) {
+    for file in FILES.map(|file| prefix.join(file)) {
+        fs::create_dir_all(file.parent().expect("a folder")).expect("there is room");
+        fs::write(file, "").expect("there is room");
+    }
 }
 
 #[test]
 fn each_option_prints_its_part_and_json_has_all() {
-    let home = TempDir::new().expect("there is room");
-    let ask = |args: &[&str]| said(&standpipe(home.path(), &[&["layers"], args].concat()));
+    let folder = TempDir::new().expect("there is room");
+    put_files(&folder.path().join("here"));
+    // A relative name: the program finds its library from wherever it is run.
+    let ask = |args: &[&str]| said(&layers(folder.path(), &[args, &["--prefix", "here"]].concat()));
     let (cflags, libs) = (ask(&["--cflags"]), ask(&["--libs"]));
-    assert!(cflags.starts_with("-I") && !cflags.contains("-l"), "{cflags}");
-    assert!(libs.contains("-lstandpipe_layers") && libs.contains("-Wl,-rpath,"), "{libs}");
+    assert_eq!(cflags, format!("-I{}", folder.path().join("here/include").display()));
+    assert!(libs.contains("-lstandpipe_layers") && libs.contains("-Wl,-rpath,/"), "{libs}");
     assert_eq!(ask(&["--cflags", "--libs"]), format!("{cflags} {libs}"));
     let report: serde_json::Value = serde_json::from_str(&ask(&["--json"])).expect("one JSON object");
-    assert_eq!((&report["cflags"], &report["libs"]), (&cflags.clone().into(), &libs.clone().into()));
-    let include = Path::new(report["include"].as_str().expect("a path"));
-    for layer in report["layers"].as_array().expect("a list") {
-        for header in layer["headers"].as_array().expect("a list") {
-            assert!(include.join(header.as_str().expect("a name")).is_file(), "{header}");
-        }
-    }
+    assert_eq!((&report["cflags"], &report["libs"]), (&cflags.into(), &libs.into()));
     assert!(Path::new(report["library"].as_str().expect("a path")).is_file());
+    assert_eq!(report["layers"].as_array().map(Vec::len), Some(4));
     assert!(ask(&[]).contains("cc prog.c $(standpipe layers --cflags --libs)"));
 }
 
 #[test]
-fn a_folder_may_be_named_and_need_not_be_the_users() {
-    let home = TempDir::new().expect("there is room");
-    let folder = home.path().join("an/other");
-    let out = folder.to_str().expect("its name is text");
-    let words = said(&standpipe(home.path(), &["layers", "--cflags", "--libs", "--out", out]));
-    assert!(folder.join("include/am.h").is_file() && folder.join("lib/libstandpipe_layers.so").is_file());
-    compile(home.path(), &words);
-    // Under a relative name, too: the program finds its library from wherever it is run.
-    let near = Command::new(env!("CARGO_BIN_EXE_standpipe"))
-        .args(["layers", "--cflags", "--libs", "--out", "near"])
-        .current_dir(home.path())
-        .output()
-        .expect("the command runs");
-    assert!(said(&near).contains(&format!("-I{}", home.path().join("near/include").display())), "{near:?}");
+fn where_nothing_is_installed_nothing_is_printed_and_the_installer_is_named() {
+    let folder = TempDir::new().expect("there is room");
+    put_files(folder.path());
+    fs::remove_file(folder.path().join("include/fm.h")).expect("it is there");
+    for args in [&[][..], &["--cflags", "--libs"], &["--json"], &["--libs", "--prefix", "."]] {
+        let output = layers(folder.path(), args);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{args:?}: {error}");
+        assert!(error.contains("`cargo xtask install`") && error.lines().count() == 1, "{args:?}: {error}");
+    }
+}
 
-    let none = Command::new(env!("CARGO_BIN_EXE_standpipe"))
-        .args(["layers", "--libs"])
-        .env_remove("XDG_DATA_HOME")
-        .env_remove("HOME")
-        .output()
-        .expect("the command runs");
-    assert_eq!(none.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&none.stderr).contains("--out"), "{none:?}");
+#[test]
+fn what_lies_beside_the_command_needs_no_option_and_comes_first() {
+    let folder = TempDir::new().expect("there is room");
+    let (own, other) = (folder.path().join("own"), folder.path().join("other"));
+    put_files(&own);
+    put_files(&other);
+    fs::create_dir(own.join("bin")).expect("there is room");
+    let program = own.join("bin/standpipe");
+    fs::copy(env!("CARGO_BIN_EXE_standpipe"), &program).expect("it was built with this test");
+    for more in [&[][..], &["--prefix", other.to_str().expect("letters")]] {
+        let output = Command::new(&program).args(["layers", "--cflags"]).args(more).output();
+        assert_eq!(said(&output.expect("it starts")), format!("-I{}", own.join("include").display()));
+    }
 }
 
 /// A shell takes such a path apart in `cc prog.c $(standpipe layers --cflags --libs)`.
 #[test]
-fn a_folder_whose_name_a_shell_or_a_linker_takes_apart_is_refused_and_not_made() {
-    let home = TempDir::new().expect("there is room");
+fn a_folder_whose_name_a_shell_or_a_linker_takes_apart_is_refused() {
+    let folder = TempDir::new().expect("there is room");
     for name in ["with a blank", "a\ttab", "one,two", "all*", "which?", "a[b]"] {
-        let folder = home.path().join(name);
-        let out = folder.to_str().expect("its name is text");
-        let asked: [&[&str]; 3] = [&["--cflags", "--libs"], &[], &["--json"]];
-        for options in asked {
-            let refused = standpipe(home.path(), &[&["layers", "--out", out], options].concat());
-            assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+        put_files(&folder.path().join(name));
+        for options in [&["--cflags", "--libs"][..], &[], &["--json"]] {
+            let refused = layers(folder.path(), &[&["--prefix", name], options].concat());
+            assert_eq!((refused.status.code(), refused.stdout.len()), (Some(1), 0), "{refused:?}");
             let error = String::from_utf8_lossy(&refused.stderr);
-            assert!(error.contains("give --out a path without blanks, commas"), "{error}");
-            assert!(!folder.exists() && refused.stdout.is_empty(), "{refused:?}");
+            assert!(error.contains("a path without blanks, commas"), "{error}");
         }
     }
-    let home = home.path().join("with a blank");
-    let refused = standpipe(&home, &["layers"]);
-    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("give --out a path"), "{refused:?}");
 }

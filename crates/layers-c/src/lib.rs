@@ -12,7 +12,4 @@ pub mod bip;
 mod border;
 mod fm;
 pub mod gam;
-mod headers;
 pub mod pm;
-
-pub use headers::HEADERS;

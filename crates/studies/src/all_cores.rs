@@ -1,4 +1,4 @@
-//! Simulating on all cores, with a bar that shows how far it has come.
+//! Simulating on all cores.
 
 use std::{
     sync::{
@@ -7,25 +7,6 @@ use std::{
     },
     thread,
 };
-
-use indicatif::ProgressBar;
-
-use crate::progress;
-
-/// How far a study has come, on standard error.
-pub(crate) struct Bar(ProgressBar);
-
-impl Bar {
-    /// A bar of so many steps.
-    pub(crate) fn new(steps: usize, what: &str) -> Bar {
-        Bar(progress::bar(steps as u64, "{pos}/{len} {msg}").with_message(what.to_owned()))
-    }
-
-    /// One step is done.
-    pub(crate) fn step(&self) {
-        self.0.inc(1);
-    }
-}
 
 /// What `work` makes of each job, in the jobs' order, on as many threads as there are cores.
 pub(crate) fn on_all_cores<J: Sync, R: Send>(jobs: &[J], work: impl Fn(&J) -> R + Sync) -> Vec<R> {

@@ -1,26 +1,14 @@
-//! What is measured with Standpipe: `perf`, `tune`, the papers' figures and programs, and their reports. The
-//! command starts these and shows what comes of them.
+//! What is studied with Standpipe: the papers' figures and programs, what a machine costs, and their reports.
+//! The command `standpipe-study` starts these and shows what comes of them.
 
 mod all_cores;
-pub mod attach;
-mod job_config;
-mod json_lines;
+mod cost_file;
 pub mod kernels;
-mod machine;
-pub mod measure;
 mod pattern;
-pub mod perf;
 mod processor;
-pub mod progress;
 mod qemu;
-mod report;
-mod scratch;
-pub mod signals;
-pub mod stdout;
+pub mod sim_costs;
 pub mod study;
-pub mod table;
-pub mod transport;
-pub mod tune;
-pub mod units;
-pub mod usage_error;
+#[cfg(test)]
+mod survival;
 pub mod worker;

@@ -9,8 +9,8 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::{Context, Result};
 use clap::Args;
 
-use crate::report::output::{Output, OutputArgs};
-use crate::usage_error::UsageError;
+use measure::report::output::{Output, OutputArgs};
+use measure::usage_error::UsageError;
 
 /// Where a study runs.
 #[derive(Debug, Clone, Default, Args)]
@@ -173,9 +173,9 @@ mod tests {
     fn the_program_inside_is_not_told_of_the_machine() {
         let words = |text: &str| text.split(' ').map(OsString::from).collect::<Vec<_>>();
         let told = |text: &str, named| inside(words(text).into_iter(), named);
-        let all = "standpipe study kv --vm --rdma-vm /x/vm --out a --rdma-vm=/y --transport ofi:tcp";
-        assert_eq!(told(all, true), words("study kv --out a --transport ofi:tcp"));
-        assert_eq!(told("standpipe study kv --vm", false), words("study kv --transport ofi:verbs;ofi_rxm"));
+        let all = "standpipe-study kv --vm --rdma-vm /x/vm --out a --rdma-vm=/y --transport ofi:tcp";
+        assert_eq!(told(all, true), words("kv --out a --transport ofi:tcp"));
+        assert_eq!(told("standpipe-study kv --vm", false), words("kv --transport ofi:verbs;ofi_rxm"));
     }
 
     #[test]

@@ -1,23 +1,21 @@
 //! Processes that this library starts for parts of its work: the same program, with subcommands that nobody
 //! else knows.
 
-use std::env;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use clap::{CommandFactory, Parser};
+use clap::Parser;
 
 use crate::kernels::worker as kernel_worker;
-use crate::signals::Attended;
 use crate::study::{
     gups, isx,
     kv::{args::KvArgs, elastic_worker, worker_process},
     layers,
-    live::rank,
+    live::{rank, ranks},
     pindown::pm_rank,
     scale,
 };
-use crate::{attach, perf};
+use measure::signals::Attended;
 
 /// The part of a study, a kernel or a measurement that this process was started for. A program that uses this
 /// library runs it before it looks at its own command line.
@@ -28,9 +26,7 @@ impl Worker {
     /// The worker that this process was started as.
     #[must_use]
     pub fn asked_for() -> Option<Worker> {
-        let name = env::args_os().nth(1)?;
-        let is_one = |command: &clap::Command| name.to_str() == Some(command.get_name());
-        Part::command().get_subcommands().any(is_one).then(|| Worker(Part::parse()))
+        measure::worker::is_named::<Part>().then(|| Worker(Part::parse()))
     }
 
     /// Does its part, telling on standard output what it does.
@@ -39,7 +35,7 @@ impl Worker {
     /// If it cannot do it, or nobody listens.
     pub fn run(self) -> Result<ExitCode> {
         match self.0 {
-            Part::DoctorPeer => attach::run(),
+            Part::Measurement(part) => part.run(),
             Part::KvWorker(args) => worker_process::run(&args),
             Part::KvGuest(args) => elastic_worker::run(&args),
             Part::KernelWorker(args) => kernel_worker::run(&args),
@@ -50,11 +46,11 @@ impl Worker {
                 ended
             }
             Part::StudyRank(args) => rank::run(&args),
+            Part::StudyRanks(args) => ranks::run(&args),
             Part::GupsRank(args) => gups::rank::run(&args),
             Part::IsxRank(args) => isx::rank::run(&args),
             Part::LayersRank(args) => layers::rank::run(&args),
             Part::PinDownPmRank(args) => pm_rank::run(&args),
-            Part::PerfWorker(args) => perf::run_worker(&args),
         }
     }
 }
@@ -63,43 +59,45 @@ impl Worker {
 #[derive(Debug, Parser)]
 #[command(name = "standpipe")]
 enum Part {
-    /// A process that `doctor` starts, to have its memory read
-    #[command(name = attach::SUBCOMMAND)]
-    DoctorPeer,
-    /// A worker that `study kv` starts
+    /// A process that a measurement starts
+    #[command(flatten)]
+    Measurement(measure::worker::Part),
+    /// A worker that `kv` starts
     #[command(name = worker_process::SUBCOMMAND)]
     KvWorker(KvArgs),
-    /// A worker that `study kv --phases` starts
+    /// A worker that `kv --phases` starts
     #[command(name = elastic_worker::SUBCOMMAND)]
     KvGuest(elastic_worker::GuestArgs),
     /// A rank that `kernel` starts
     #[command(name = kernel_worker::SUBCOMMAND)]
     KernelWorker(kernel_worker::WorkerArgs),
-    /// A process that `study scale` starts
+    /// A process that `scale` starts
     #[command(name = scale::SUBCOMMAND)]
     ScaleRow(scale::RowArgs),
     /// A rank that a study over a network starts
     #[command(name = rank::SUBCOMMAND)]
     StudyRank(rank::RankArgs),
-    /// A rank that `study gups` starts
+    /// A launcher that a study over a network starts for both ranks
+    #[command(name = ranks::SUBCOMMAND)]
+    StudyRanks(rank::RankArgs),
+    /// A rank that `gups` starts
     #[command(name = gups::rank::SUBCOMMAND)]
     GupsRank(gups::rank::RankArgs),
-    /// A rank that `study isx` starts
+    /// A rank that `isx` starts
     #[command(name = isx::rank::SUBCOMMAND)]
     IsxRank(isx::rank::RankArgs),
-    /// A rank that `study layers` starts
+    /// A rank that `layers` starts
     #[command(name = layers::rank::SUBCOMMAND)]
     LayersRank(layers::rank::RankArgs),
-    /// A rank that `study pindown --layer pm` starts
+    /// A rank that `pindown --layer pm` starts
     #[command(name = pm_rank::SUBCOMMAND)]
     PinDownPmRank(pm_rank::PmRankArgs),
-    /// A process that `perf` starts
-    #[command(name = perf::SUBCOMMAND)]
-    PerfWorker(perf::WorkerArgs),
 }
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
 
     #[test]

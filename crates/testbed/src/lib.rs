@@ -6,10 +6,12 @@
 mod mapped;
 mod skips;
 mod terminal;
+mod under_way;
 
 pub use mapped::{Mapped, mapped};
 pub use skips::{SKIPS, Skip, skip};
 pub use terminal::{LIMIT, Opened, Terminal};
+pub use under_way::ends_in_order;
 
 /// The variable of the environment that names libfabric's providers to test, with commas between them, on
 /// whatever device: `cargo xtask verbs` sets it where there are devices. They have to be there.

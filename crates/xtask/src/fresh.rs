@@ -164,7 +164,19 @@ mod tests {
     }
 
     #[test]
-    fn cargo_knows_which_program_the_first_command_runs() {
+    fn the_first_command_is_the_short_study_in_a_package_that_is_there() {
+        let readme = fs::read_to_string(root().join("README.md")).expect("it stands in the repository");
+        assert_eq!(first_commands(&readme)[0], "cargo run --release -p standpipe-study -- kv");
+        let metadata = run("cargo metadata --no-deps --format-version 1").output().expect("Cargo");
+        let metadata: serde_json::Value = serde_json::from_str(&metadata).expect("JSON");
+        let packages = metadata["packages"].as_array().expect("a list");
+        let study = packages.iter().find(|package| package["name"] == "standpipe-study");
+        let targets = study.and_then(|package| package["targets"].as_array()).expect("the package is there");
+        assert_eq!(targets.iter().filter(|target| target["kind"][0] == "bin").count(), 1);
+    }
+
+    #[test]
+    fn cargo_knows_which_program_the_former_first_command_runs() {
         let metadata = run("cargo metadata --no-deps --format-version 1").output().expect("Cargo");
         let metadata: serde_json::Value = serde_json::from_str(&metadata).expect("JSON");
         let list = |value: &serde_json::Value| value.as_array().expect("a list").clone();

@@ -14,6 +14,7 @@ mod form;
 mod fresh;
 mod fuzz;
 mod hits;
+mod install;
 mod invariants;
 mod launchers;
 mod lookups;
@@ -109,9 +110,9 @@ enum Check {
     /// Run small and large jobs under today's Open MPI, MPICH and Intel MPI and under Debian's, on one host
     /// and on two (needs root, python3 and the network).
     Launchers,
-    /// Run the command's tests in small and large terminals.
+    /// Run the commands' tests in small and large terminals.
     Terminals,
-    /// Run the tests of the command and of launching in a terminal where there is no libfabric (needs root).
+    /// Run the tests of the commands and of launching in a terminal where there is no libfabric (needs root).
     Bare,
     /// Run tests over real verbs, in a virtual machine with soft-RoCE devices (QEMU, which it installs if it
     /// may).
@@ -125,6 +126,16 @@ enum Check {
         /// Only these of them; `patient` may run beside others.
         #[arg(long)]
         part: Option<ci::Part>,
+    },
+    /// Build both commands and the historic layers' library in release, and put them below a folder, into its
+    /// bin, lib and include.
+    Install {
+        /// The folder; ~/.local without this.
+        #[arg(long)]
+        prefix: Option<PathBuf>,
+        /// Build without optimisations, which takes less time.
+        #[arg(long)]
+        debug: bool,
     },
     /// Clone HEAD, and run the README's first commands there as a newcomer would, with nothing in Cargo's
     /// cache.
@@ -157,6 +168,7 @@ fn main() -> ExitCode {
         Check::Bare => ("bare", programs::bare()),
         Check::Verbs { short: true } => ("verbs", verbs::verbs(Form::Short)),
         Check::Verbs { short: false } => ("verbs", verbs::verbs(Form::Long)),
+        Check::Install { prefix, debug } => ("install", install::install(prefix.as_deref(), debug)),
         Check::Fresh { debootstrap: None } => ("fresh", fresh::here()),
         Check::Fresh { debootstrap: Some(dir) } => ("fresh", fresh::in_debian(&dir)),
         Check::Ci { part } => return ci::run(part),

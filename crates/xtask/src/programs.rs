@@ -13,13 +13,13 @@ use testbed::{SKIPS, Terminal};
 const WIDTHS: [u16; 2] = [60, 200];
 const COMMON: u16 = 80;
 
-/// The command's package.
-const COMMAND: &str = "standpipe-cli";
+/// The commands' packages.
+const COMMANDS: [&str; 2] = ["standpipe-cli", "standpipe-study"];
 
 /// The packages that print for people.
-const PRINT: [&str; 2] = [COMMAND, "standpipe-studies"];
+const PRINT: [&str; 4] = [COMMANDS[0], COMMANDS[1], "standpipe-measure", "standpipe-studies"];
 
-/// The command's test programs that run jobs for long and print through pipes: the commonest terminal is
+/// The commands' test programs that run jobs for long and print through pipes: the commonest terminal is
 /// enough for them.
 const LONG: [&str; 9] =
     ["gups", "isx", "kernel", "rendezvous", "signals", "sim", "studies", "study_kv", "tune"];
@@ -33,13 +33,14 @@ const LAUNCH: [&str; 4] = ["launch", "launch_join", "launch_signals", "launchers
 /// More than any of the programs takes.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// The command's tests in small and large terminals: nothing that is tested depends on how wide one is.
+/// The commands' tests in small and large terminals: nothing that is tested depends on how wide one is.
 pub(crate) fn terminals() -> Outcome {
     let all = || -> Result<(), Failure> {
         let programs = built()?;
         let prints = |program: &&Program| {
             let package = program.package.as_str();
-            PRINT.contains(&package) && !(package == COMMAND && LONG.contains(&program.name.as_str()))
+            PRINT.contains(&package)
+                && !(COMMANDS.contains(&package) && LONG.contains(&program.name.as_str()))
         };
         let prints: Vec<&Program> = programs.iter().filter(prints).collect();
         let wanted = WIDTHS.iter().flat_map(|columns| prints.iter().map(|program| (*program, *columns)));
@@ -55,7 +56,7 @@ pub(crate) fn terminals() -> Outcome {
 /// Where no libfabric is: the variable keeps programs from the system's and from the one compiled in.
 const NOWHERE: (&str, &str) = ("STANDPIPE_LIBFABRIC", "/no/such/libfabric.so.1");
 
-/// The tests of the command and of launching where there is no libfabric, in a terminal.
+/// The tests of the commands and of launching where there is no libfabric, in a terminal.
 pub(crate) fn bare() -> Outcome {
     let all = || -> Result<(), Failure> {
         let programs = built()?;

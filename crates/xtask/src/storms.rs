@@ -38,7 +38,7 @@ const TOLD_EVERY: Duration = Duration::from_secs(60);
 
 /// Storms from `seed` on, until so many minutes are over. The last lot is brought to its end.
 pub(crate) fn storms(minutes: u64, seed: u64) -> Outcome {
-    let built = run("cargo build --release --package standpipe-cli").status();
+    let built = run("cargo build --release --package standpipe-study").status();
     built.and_then(|()| go_on(Duration::from_secs(60 * minutes), seed)).into()
 }
 
@@ -63,7 +63,7 @@ fn lot(seed: u64) -> Result<u64, Failure> {
     let faults = FAULTS[number as usize % FAULTS.len()];
     let (nodes, steps) = (2 + number % 15, [400, 1000, 3000][(number / 15 % 3) as usize]);
     let line = format!(
-        "target/release/standpipe sim --json --nodes {nodes} --seed {seed} --seeds {LOT} --steps {steps}"
+        "target/release/standpipe-study sim --json --nodes {nodes} --seed {seed} --seeds {LOT} --steps {steps}"
     );
     let printed = run(&line).arg("--faults").arg(faults).output()?;
     let told = serde_json::from_str::<Value>(&printed).ok();

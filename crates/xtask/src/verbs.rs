@@ -94,16 +94,16 @@ const SHORT: [Step; 13] = [
 
 /// Both studies over a network, as `--vm` runs them.
 const FIREHOSE: &str =
-    "study firehose --transport 'ofi:verbs;ofi_rxm' --small --puts 10 --json --out /tmp/study-firehose";
-const KV: &str = "study kv --transport 'ofi:verbs;ofi_rxm' --strategy firehose --workers 2 --requests 4 --block-bytes 4K \
+    "firehose --transport 'ofi:verbs;ofi_rxm' --small --puts 10 --json --out /tmp/study-firehose";
+const KV: &str = "kv --transport 'ofi:verbs;ofi_rxm' --strategy firehose --workers 2 --requests 4 --block-bytes 4K \
                   --layers 4 --cap 1M --json --out /tmp/study-kv";
 
 const PINDOWN: &str =
-    "study pindown --transport 'ofi:verbs;ofi_rxm' --small --puts 100 --json --out /tmp/study-pindown";
+    "pindown --transport 'ofi:verbs;ofi_rxm' --small --puts 100 --json --out /tmp/study-pindown";
 
-const LAYERS: &str = "study layers --transport 'ofi:verbs;ofi_rxm' --small --json --out /tmp/study-layers";
+const LAYERS: &str = "layers --transport 'ofi:verbs;ofi_rxm' --small --json --out /tmp/study-layers";
 const BY_PM: &str =
-    "study pindown --layer pm --transport 'ofi:verbs;ofi_rxm' --small --puts 100 --json --out /tmp/study-pm";
+    "pindown --layer pm --transport 'ofi:verbs;ofi_rxm' --small --puts 100 --json --out /tmp/study-pm";
 
 /// Everything, which takes over an hour: the machine is emulated.
 const LONG: [Step; 22] = [
@@ -121,11 +121,11 @@ const LONG: [Step; 22] = [
     step("limits", "--nocapture", 600),
     Step { program: "settle", args: SETTLES, env: "STANDPIPE_TEST_SETTLE_S=900", limit_s: 1200 },
     step("bin/standpipe", WORDS, 1200),
-    step("bin/standpipe", FIREHOSE, 900),
-    step("bin/standpipe", KV, 600),
-    step("bin/standpipe", PINDOWN, 600),
-    step("bin/standpipe", LAYERS, 600),
-    step("bin/standpipe", BY_PM, 600),
+    step("bin/standpipe-study", FIREHOSE, 900),
+    step("bin/standpipe-study", KV, 600),
+    step("bin/standpipe-study", PINDOWN, 600),
+    step("bin/standpipe-study", LAYERS, 600),
+    step("bin/standpipe-study", BY_PM, 600),
     layer("layers/gam", "", 100),
     layer("layers/bip", "", 100),
     layer("layers/fm", "", 100),

@@ -3,7 +3,7 @@
 //! one-sided.
 //!
 //! The engines that serve language models hold key-value caches so: a block has one allocation a layer, and
-//! any process may want it. `standpipe study kv` measures this crate; `src/main.rs` is the smallest program
+//! any process may want it. `standpipe-study kv` measures this crate; `src/main.rs` is the smallest program
 //! with it:
 //!
 //! ```text

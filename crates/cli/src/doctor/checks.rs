@@ -1,10 +1,10 @@
 //! What the facts mean.
 
+use measure::{attach::Attach, units::bytes};
 use standpipe::PathReason;
 use standpipe::host::{Limit, Seccomp, ShmemHugePages, Userfaultfd};
 use standpipe::network::LEAST_BUDGET;
 use standpipe::path::{self, Access, Facts as PathFacts, Limits, MemId, Path, Wanted};
-use studies::{attach::Attach, units::bytes};
 
 use super::{
     check::{Check, Status},

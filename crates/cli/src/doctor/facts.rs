@@ -1,5 +1,6 @@
 //! The facts that the doctor gathers. Its checks stand apart, so that tests can give them any host.
 
+use measure::attach::{self, Attach};
 use standpipe::bootstrap::{JobEnv, launched_by};
 use standpipe::host::{
     self, Limit, Seccomp, ShmemHugePages, Userfaultfd, address_space, cores, dev_shm_bytes, file_size,
@@ -9,7 +10,6 @@ use standpipe::host::{
 use standpipe::network;
 use standpipe::rendezvous::Rendezvous;
 use standpipe::{Config, Transport};
-use studies::attach::{self, Attach};
 
 use super::network::NoNetwork;
 

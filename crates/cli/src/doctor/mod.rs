@@ -15,9 +15,9 @@ pub(crate) use check::{Check, Status};
 use clap::Args;
 use comfy_table::{Cell, Color};
 use facts::Facts;
+use measure::stdout::print;
+use measure::table::{Layout, Table, plain, wrapped};
 use serde::Serialize;
-use studies::stdout::print;
-use studies::table::{Layout, Table, plain, wrapped};
 
 use crate::elsewhere::{self, Far};
 

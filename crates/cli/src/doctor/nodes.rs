@@ -3,10 +3,10 @@
 use std::thread;
 use std::time::Duration;
 
+use measure::progress::bar;
 use serde::Serialize;
 use standpipe::watch::{Job, RankView, State, jobs};
 use standpipe::{Mechanism, Operation};
-use studies::progress::bar;
 
 use crate::latency_figures::Calls;
 

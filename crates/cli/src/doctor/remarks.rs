@@ -1,7 +1,7 @@
 //! What the times of running nodes' calls mean, and where to look when some take far longer than others.
 
+use measure::units::nanos;
 use standpipe::Timed;
-use studies::units::nanos;
 
 use super::check::{Check, Status};
 use super::nodes::{Node, Signs};

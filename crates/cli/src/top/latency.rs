@@ -1,8 +1,8 @@
 //! How long calls took, as `top` shows it: in columns and in JSON.
 
 use comfy_table::{CellAlignment, ContentArrangement};
-use studies::table::{Layout, plain};
-use studies::units::nanos;
+use measure::table::{Layout, plain};
+use measure::units::nanos;
 
 use super::report::Report;
 use crate::latency_figures::{Calls, QUANTILES};
@@ -33,7 +33,7 @@ mod tests {
     #[test]
     fn a_job_whose_calls_took_no_time_shows_none() {
         let report = sample(None);
-        assert!(!text::lines(&report, studies::table::Layout::FILE).join("\n").contains("p99"));
+        assert!(!text::lines(&report, measure::table::Layout::FILE).join("\n").contains("p99"));
         let json = serde_json::to_value(&report).expect("numbers, texts and lists");
         assert_eq!(json["totals"]["latencies"], serde_json::json!({}));
         assert!(!metrics::text(&[report]).contains("latency_seconds_bucket"));

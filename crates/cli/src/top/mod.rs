@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use measure::signals;
+use measure::stdout::{self, Reader};
+use measure::table::{Layout, is_screen};
+use measure::units::{at_least, seconds};
 use standpipe::watch::{Job, Snapshot, jobs};
-use studies::signals;
-use studies::stdout::{self, Reader};
-use studies::table::{Layout, is_screen};
-use studies::units::{at_least, seconds};
 
 use crate::elsewhere::{self, Far};
 

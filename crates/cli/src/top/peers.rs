@@ -1,9 +1,9 @@
 //! One rank's registration of memory, peer by peer.
 
 use comfy_table::{CellAlignment, ContentArrangement};
+use measure::table::{Layout, plain};
 use serde::{Serialize, Serializer};
 use standpipe::watch::{PeerCounters, Peers};
-use studies::table::{Layout, plain};
 
 use super::report::{AWAITED, RankReport, Report};
 use super::text::{self, headline, short};

@@ -15,7 +15,7 @@ use crossterm::{execute, queue};
 use rustix::termios::{Winsize, tcgetwinsize};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use studies::table::Layout;
+use measure::table::Layout;
 
 use super::peers::lines;
 use super::report::Report;

@@ -1,8 +1,8 @@
 //! A report as lines of text.
 
 use comfy_table::{CellAlignment, ContentArrangement};
+use measure::table::{Layout, plain, wrapped};
 use standpipe::{Mechanism, Operation};
-use studies::table::{Layout, plain, wrapped};
 
 use crate::elsewhere::Far;
 

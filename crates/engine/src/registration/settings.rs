@@ -43,7 +43,7 @@ pub enum Quota {
     },
 }
 
-/// In which order registrations that nobody refers to are given up. The default is what `standpipe study
+/// In which order registrations that nobody refers to are given up. The default is what `standpipe-study
 /// policies` shows to register least.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {

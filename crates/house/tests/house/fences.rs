@@ -41,7 +41,7 @@ const FENCES: &[&str] = &[
     // The live studies' ranks name the addresses of their peer's memory.
     "crates/studies/src/study/live/rank.rs",
     // The benchmark of raw memory names the addresses of its peer's buffers.
-    "crates/studies/src/perf/memory.rs",
+    "crates/measure/src/perf/memory.rs",
 ];
 
 /// Packages that have no unsafe code at all, not even in their tests.

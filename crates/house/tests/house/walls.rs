@@ -33,15 +33,16 @@ const WALLS: &[Wall] = &[
     wall("standpipe-capi", &["standpipe"], &[]),
     wall("standpipe-python", &["standpipe"], &[]),
     wall("block-directory", &["standpipe"], &[]),
+    wall("standpipe-measure", &["standpipe"], &[]),
     wall(
         "standpipe-studies",
-        &["standpipe", "standpipe-layers", "standpipe-sim", "block-directory"],
+        &["standpipe", "standpipe-layers", "standpipe-measure", "standpipe-sim", "block-directory"],
         &["standpipe-testbed"],
     ),
+    wall("standpipe-cli", &["standpipe", "standpipe-measure"], &["standpipe-testbed"]),
     wall(
-        "standpipe-cli",
-        // It carries the C library of the layers, for `standpipe layers`.
-        &["standpipe", "standpipe-layers", "standpipe-layers-c", "standpipe-sim", "standpipe-studies"],
+        "standpipe-study",
+        &["standpipe", "standpipe-measure", "standpipe-sim", "standpipe-studies"],
         &["standpipe-testbed"],
     ),
     wall("standpipe-house", &[], &[]),

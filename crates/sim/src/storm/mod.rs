@@ -77,7 +77,7 @@ impl Storm {
     /// The command that does it again; where costs were given, it lacks the option that names them.
     pub fn replay(&self) -> String {
         let Storm { nodes, seed, steps, faults, .. } = self;
-        let mut line = format!("standpipe sim --nodes {nodes} --seed {seed} --steps {steps}");
+        let mut line = format!("standpipe-study sim --nodes {nodes} --seed {seed} --steps {steps}");
         if *faults != Faults::default() {
             line += &format!(" --faults {faults}");
         }

@@ -1,4 +1,4 @@
-//! The command line of `standpipe kernel`.
+//! The command line of `standpipe-study kernel`.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use standpipe::launch::RANKS_MAX;
 
 use super::plan::{BitonicPlan, CannonPlan, Kernel};
-use crate::units::{between, parse_size};
+use measure::units::{between, parse_size};
 
 /// The kernels.
 #[derive(Debug, Subcommand)]
@@ -17,7 +17,7 @@ pub enum KernelArgs {
     Bitonic(BitonicArgs),
 }
 
-/// Arguments of `standpipe kernel cannon`.
+/// Arguments of `standpipe-study kernel cannon`.
 #[derive(Debug, Args)]
 pub struct CannonArgs {
     /// Processes: 1, 4, 9 or another square
@@ -39,7 +39,7 @@ pub struct CannonArgs {
     run: RunArgs,
 }
 
-/// Arguments of `standpipe kernel bitonic`.
+/// Arguments of `standpipe-study kernel bitonic`.
 #[derive(Debug, Args)]
 pub struct BitonicArgs {
     /// Processes: a power of two

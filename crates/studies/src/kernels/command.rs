@@ -1,4 +1,4 @@
-//! `standpipe kernel`: starts the ranks, listens to them, and tells what came of it.
+//! `standpipe-study kernel`: starts the ranks, listens to them, and tells what came of it.
 
 use std::{
     env, fs,
@@ -21,7 +21,7 @@ use super::{
     recorder::part_file,
     worker::SUBCOMMAND,
 };
-use crate::{
+use measure::{
     json_lines, machine, progress,
     signals::{self, Leftover},
     stdout::print,

@@ -19,8 +19,8 @@ use super::{
     rank_lines::{Done, Line, RankResult},
     recorder::Recorder,
 };
-use crate::job_config;
-use crate::json_lines::tell;
+use measure::job_config;
+use measure::json_lines::tell;
 
 /// One rank of a kernel, with its node. For one thread.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use super::{
     product::{Method, Verdict},
     rank_lines::{Done, RankResult},
 };
-use crate::{
+use measure::{
     table,
     units::{bytes, grouped, micros},
 };

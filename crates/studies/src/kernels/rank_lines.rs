@@ -51,7 +51,7 @@ pub(super) enum RankResult {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::json_lines::tests::survive;
+    use crate::survival::survive;
 
     #[test]
     fn what_is_said_arrives() {

@@ -1,4 +1,4 @@
-//! One rank of a kernel as a process of its own: what `standpipe kernel` starts.
+//! One rank of a kernel as a process of its own: what `standpipe-study kernel` starts.
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -11,7 +11,7 @@ use super::{
     plan::Kernel,
     rank_lines::{Line, RankResult},
 };
-use crate::json_lines::tell;
+use measure::json_lines::tell;
 
 /// The hidden subcommand that runs a rank.
 pub(crate) const SUBCOMMAND: &str = "kernel-worker";

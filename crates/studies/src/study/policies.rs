@@ -1,4 +1,4 @@
-//! `standpipe study policies`: which victim should go first, on programs, on a key-value cache, and on scans.
+//! `standpipe-study policies`: which victim should go first, on programs, on a key-value cache, and on scans.
 
 use std::{collections::HashMap, path::PathBuf, process::ExitCode};
 
@@ -17,10 +17,12 @@ use super::{
     },
     recording::{Hosts, Program, Size},
 };
+use crate::all_cores::on_all_cores;
+use crate::cost_file;
 use crate::study::subcommand::Subcommand;
-use crate::units::grouped;
-use crate::{
-    all_cores::{Bar, on_all_cores},
+use measure::units::grouped;
+use measure::{
+    progress::Bar,
     report::{
         output::{Output, OutputArgs},
         page::{Figure, Grid},
@@ -31,7 +33,7 @@ use crate::{
     usage_error::UsageError,
 };
 
-/// `standpipe study policies`.
+/// `standpipe-study policies`.
 pub(crate) static STUDY: Subcommand<PoliciesArgs> = Subcommand {
     name: "policies",
     about: "Which registration to give up first: three orders on programs, a key-value cache and scans, in virtual time",
@@ -39,7 +41,7 @@ pub(crate) static STUDY: Subcommand<PoliciesArgs> = Subcommand {
     run,
 };
 
-/// Arguments of `standpipe study policies`.
+/// Arguments of `standpipe-study policies`.
 #[derive(Debug, Args)]
 pub(crate) struct PoliciesArgs {
     /// Requests whose cache blocks are put, in Mooncake's JSON-lines format; without it, a trace with the
@@ -229,7 +231,7 @@ fn show(args: &PoliciesArgs, workloads: &[Workload], outcome: &Outcome) -> Show 
         findings: findings(workloads, outcome),
         numbers: Vec::new(),
         explanations: Vec::new(),
-        costs: Some(Costs::infiniband_modern()),
+        costs: Some(cost_file::of(&Costs::infiniband_modern())),
         seed: Some(args.seed),
         setup: vec![
             row("cannon", format!("standpipe {}, each rank on a host", Program::Cannon.words(Size::AllToAll).join(" "))),
@@ -255,7 +257,7 @@ fn show(args: &PoliciesArgs, workloads: &[Workload], outcome: &Outcome) -> Show 
 
 fn command(args: &PoliciesArgs) -> String {
     let trace = args.trace.as_ref().map_or_else(String::new, |file| format!(" --trace {}", file.display()));
-    format!("standpipe study policies{trace} --requests {} --seed {}", args.requests, args.seed)
+    format!("standpipe-study policies{trace} --requests {} --seed {}", args.requests, args.seed)
 }
 
 /// What is drawn of a row.

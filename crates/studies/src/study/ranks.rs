@@ -8,9 +8,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use standpipe::launch::{Launch, Stream};
 
-use crate::all_cores::Bar;
-use crate::transport::Chosen;
-use crate::{json_lines, signals};
+use measure::progress::Bar;
+use measure::transport::Chosen;
+use measure::{json_lines, signals};
 
 /// Runs `ranks` processes by their hidden subcommand, which gets the plan as JSON, and gives what each told.
 /// `bar` is a step further with each line of rank 0.

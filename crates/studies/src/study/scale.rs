@@ -1,4 +1,4 @@
-//! `standpipe study scale`: memory of a node and hit rate from 2 to 16,384 nodes, leases against the even
+//! `standpipe-study scale`: memory of a node and hit rate from 2 to 16,384 nodes, leases against the even
 //! split.
 
 use std::{
@@ -11,9 +11,11 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 use sim::experiments::Scale;
 
+use crate::all_cores::on_all_cores;
+use crate::cost_file;
 use crate::study::subcommand::Subcommand;
-use crate::{
-    all_cores::{Bar, on_all_cores},
+use measure::{
+    progress::Bar,
     report::{
         output::{Output, OutputArgs},
         page::{Figure, Grid},
@@ -26,7 +28,7 @@ use crate::{
     units::{bytes, grouped},
 };
 
-/// `standpipe study scale`.
+/// `standpipe-study scale`.
 pub(crate) static STUDY: Subcommand<ScaleArgs> = Subcommand {
     name: "scale",
     about: "Leases against the even split of the papers, from 2 nodes to 16,384, in virtual time",
@@ -34,7 +36,7 @@ pub(crate) static STUDY: Subcommand<ScaleArgs> = Subcommand {
     run,
 };
 
-/// Arguments of `standpipe study scale`.
+/// Arguments of `standpipe-study scale`.
 #[derive(Debug, Args)]
 pub(crate) struct ScaleArgs {
     /// The largest job
@@ -209,7 +211,7 @@ fn show(args: &ScaleArgs, experiment: &Scale, outcome: &Outcome) -> Show {
         findings: Vec::new(),
         numbers: Vec::new(),
         explanations: Vec::new(),
-        costs: Some(experiment.costs.clone()),
+        costs: Some(cost_file::of(&experiment.costs)),
         seed: None,
         setup: vec![
             row("sizes of jobs that were run", sizes(args.nodes_max).collect::<Vec<_>>().join(", ")),
@@ -219,7 +221,7 @@ fn show(args: &ScaleArgs, experiment: &Scale, outcome: &Outcome) -> Show {
             row("guaranteed to each active peer, with leases", "one page"),
             row("memory of a node", "growth of the simulating process’s peak, divided by the nodes"),
         ],
-        command: format!("standpipe study scale --nodes-max {}", args.nodes_max),
+        command: format!("standpipe-study scale --nodes-max {}", args.nodes_max),
         beside: Vec::new(),
     }
 }

@@ -1,4 +1,4 @@
-//! What a study is: a subcommand of `standpipe study`.
+//! What a study is: a subcommand of `standpipe-study`.
 
 use std::fmt::Debug;
 use std::process::ExitCode;

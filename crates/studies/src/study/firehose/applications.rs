@@ -4,13 +4,14 @@ use anyhow::Result;
 use serde::Serialize;
 use sim::experiments::{Again, Figures, Recorded, Replayed, Settings, Strategy};
 
-use crate::all_cores::{Bar, on_all_cores};
-use crate::report::{
+use crate::all_cores::on_all_cores;
+use crate::study::recording::{Hosts, Program, Size};
+use measure::progress::Bar;
+use measure::report::{
     page::Grid,
     show::{beside, deviation, deviation_percent, row},
 };
-use crate::study::recording::{Hosts, Program, Size};
-use crate::units::grouped;
+use measure::units::grouped;
 
 /// One program under one strategy.
 #[derive(Debug, Serialize)]
@@ -339,7 +340,7 @@ pub(super) fn explanations() -> impl Iterator<Item = (&'static str, Vec<String>)
 
 const EXPLANATIONS: [(&str, [&str; 2]); 4] = [
     (
-        "Which programs were run, and why not those of standpipe kernel --paper?",
+        "Which programs were run, and why not those of standpipe-study kernel --paper?",
         [
             "The paper’s machine was two nodes of two processors, and Cannon’s multiply wants a square number of ranks: \
              so four ranks run here, two on a host, and only what goes to the other host is a put. Those are as many as \

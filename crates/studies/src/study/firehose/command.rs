@@ -1,4 +1,4 @@
-//! `standpipe study firehose`: in virtual time, or between real processes.
+//! `standpipe-study firehose`: in virtual time, or between real processes.
 
 use std::process::ExitCode;
 
@@ -8,7 +8,7 @@ use super::args::FirehoseArgs;
 use super::{measured, simulated};
 use crate::study::subcommand::Subcommand;
 
-/// `standpipe study firehose`.
+/// `standpipe-study firehose`.
 pub(crate) static STUDY: Subcommand<FirehoseArgs> = Subcommand {
     name: "firehose",
     about: "The Firehose paper's figures and its table, in virtual time",
@@ -16,7 +16,7 @@ pub(crate) static STUDY: Subcommand<FirehoseArgs> = Subcommand {
     run,
 };
 
-/// Runs `standpipe study firehose`, in virtual time unless a transport is named.
+/// Runs `standpipe-study firehose`, in virtual time unless a transport is named.
 ///
 /// # Errors
 /// If something simulated or real fails, or the results cannot be written.

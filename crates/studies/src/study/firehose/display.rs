@@ -7,11 +7,12 @@ use super::args::FirehoseArgs;
 use super::experiment::{Experiment, Outcome, SHAPES, STRATEGIES};
 use super::outcome::{Point, deviations, words};
 use super::simulated::FigureResult;
+use crate::cost_file;
 use crate::qemu;
-use crate::report::page::{Figure, Grid};
-use crate::report::plots::{Chart, Mark, Series, short};
-use crate::report::show::{MEASURED, Show, row};
-use crate::units::{bytes, grouped};
+use measure::report::page::{Figure, Grid};
+use measure::report::plots::{Chart, Mark, Series, short};
+use measure::report::show::{MEASURED, Show, row};
+use measure::units::{bytes, grouped};
 
 /// All that there is to show; `file` is the text of the costs.
 pub(super) fn show(args: &FirehoseArgs, experiment: &Experiment, outcome: &Outcome, file: String) -> Show {
@@ -72,14 +73,14 @@ pub(super) fn show(args: &FirehoseArgs, experiment: &Experiment, outcome: &Outco
             row("each byte of a long write", format!("{:.3} ns", costs.gap_ns_per_byte)),
         ],
         command: command(args, experiment),
-        costs: Some(costs.clone()),
+        costs: Some(cost_file::of(costs)),
         beside: vec![(MEASURED, file)],
     }
 }
 
 fn command(args: &FirehoseArgs, experiment: &Experiment) -> String {
     format!(
-        "standpipe study firehose --transport '{}' --pin {} --puts {} --seed {}{}",
+        "standpipe-study firehose --transport '{}' --pin {} --puts {} --seed {}{}",
         experiment.plan.transport,
         experiment.plan.budget,
         args.puts,

@@ -11,10 +11,10 @@ use super::advantage as by_how_much;
 use super::args::FirehoseArgs;
 use super::outcome::{Place, Point, words};
 use super::simulated::{FigureResult, SeriesResult};
-use crate::all_cores::Bar;
 use crate::study::live::case::{Answer, Case, Puts};
 use crate::study::live::costs::Taker;
 use crate::study::live::job::{Job, Plan};
+use measure::progress::Bar;
 
 /// The figures that go over working sets, and bytes of their puts.
 pub(super) const SHAPES: [(Shape, u64); 2] =

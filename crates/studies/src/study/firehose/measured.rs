@@ -1,4 +1,4 @@
-//! `standpipe study firehose --transport`: the paper's figures over working sets between real processes, each
+//! `standpipe-study firehose --transport`: the paper's figures over working sets between real processes, each
 //! strategy for real, beside the simulator's with costs that are measured in the same run.
 
 use std::process::ExitCode;
@@ -9,11 +9,11 @@ use standpipe::Transport;
 use super::args::FirehoseArgs;
 use super::display;
 use super::experiment::Experiment;
-use crate::machine;
-use crate::report::output::Output;
 use crate::study::live::costs::Taker;
-use crate::transport::look_for;
-use crate::usage_error::UsageError;
+use measure::machine;
+use measure::report::output::Output;
+use measure::transport::look_for;
+use measure::usage_error::UsageError;
 
 /// Runs the study.
 ///

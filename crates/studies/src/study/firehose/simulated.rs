@@ -11,8 +11,13 @@ use super::{
     applications::{self, Application},
     args::FirehoseArgs,
 };
+use crate::cost_file;
 use crate::{
-    all_cores::{Bar, on_all_cores},
+    all_cores::on_all_cores,
+    study::recording::{Program, Size},
+};
+use measure::{
+    progress::Bar,
     report::{
         output::Output,
         page::{Figure, Grid},
@@ -20,7 +25,6 @@ use crate::{
         show::{Show, row},
     },
     scratch,
-    study::recording::{Program, Size},
 };
 
 #[derive(Debug, Serialize)]
@@ -208,7 +212,7 @@ fn show(args: &FirehoseArgs, experiment: &Figures, outcome: &Outcome) -> Show {
             .collect(),
         numbers: Vec::new(),
         explanations: std::iter::once(strategies()).chain(applications::explanations()).collect(),
-        costs: Some(experiment.costs.clone()),
+        costs: Some(cost_file::of(&experiment.costs)),
         seed: Some(args.seed),
         setup: vec![
             row("a bucket", "one page of 4 KiB; 16 at most in one registration"),
@@ -218,7 +222,7 @@ fn show(args: &FirehoseArgs, experiment: &Figures, outcome: &Outcome) -> Show {
             row("puts timed for a point", experiment.puts),
         ],
         command: format!(
-            "standpipe study firehose --puts {} --seed {}{}",
+            "standpipe-study firehose --puts {} --seed {}{}",
             experiment.puts,
             args.seed,
             if args.small { " --small" } else { "" }
@@ -292,7 +296,7 @@ fn grid(experiment: &Figures, shape: Shape, result: &FigureResult) -> Grid {
         std::iter::once(series.name.to_owned()).chain(columns.iter().map(value)).collect()
     };
     let column = |x: &f64| match shape {
-        Shape::BandwidthBySize => crate::units::bytes(*x as u64),
+        Shape::BandwidthBySize => measure::units::bytes(*x as u64),
         _ => format!("{x} MiB"),
     };
     Grid {

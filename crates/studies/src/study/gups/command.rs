@@ -1,4 +1,4 @@
-//! `standpipe study gups`: starts the processes, other programs in turns with them, and tells what came of
+//! `standpipe-study gups`: starts the processes, other programs in turns with them, and tells what came of
 //! it.
 
 use std::path::PathBuf;
@@ -16,17 +16,17 @@ use super::other_programs::Asked;
 use super::outcome::Outcome;
 use super::plan::{Plan, Turn};
 use super::rank::SUBCOMMAND;
-use crate::all_cores::Bar;
-use crate::machine;
-use crate::report::output::{Output, OutputArgs};
-use crate::signals;
 use crate::study::ranks;
 use crate::study::subcommand::Subcommand;
-use crate::transport::{Chosen, TransportArgs, look_for};
-use crate::units::{between, parse_bytes};
-use crate::usage_error::UsageError;
+use measure::machine;
+use measure::progress::Bar;
+use measure::report::output::{Output, OutputArgs};
+use measure::signals;
+use measure::transport::{Chosen, TransportArgs, look_for};
+use measure::units::{between, parse_bytes};
+use measure::usage_error::UsageError;
 
-/// `standpipe study gups`.
+/// `standpipe-study gups`.
 pub(crate) static STUDY: Subcommand<GupsArgs> = Subcommand {
     name: "gups",
     about: "Random updates of a table in all processes' heaps (GUPS), verified: by put, atomic and Active Message",
@@ -34,7 +34,7 @@ pub(crate) static STUDY: Subcommand<GupsArgs> = Subcommand {
     run,
 };
 
-/// Arguments of `standpipe study gups`.
+/// Arguments of `standpipe-study gups`.
 #[derive(Debug, Args)]
 pub(crate) struct GupsArgs {
     /// Processes
@@ -137,7 +137,7 @@ impl GupsArgs {
     /// The command line that repeats the run.
     fn command(&self, plan: &Plan, chosen: &Chosen) -> String {
         let mut words = vec![
-            format!("standpipe study gups --ranks {} --table {}", self.ranks, self.table),
+            format!("standpipe-study gups --ranks {} --table {}", self.ranks, self.table),
             format!("--updates {} --rounds {}", plan.updates, plan.rounds),
         ];
         words.extend(chosen.words());

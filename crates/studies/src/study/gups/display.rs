@@ -2,11 +2,11 @@
 
 use super::outcome::{Outcome, Point};
 use super::plan::Way;
-use crate::report::page::{Figure, Grid};
-use crate::report::plots::{Chart, Series, short};
-use crate::report::show::{Show, row};
-use crate::transport::Chosen;
-use crate::units::{bytes, grouped};
+use measure::report::page::{Figure, Grid};
+use measure::report::plots::{Chart, Series, short};
+use measure::report::show::{Show, row};
+use measure::transport::Chosen;
+use measure::units::{bytes, grouped};
 
 /// All that there is to show of a run, which this command line repeats.
 pub(super) fn show(command: &str, chosen: &Chosen, outcome: &Outcome) -> Show {

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use super::other_programs::{Asked, PATIENCE, Ran, Started, found};
-use crate::scratch;
-use crate::signals::Leftover;
+use measure::scratch;
+use measure::signals::Leftover;
 
 /// Runs it once.
 pub(super) fn run(asked: Asked) -> Result<Ran> {
@@ -45,7 +45,7 @@ pub(super) fn run(asked: Asked) -> Result<Ran> {
 fn input(ranks: u32, words: u64) -> String {
     let order = words.isqrt() + u64::from(words.isqrt().pow(2) < words);
     format!(
-        "input\nof standpipe study gups\nHPL.out\n8\n1\n{order}\n1\n80\n0\n1\n1\n{ranks}\n16.0\n1\n2\n1\n4\n1\n2\n1\n1\n1\n1\n\
+        "input\nof standpipe-study gups\nHPL.out\n8\n1\n{order}\n1\n80\n0\n1\n1\n{ranks}\n16.0\n1\n2\n1\n4\n1\n2\n1\n1\n1\n1\n\
          1\n1\n2\n64\n0\n0\n1\n8\n#\n0\n1200\n0\n40\n"
     )
 }

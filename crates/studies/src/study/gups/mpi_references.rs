@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::hpcc;
 use super::other_programs::{Asked, Ran, found};
 use super::rma::Rma;
-use crate::signals;
+use measure::signals;
 
 /// What another program came to, or why it was not run.
 #[derive(Debug, Clone, PartialEq, Serialize)]

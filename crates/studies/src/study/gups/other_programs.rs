@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::signals;
+use measure::signals;
 
 /// As long as another program may take.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);

@@ -5,8 +5,8 @@ use standpipe::Strategy;
 
 use super::mpi_references::Beside;
 use super::plan::{LOOKAHEAD, Plan, Turn, Way};
-use crate::machine;
-use crate::transport::Chosen;
+use measure::machine;
+use measure::transport::Chosen;
 
 /// The run in numbers; `--json` prints it.
 #[derive(Debug, Clone, Serialize)]

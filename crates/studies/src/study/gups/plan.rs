@@ -98,12 +98,7 @@ mod tests {
 
     #[test]
     fn what_is_said_arrives() {
-        crate::json_lines::tests::survive(vec![Turn {
-            words: 1 << 40,
-            way: Way::Batches,
-            took_ns: 1,
-            wrong: 2,
-        }]);
+        crate::survival::survive(vec![Turn { words: 1 << 40, way: Way::Batches, took_ns: 1, wrong: 2 }]);
     }
 
     #[test]

@@ -12,8 +12,8 @@ use standpipe::{AtomicOp, Config, Error, GlobalPtr, HandlerId, HeapArray, MEDIUM
 use super::plan::{LOOKAHEAD, Plan, Turn, Way};
 use super::sequence::Sequence;
 use super::table::{self, Shares};
-use crate::job_config;
-use crate::json_lines::tell;
+use measure::job_config;
+use measure::json_lines::tell;
 
 /// The hidden subcommand that runs a rank.
 pub(crate) const SUBCOMMAND: &str = "gups-rank";

@@ -1,4 +1,4 @@
-/* The updates of `standpipe study gups` by MPI's one-sided operations, on memory that a window allocates: puts, and
+/* The updates of `standpipe-study gups` by MPI's one-sided operations, on memory that a window allocates: puts, and
  * accumulates by exclusive or, 1,024 at a time. Says what the library calls itself, then prints a line for each: what it is,
  * GUPS, and words that are not what they must be, of which the untimed round of puts is the first, so that memory is mapped then.
  * Arguments: words of the table (a power of two), updates of all processes. */

@@ -9,8 +9,8 @@ use anyhow::{Context, Result};
 use tempfile::TempDir;
 
 use super::other_programs::{Asked, PATIENCE, Ran, Started, await_end};
-use crate::scratch;
-use crate::signals::Leftover;
+use measure::scratch;
+use measure::signals::Leftover;
 
 /// The program, compiled for an MPI, which has been found to work.
 pub(super) struct Rma {

@@ -1,4 +1,4 @@
-//! `standpipe study isx`: starts jobs of more and more processes, and tells what came of them.
+//! `standpipe-study isx`: starts jobs of more and more processes, and tells what came of them.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -10,15 +10,15 @@ use super::display;
 use super::outcome::{Job, Outcome};
 use super::plan::{Plan, Round, WIDTH};
 use super::rank::SUBCOMMAND;
-use crate::all_cores::Bar;
-use crate::report::output::{Output, OutputArgs};
 use crate::study::ranks;
 use crate::study::subcommand::Subcommand;
-use crate::transport::{Chosen, TransportArgs, look_for};
-use crate::units::between;
-use crate::{machine, signals};
+use measure::progress::Bar;
+use measure::report::output::{Output, OutputArgs};
+use measure::transport::{Chosen, TransportArgs, look_for};
+use measure::units::between;
+use measure::{machine, signals};
 
-/// `standpipe study isx`.
+/// `standpipe-study isx`.
 pub(crate) static STUDY: Subcommand<IsxArgs> = Subcommand {
     name: "isx",
     about: "Integers sorted over the whole job through puts that signal (ISx), by more and more processes, verified",
@@ -26,7 +26,7 @@ pub(crate) static STUDY: Subcommand<IsxArgs> = Subcommand {
     run,
 };
 
-/// Arguments of `standpipe study isx`.
+/// Arguments of `standpipe-study isx`.
 #[derive(Debug, Args)]
 pub(crate) struct IsxArgs {
     /// Processes of the largest job; smaller ones have one, two, four and so on
@@ -98,7 +98,7 @@ impl IsxArgs {
     fn command(&self, chosen: &Chosen) -> String {
         let IsxArgs { ranks, keys, rounds, seed, .. } = self;
         let own =
-            format!("standpipe study isx --ranks {ranks} --keys {keys} --rounds {rounds} --seed {seed}");
+            format!("standpipe-study isx --ranks {ranks} --keys {keys} --rounds {rounds} --seed {seed}");
         [vec![own], chosen.words()].concat().join(" ")
     }
 }

@@ -1,11 +1,11 @@
 //! What the study shows.
 
 use super::outcome::{Job, Outcome};
-use crate::report::page::{Figure, Grid};
-use crate::report::plots::{Chart, Series, short};
-use crate::report::show::{Show, row};
-use crate::transport::Chosen;
-use crate::units::{bytes, grouped, micros};
+use measure::report::page::{Figure, Grid};
+use measure::report::plots::{Chart, Series, short};
+use measure::report::show::{Show, row};
+use measure::transport::Chosen;
+use measure::units::{bytes, grouped, micros};
 
 /// All that there is to show of a run, which this command line repeats.
 pub(super) fn show(command: &str, seed: u64, chosen: &Chosen, outcome: &Outcome) -> Show {

@@ -4,8 +4,8 @@ use serde::Serialize;
 use standpipe::Strategy;
 
 use super::plan::{Plan, Round, WIDTH};
-use crate::machine;
-use crate::transport::Chosen;
+use measure::machine;
+use measure::transport::Chosen;
 
 /// The run in numbers; `--json` prints it.
 #[derive(Debug, Clone, Serialize)]

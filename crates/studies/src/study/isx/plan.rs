@@ -54,6 +54,6 @@ mod tests {
 
     #[test]
     fn what_is_said_arrives() {
-        crate::json_lines::tests::survive(vec![Round { keys: 3, hash_after: u64::MAX, ..Round::default() }]);
+        crate::survival::survive(vec![Round { keys: 3, hash_after: u64::MAX, ..Round::default() }]);
     }
 }

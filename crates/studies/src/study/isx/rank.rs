@@ -11,8 +11,8 @@ use standpipe::{GlobalPtr, HeapArray, Node, Signal};
 
 use super::plan::{Plan, Round, WIDTH};
 use super::sort;
-use crate::job_config;
-use crate::json_lines::tell;
+use measure::job_config;
+use measure::json_lines::tell;
 
 /// The hidden subcommand that runs a rank.
 pub(crate) const SUBCOMMAND: &str = "isx-rank";

@@ -4,8 +4,8 @@ use super::{
     outcome::Outcome,
     worth::{Beside, Pass, WithoutPulling},
 };
-use crate::report::page::Grid;
-use crate::units::{counted, grouped, micros};
+use measure::report::page::Grid;
+use measure::units::{counted, grouped, micros};
 
 /// The tables: the ways to have a block, and the passes with pulling and without. None where nothing was
 /// measured.

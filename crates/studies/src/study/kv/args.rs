@@ -10,9 +10,9 @@ use super::{
     plan::Plan,
     trace::{self, Request, TraceError},
 };
-use crate::units::{between, parse_bytes};
+use measure::units::{between, parse_bytes};
 
-/// Arguments of `standpipe study kv`; its workers get the same.
+/// Arguments of `standpipe-study kv`; its workers get the same.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub(crate) struct KvArgs {
     /// Worker processes, at most 32
@@ -26,9 +26,12 @@ pub(crate) struct KvArgs {
     #[arg(long, default_value_t = 1, conflicts_with = "trace")]
     pub seed: u64,
     /// Requests to replay: the first of the trace file (all of it without this), or this many generated ones
-    /// (1000)
+    /// (100, which takes seconds)
     #[arg(long, value_name = "K", value_parser = between(1_u64, 10_000_000))]
     pub requests: Option<u64>,
+    /// Replay 1000 generated requests, as many as the measured trace has: a minute of processor time
+    #[arg(long, conflicts_with_all = ["requests", "trace"])]
+    pub full: bool,
     /// Memory for blocks that each worker may use
     #[arg(long, default_value = "256M", value_name = "BYTES", value_parser = parse_bytes)]
     pub cap: u64,
@@ -86,13 +89,22 @@ impl KvArgs {
     pub(crate) fn requests(&self) -> Result<Vec<Request>, TraceError> {
         let count = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
         match &self.trace {
-            None => Ok(Generator::new(self.seed).take(self.requests.map_or(REQUESTS, count)).collect()),
+            None => {
+                let requests = if self.full { FULL } else { SHORT };
+                Ok(Generator::new(self.seed).take(self.requests.map_or(requests, count)).collect())
+            }
             Some(file) => {
                 let mut requests = trace::read(file)?;
                 requests.truncate(self.requests.map_or(usize::MAX, count));
                 Ok(requests)
             }
         }
+    }
+
+    /// Whether nothing says how many requests there are to be.
+    #[must_use]
+    pub(crate) fn is_short(&self) -> bool {
+        !self.full && self.requests.is_none() && self.trace.is_none()
     }
 
     /// The same arguments as words of a command line; parsing them gives an equal value.
@@ -111,6 +123,9 @@ impl KvArgs {
         if let Some(requests) = self.requests {
             words.extend(["--requests".to_owned(), requests.to_string()]);
         }
+        if self.full {
+            words.push("--full".to_owned());
+        }
         words.extend(match &self.trace {
             Some(trace) => ["--trace".to_owned(), trace.display().to_string()],
             None => ["--seed".to_owned(), self.seed.to_string()],
@@ -128,8 +143,11 @@ impl KvArgs {
     }
 }
 
-/// Requests that are generated unless the user says how many: as many as the measured trace has.
-const REQUESTS: usize = 1000;
+/// Requests that are generated unless the user says how many: a first look that takes seconds.
+pub(super) const SHORT: usize = 100;
+
+/// Requests of the full form: as many as the measured trace has.
+pub(super) const FULL: usize = 1000;
 
 #[cfg(test)]
 mod tests {
@@ -155,9 +173,21 @@ mod tests {
     }
 
     #[test]
+    fn the_short_form_is_for_those_who_say_nothing_of_requests() {
+        for (text, short, requests) in
+            [("", true, SHORT), ("--full", false, FULL), ("--requests 7", false, 7)]
+        {
+            let args = parse(text).expect("good arguments");
+            assert_eq!(args.is_short(), short, "{text}");
+            assert_eq!(args.requests().expect("generated").len(), requests, "{text}");
+        }
+        assert!(!parse("--trace a").expect("good arguments").is_short());
+    }
+
+    #[test]
     fn workers_get_equal_arguments() {
         let text = "--workers 7 --trace a.jsonl --requests 12 --cap 3M --layers 8 --keep-copies --no-pulls --only-serve";
-        for text in [text, "", "--seed 9"] {
+        for text in [text, "", "--seed 9", "--full"] {
             let args = parse(text).expect("good arguments");
             assert_eq!(parse(&args.to_words().join(" ")).expect("what we wrote"), args);
         }
@@ -177,6 +207,8 @@ mod tests {
             "--cap 99999999999G",
             "--layers 0",
             "--trace a --seed 9",
+            "--full --requests 7",
+            "--full --trace a",
         ] {
             assert!(parse(text).is_err(), "{text}");
         }

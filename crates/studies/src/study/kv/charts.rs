@@ -6,7 +6,7 @@ use super::{
     outcome::{Record, Way, sorted},
     worker_lines::Tick,
 };
-use crate::report::{
+use measure::report::{
     page::Figure,
     plots::{Chart, Mark, Series, short},
 };

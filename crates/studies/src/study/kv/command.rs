@@ -1,4 +1,4 @@
-//! `standpipe study kv`: starts the workers, listens to them, and tells what came of it.
+//! `standpipe-study kv`: starts the workers, listens to them, and tells what came of it.
 
 use std::{env, process::ExitCode, sync::Arc};
 
@@ -8,7 +8,7 @@ use clap::Args;
 use standpipe::launch::{End, Launch, Stream};
 
 use super::{
-    args::KvArgs,
+    args::{FULL, KvArgs, SHORT},
     outcome::{Outcome, Record},
     phased, phases,
     plan::Plan,
@@ -18,11 +18,11 @@ use super::{
     worker_process::SUBCOMMAND,
     worth::{self, WithoutPulling},
 };
+use crate::qemu::{self, VmArgs};
 use crate::study::subcommand::Subcommand;
-use crate::units::{bytes, counted, grouped};
-use crate::{
+use measure::units::{bytes, counted, grouped};
+use measure::{
     machine::{self, Load},
-    qemu::{self, VmArgs},
     report::output::{Output, OutputArgs},
     signals,
     table::{self, Layout},
@@ -30,7 +30,7 @@ use crate::{
     usage_error::UsageError,
 };
 
-/// `standpipe study kv`.
+/// `standpipe-study kv`.
 pub(crate) static STUDY: Subcommand<StudyArgs> = Subcommand {
     name: "kv",
     about: "Workers pull each other's key-value-cache blocks out of ordinary memory",
@@ -38,7 +38,7 @@ pub(crate) static STUDY: Subcommand<StudyArgs> = Subcommand {
     run,
 };
 
-/// Arguments of `standpipe study kv`.
+/// Arguments of `standpipe-study kv`.
 #[derive(Debug, Args)]
 pub(crate) struct StudyArgs {
     #[command(flatten)]
@@ -97,9 +97,16 @@ fn run(args: &StudyArgs) -> Result<ExitCode> {
     let answer = outcome.verdict.as_ref().map(|verdict| format!("Is pulling worth it? {}", verdict.text()));
     let told = [load, answer].into_iter().flatten();
     let told: String = told.map(|text| table::wrapped(&text, layout) + "\n\n").collect();
-    let text = format!("{told}{}{phases}", outcome.table().text(layout));
+    let short = short_form(&args.kv).map_or_else(String::new, |text| format!("\n\n{text}"));
+    let text = format!("{told}{}{phases}{short}", outcome.table().text(layout));
     output.deliver(&report.html(), &text, &outcome)?;
     exit(&outcome, &record)
+}
+
+/// That this was the short form, and how to have the other, where it was.
+fn short_form(args: &KvArgs) -> Option<String> {
+    let (short, full) = (SHORT as u64, FULL as u64);
+    args.is_short().then(|| format!("short form: {short} requests; --full replays {}", grouped(full)))
 }
 
 /// Refuses a cap that is more than this machine has, and blocks of all workers together that are.
@@ -165,7 +172,13 @@ fn without_pulling(args: &KvArgs, chosen: &Chosen, replayed: &Record) -> Result<
     let requests = compared as u64;
     let mut passes = Vec::new();
     for pulling in worth::PASSES {
-        let args = KvArgs { requests: Some(requests), no_pulls: !pulling, only_serve: true, ..args.clone() };
+        let args = KvArgs {
+            requests: Some(requests),
+            full: false,
+            no_pulls: !pulling,
+            only_serve: true,
+            ..args.clone()
+        };
         passes.extend(replay(&args, chosen.clone(), requests)?.pass(pulling));
     }
     Ok(WithoutPulling::of(requests, passes))
@@ -195,6 +208,7 @@ fn report<'a>(
 ) -> Report<'a> {
     let row = |what: &str, value: String| (what.to_owned(), value);
     let copies = if plan.keep_copies { "kept" } else { "used and dropped" };
+    let form = short_form(&args.kv).map(|text| row("form", text));
     Report {
         outcome,
         record,
@@ -205,20 +219,23 @@ fn report<'a>(
         },
         favourite_share: 0.0,
         keep_copies: plan.keep_copies,
-        setup: vec![
-            row("build", outcome.build.to_owned()),
-            row(
-                "load average after it",
-                outcome.load_average.map_or_else(|| "unknown".to_owned(), |load| format!("{load:.1}")),
-            ),
-            row("workers", outcome.workers.to_string()),
-            row("reached by", record.chosen.to_string()),
-            row("memory for blocks, each", bytes(plan.cap_bytes as u64)),
-            row("a block", bytes(plan.block_bytes() as u64)),
-            row("pieces of a block", format!("{} of {}", plan.layers, bytes(plan.piece_bytes as u64))),
-            row("computing a block takes", format!("{} µs", grouped(plan.compute.as_micros() as u64))),
-            row("blocks pulled are", copies.to_owned()),
-        ],
+        setup: Vec::from_iter(form)
+            .into_iter()
+            .chain([
+                row("build", outcome.build.to_owned()),
+                row(
+                    "load average after it",
+                    outcome.load_average.map_or_else(|| "unknown".to_owned(), |load| format!("{load:.1}")),
+                ),
+                row("workers", outcome.workers.to_string()),
+                row("reached by", record.chosen.to_string()),
+                row("memory for blocks, each", bytes(plan.cap_bytes as u64)),
+                row("a block", bytes(plan.block_bytes() as u64)),
+                row("pieces of a block", format!("{} of {}", plan.layers, bytes(plan.piece_bytes as u64))),
+                row("computing a block takes", format!("{} µs", grouped(plan.compute.as_micros() as u64))),
+                row("blocks pulled are", copies.to_owned()),
+            ])
+            .collect(),
         machine: machine::facts(),
         command: command(args, &record.chosen),
     }
@@ -228,5 +245,5 @@ fn report<'a>(
 fn command(args: &StudyArgs, chosen: &Chosen) -> String {
     let phases = args.phases.then(|| "--phases".to_owned());
     let words = [args.kv.to_words(), chosen.words(), Vec::from_iter(phases)].concat();
-    format!("standpipe study kv {}{}", words.join(" "), qemu::word())
+    format!("standpipe-study kv {}{}", words.join(" "), qemu::word())
 }

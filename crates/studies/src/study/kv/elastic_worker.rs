@@ -1,4 +1,4 @@
-//! One worker of a replay during which workers die and join: what `standpipe study kv --phases` starts.
+//! One worker of a replay during which workers die and join: what `standpipe-study kv --phases` starts.
 
 use std::{
     path::PathBuf,
@@ -18,8 +18,8 @@ use super::{
     worker::{Worker, await_others},
     worker_lines::Line,
 };
-use crate::job_config;
-use crate::json_lines::tell;
+use measure::job_config;
+use measure::json_lines::tell;
 
 /// The hidden subcommand that runs such a worker.
 pub(crate) const SUBCOMMAND: &str = "kv-guest";

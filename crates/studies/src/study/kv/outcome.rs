@@ -10,10 +10,10 @@ use standpipe::Strategy;
 use super::verdict::Verdict;
 use super::worker_lines::{Done, Pull, Sweep, Tick, Yardsticks};
 use super::worth::{Beside, Pass, WithoutPulling};
-use crate::machine::{self, Load};
-use crate::table::{Table, plain};
-use crate::transport::Chosen;
-use crate::units::{bytes, grouped, micros};
+use measure::machine::{self, Load};
+use measure::table::{Table, plain};
+use measure::transport::Chosen;
+use measure::units::{bytes, grouped, micros};
 
 /// Everything the workers told, in the order it came.
 #[derive(Debug, Clone, Default)]
@@ -504,7 +504,7 @@ fn ratio(part: f64, whole: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::Layout;
+    use measure::table::Layout;
 
     fn record() -> Record {
         let pull = |took_ns, computing| Pull { owner: 0, took_ns, processor_ns: 70, bytes: 1000, computing };

@@ -1,8 +1,8 @@
 //! What a killed worker cost, and what one that joined brought: the phases of a replay, for people.
 
 use super::outcome::{Outcome, Phase};
-use crate::report::page::Grid;
-use crate::units::{grouped, micros};
+use measure::report::page::Grid;
+use measure::units::{grouped, micros};
 
 /// The phases, and what changed from one to the next; `None` where no worker was killed.
 #[must_use]

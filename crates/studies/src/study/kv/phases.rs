@@ -21,7 +21,7 @@ use super::{
     outcome::Record,
     progress::Progress,
 };
-use crate::{
+use measure::{
     json_lines, scratch,
     signals::{self, Leftover},
     transport::Chosen,

@@ -5,8 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use indicatif::ProgressBar;
 
 use super::{outcome::Record, worker_lines::Line};
-use crate::units::{bytes, grouped};
-use crate::{json_lines, progress, signals};
+use measure::units::{bytes, grouped};
+use measure::{json_lines, progress, signals};
 
 /// Gathers the workers' lines, from any thread.
 #[derive(Debug)]

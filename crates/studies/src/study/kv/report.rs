@@ -9,12 +9,12 @@ use super::{
     statistics::{FAVOURITES, Statistics},
     worker_lines::Tick,
 };
-use crate::machine::Load;
-use crate::report::{
+use measure::machine::Load;
+use measure::report::{
     page::{Grid, document, escape, load, table},
     plots,
 };
-use crate::units::{bytes, counted, grouped, micros};
+use measure::units::{bytes, counted, grouped, micros};
 
 /// All that the report tells of.
 #[derive(Debug, Clone)]
@@ -404,7 +404,7 @@ mod tests {
             keep_copies: false,
             setup: vec![row("workers", "4"), row("memory cap per worker", "256 MiB")],
             machine: vec![row("cores", "2"), row("kernel", "6.1.0")],
-            command: "standpipe study kv --trace 'a&b.jsonl'".to_owned(),
+            command: "standpipe-study kv --trace 'a&b.jsonl'".to_owned(),
         }
         .html()
     }

@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use super::worth::WithoutPulling;
-use crate::machine::Load;
-use crate::units::grouped;
+use measure::machine::Load;
+use measure::units::grouped;
 
 /// The least share of the time that counts as a difference between the passes.
 const DIFFERENT: f64 = 0.02;

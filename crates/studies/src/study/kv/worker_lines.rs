@@ -126,7 +126,7 @@ impl Done {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::json_lines::tests::survive;
+    use crate::survival::survive;
 
     #[test]
     fn counts_from_before_do_not_count() {

@@ -1,4 +1,4 @@
-//! One worker of the study as a process of its own: what `standpipe study kv` starts.
+//! One worker of the study as a process of its own: what `standpipe-study kv` starts.
 
 use std::{
     process::ExitCode,
@@ -18,8 +18,8 @@ use super::{
     worker_lines::{Line, Tick},
     yardsticks,
 };
-use crate::job_config;
-use crate::json_lines::tell;
+use measure::job_config;
+use measure::json_lines::tell;
 
 /// The hidden subcommand that runs a worker.
 pub(crate) const SUBCOMMAND: &str = "kv-worker";

@@ -1,4 +1,4 @@
-//! `standpipe study layers`: starts the jobs over each transport, and tells what came of them.
+//! `standpipe-study layers`: starts the jobs over each transport, and tells what came of them.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -12,17 +12,17 @@ use super::display;
 use super::outcome::{Outcome, Told};
 use super::plan::{Figure, Plan};
 use super::rank::SUBCOMMAND;
-use crate::all_cores::Bar;
 use crate::qemu::{self, VmArgs};
-use crate::report::output::{Output, OutputArgs};
 use crate::study::ranks;
 use crate::study::subcommand::Subcommand;
-use crate::transport::{self, Chosen, look_for};
-use crate::units::{between, parse_size};
-use crate::usage_error::UsageError;
-use crate::{machine, signals};
+use measure::progress::Bar;
+use measure::report::output::{Output, OutputArgs};
+use measure::transport::{self, Chosen, look_for};
+use measure::units::{between, parse_size};
+use measure::usage_error::UsageError;
+use measure::{machine, signals};
 
-/// `standpipe study layers`.
+/// `standpipe-study layers`.
 pub(crate) static STUDY: Subcommand<LayersArgs> = Subcommand {
     name: "layers",
     about: "Historic communication layers side by side: latency, overheads, gap, bandwidth, copies, features",
@@ -30,7 +30,7 @@ pub(crate) static STUDY: Subcommand<LayersArgs> = Subcommand {
     run,
 };
 
-/// Arguments of `standpipe study layers`.
+/// Arguments of `standpipe-study layers`.
 #[derive(Debug, Args)]
 pub(crate) struct LayersArgs {
     /// Layers, by their names; all of them without it. The bare library is always beside them
@@ -140,7 +140,7 @@ impl LayersArgs {
         let sizes = list(self.sizes.iter().map(ToString::to_string).collect());
         let transports = list(self.transport.iter().map(ToString::to_string).collect());
         let mut command = format!(
-            "standpipe study layers --transport '{transports}' --sizes {sizes} --rounds {} --senders {}",
+            "standpipe-study layers --transport '{transports}' --sizes {sizes} --rounds {} --senders {}",
             self.rounds, self.senders
         );
         if !self.layers.is_empty() {

@@ -4,10 +4,10 @@ use super::benches::BARE;
 use super::figures::Row;
 use super::originals::{Original, VMMC_2, original};
 use super::outcome::Outcome;
-use crate::report::page::{Figure, Grid};
-use crate::report::plots::{Chart, Series, short};
-use crate::report::show::{Show, row};
-use crate::units::bytes;
+use measure::report::page::{Figure, Grid};
+use measure::report::plots::{Chart, Series, short};
+use measure::report::show::{Show, row};
+use measure::units::bytes;
 
 /// All that there is to show of a run, which this command line repeats.
 pub(super) fn show(command: &str, outcome: &Outcome) -> Show {

@@ -6,7 +6,7 @@ use super::figures::{Row, rows};
 use super::originals::{MISSING, Missing, Original, original};
 use super::paper::{self, Beside};
 use super::plan::{Figure, Plan};
-use crate::machine;
+use measure::machine;
 
 /// The run in numbers; `--json` prints it.
 #[derive(Debug, Clone, Serialize)]

@@ -75,7 +75,7 @@ pub(super) struct Figure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::json_lines::tests::survive;
+    use crate::survival::survive;
 
     #[test]
     fn long_messages_are_fewer_and_never_none() {

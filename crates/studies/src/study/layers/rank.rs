@@ -9,8 +9,8 @@ use standpipe::{Mechanism, Node, Operation, ProgressThread};
 
 use super::benches::{self, Bench};
 use super::plan::{BUFFERED, BUFFERED_MAX, Figure, Measure, Plan};
-use crate::job_config;
-use crate::json_lines::tell;
+use measure::job_config;
+use measure::json_lines::tell;
 
 /// The hidden subcommand that runs a rank.
 pub(crate) const SUBCOMMAND: &str = "layers-rank";

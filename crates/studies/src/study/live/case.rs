@@ -136,7 +136,7 @@ impl Owner {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::json_lines::tests::survive;
+    use crate::survival::survive;
 
     #[test]
     fn what_is_asked_and_answered_arrives() {

@@ -6,9 +6,9 @@ use standpipe::{Strategy, host};
 
 use super::case::{Answer, Case};
 use super::job::{Job, Plan};
-use crate::machine;
-use crate::measure::figures::{Figure, nanos, real, text, whole};
-use crate::measure::fit::Line;
+use crate::sim_costs::figures::{Figure, nanos, real, text, whole};
+use crate::sim_costs::fit::Line;
+use measure::machine;
 
 /// What was measured, each in ns.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -252,7 +252,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-const HEAD: &str = "Costs of one machine and one provider of libfabric's, measured on it by `standpipe study firehose --transport`.\n\
+const HEAD: &str = "Costs of one machine and one provider of libfabric's, measured on it by `standpipe-study firehose --transport`.\n\
                     \n\
                     Where a number comes from: [measured] here, between two processes; [derived] arithmetic on that; \
                     [read] from the system or the library; [none] the model's part is in other figures.";

@@ -16,9 +16,9 @@ use rustix::io::Errno;
 use standpipe::Strategy;
 
 use super::case::{Answer, Case};
-use super::rank::SUBCOMMAND;
-use crate::json_lines::{decode, encode};
-use crate::transport::{STRATEGY, TRANSPORT};
+use super::ranks::SUBCOMMAND;
+use measure::json_lines::{decode, encode};
+use measure::transport::{STRATEGY, TRANSPORT};
 
 /// What all jobs have in common.
 #[derive(Debug, Clone)]
@@ -50,8 +50,6 @@ impl Job {
     pub(crate) fn start(plan: &Plan, strategy: Strategy) -> Result<Job> {
         let program = env::current_exe().context("this program's own file")?;
         let mut child = Command::new(&program)
-            .args(["run", "-n", "2", "--"])
-            .arg(&program)
             .args([SUBCOMMAND, &plan.bytes.to_string(), &plan.written.to_string()])
             .env(TRANSPORT, &plan.transport)
             .env(STRATEGY, strategy.name())

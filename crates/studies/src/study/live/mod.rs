@@ -5,3 +5,4 @@ pub(super) mod case;
 pub(super) mod costs;
 pub(super) mod job;
 pub(crate) mod rank;
+pub(crate) mod ranks;

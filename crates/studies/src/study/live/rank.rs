@@ -18,8 +18,8 @@ use rand_chacha::ChaCha8Rng;
 use standpipe::{Config, HandlerId, Node, Remote, baseline};
 
 use super::case::{Answer, Case, Owner, Puts};
-use crate::job_config;
-use crate::json_lines::{decode, tell};
+use measure::job_config;
+use measure::json_lines::{decode, tell};
 
 /// The hidden subcommand that runs a rank.
 pub(crate) const SUBCOMMAND: &str = "study-rank";
@@ -31,6 +31,13 @@ pub(crate) struct RankArgs {
     bytes: u64,
     /// Bytes of the longest write by bare libfabric; 0: there are none
     written: usize,
+}
+
+impl RankArgs {
+    /// Both as words of a command line.
+    pub(super) fn words(&self) -> [String; 2] {
+        [self.bytes.to_string(), self.written.to_string()]
+    }
 }
 
 /// Runs a rank until rank 0's standard input ends.

@@ -4,11 +4,11 @@ use clap::{ArgGroup, Args};
 use standpipe::Transport;
 
 use crate::qemu::VmArgs;
-use crate::report::output::OutputArgs;
-use crate::transport;
-use crate::units::parse_bytes;
+use measure::report::output::OutputArgs;
+use measure::transport;
+use measure::units::parse_bytes;
 
-/// Arguments of `standpipe study pindown`.
+/// Arguments of `standpipe-study pindown`.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("network").args(["transport", "vm"]).multiple(true))]
 pub(crate) struct PinDownArgs {

@@ -1,4 +1,4 @@
-//! `standpipe study pindown --layer pm`: the curve through the PM layer's own interface, as the paper
+//! `standpipe-study pindown --layer pm`: the curve through the PM layer's own interface, as the paper
 //! measured its own. Each message is sent by request, reply with a handle, remote write and end, and each
 //! side locks its memory for it.
 
@@ -12,16 +12,17 @@ use standpipe::{Strategy, Transport};
 use super::args::PinDownArgs;
 use super::paper::PAPER;
 use super::pm_rank::{PmPlan, PmRound, SUBCOMMAND};
-use crate::all_cores::Bar;
-use crate::report::output::Output;
-use crate::report::page::{Figure, Grid};
-use crate::report::plots::{Chart, Series, short};
-use crate::report::show::{Show, row};
+use crate::qemu;
 use crate::study::ranks;
-use crate::transport::{Chosen, look_for};
-use crate::units::{bytes, grouped};
-use crate::usage_error::UsageError;
-use crate::{machine, qemu};
+use measure::machine;
+use measure::progress::Bar;
+use measure::report::output::Output;
+use measure::report::page::{Figure, Grid};
+use measure::report::plots::{Chart, Series, short};
+use measure::report::show::{Show, row};
+use measure::transport::{Chosen, look_for};
+use measure::units::{bytes, grouped};
+use measure::usage_error::UsageError;
 
 /// The result.
 #[derive(Debug, Serialize)]
@@ -166,7 +167,7 @@ fn show(args: &PinDownArgs, plan: &PmPlan, outcome: &Outcome) -> Show {
             row("messages timed at a ratio in a round", grouped(outcome.messages)),
         ],
         command: format!(
-            "standpipe study pindown --layer pm --transport '{}' --pin {} --puts {}{}",
+            "standpipe-study pindown --layer pm --transport '{}' --pin {} --puts {}{}",
             outcome.transport,
             plan.budget,
             args.puts,

@@ -1,4 +1,4 @@
-//! `standpipe study pindown`: in virtual time, or between real processes.
+//! `standpipe-study pindown`: in virtual time, or between real processes.
 
 use std::process::ExitCode;
 
@@ -8,7 +8,7 @@ use super::args::PinDownArgs;
 use super::{by_pm, measured, simulated};
 use crate::study::subcommand::Subcommand;
 
-/// `standpipe study pindown`.
+/// `standpipe-study pindown`.
 pub(crate) static STUDY: Subcommand<PinDownArgs> = Subcommand {
     name: "pindown",
     about: "The bandwidth of PM's pin-down cache by its hit ratio, in virtual time",
@@ -16,7 +16,7 @@ pub(crate) static STUDY: Subcommand<PinDownArgs> = Subcommand {
     run,
 };
 
-/// Runs `standpipe study pindown`, in virtual time unless a transport is named.
+/// Runs `standpipe-study pindown`, in virtual time unless a transport is named.
 ///
 /// # Errors
 /// If something simulated or real fails, or the results cannot be written.

@@ -1,4 +1,4 @@
-//! `standpipe study pindown --transport`: PM's bandwidth by hit ratio between two real processes, beside the
+//! `standpipe-study pindown --transport`: PM's bandwidth by hit ratio between two real processes, beside the
 //! simulator's with costs that are measured in the same run.
 
 use std::process::ExitCode;
@@ -10,21 +10,22 @@ use sim::experiments::PinDown;
 use standpipe::{Strategy, Transport, network};
 
 use super::args::PinDownArgs;
-use crate::all_cores::Bar;
-use crate::machine;
+use crate::cost_file;
 use crate::qemu;
-use crate::report::show::{MEASURED, Show, row};
-use crate::report::{
+use crate::study::live::case::{Answer, Case, Puts};
+use crate::study::live::costs::Taker;
+use crate::study::live::job::{Job, Plan};
+use measure::machine;
+use measure::progress::Bar;
+use measure::report::show::{MEASURED, Show, row};
+use measure::report::{
     output::Output,
     page::{Figure, Grid},
     plots::{Chart, Series, short},
 };
-use crate::study::live::case::{Answer, Case, Puts};
-use crate::study::live::costs::Taker;
-use crate::study::live::job::{Job, Plan};
-use crate::transport::look_for;
-use crate::units::{bytes, grouped};
-use crate::usage_error::UsageError;
+use measure::transport::look_for;
+use measure::units::{bytes, grouped};
+use measure::usage_error::UsageError;
 
 /// Runs the study.
 ///
@@ -233,13 +234,13 @@ fn show(args: &PinDownArgs, experiment: &Experiment, outcome: &Outcome, costs: C
             ),
         ],
         command: format!(
-            "standpipe study pindown --transport '{}' --pin {} --puts {}{}",
+            "standpipe-study pindown --transport '{}' --pin {} --puts {}{}",
             experiment.plan.transport,
             experiment.plan.budget,
             args.puts,
             if args.small { " --small" } else { "" }
         ) + qemu::word(),
-        costs: Some(costs),
+        costs: Some(cost_file::of(&costs)),
         beside: vec![(MEASURED, file)],
     }
 }

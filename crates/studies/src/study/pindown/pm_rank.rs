@@ -11,9 +11,9 @@ use layers::pm::{LockBy, PinDownCounters, Pm};
 use serde::{Deserialize, Serialize};
 use standpipe::{Node, ProgressThread};
 
-use crate::job_config;
-use crate::json_lines::tell;
 use crate::study::layers::right;
+use measure::job_config;
+use measure::json_lines::tell;
 
 /// The hidden subcommand that runs a rank.
 pub(crate) const SUBCOMMAND: &str = "pindown-pm-rank";

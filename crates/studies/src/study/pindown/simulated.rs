@@ -8,14 +8,16 @@ use sim::experiments::{PinDown, PinDownPoint};
 
 use super::args::PinDownArgs;
 use super::paper::PAPER;
-use crate::all_cores::{Bar, on_all_cores};
-use crate::report::{
+use crate::all_cores::on_all_cores;
+use crate::cost_file;
+use measure::progress::Bar;
+use measure::report::{
     output::Output,
     page::{Figure, Grid},
     plots::{Chart, Series, short},
     show::{Show, beside, deviation, deviation_percent, row},
 };
-use crate::units::bytes;
+use measure::units::bytes;
 
 #[derive(Debug, Serialize)]
 struct Outcome {
@@ -102,7 +104,7 @@ fn show(args: &PinDownArgs, experiment: &PinDown, outcome: &Outcome) -> Show {
         findings: Vec::new(),
         numbers: Vec::new(),
         explanations: Vec::new(),
-        costs: Some(experiment.costs.clone()),
+        costs: Some(cost_file::of(&experiment.costs)),
         seed: None,
         setup: vec![
             row("strategy", "pin-down"),
@@ -112,7 +114,7 @@ fn show(args: &PinDownArgs, experiment: &PinDown, outcome: &Outcome) -> Show {
             row("pinned for itself or nobody (MAXVICTIM)", bytes(experiment.settings.victims_bytes)),
         ],
         command: format!(
-            "standpipe study pindown --puts {}{}",
+            "standpipe-study pindown --puts {}{}",
             args.puts,
             if args.small { " --small" } else { "" }
         ),
