@@ -12,27 +12,13 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use sim::recording::{Action, Array, Header, Step, Trace, TraceError};
-
-const PATIENCE: Duration = Duration::from_secs(120);
+use testbed::{PATIENCE, finish};
 
 fn kernel(words: &str, more: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_standpipe-study"));
     command.arg("kernel").args(words.split_whitespace()).args(more);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
-}
-
-/// Waits for a child, killing it when it takes too long: the test then fails, and leaves nothing behind.
-fn finish(mut child: Child) -> Output {
-    let start = Instant::now();
-    while child.try_wait().expect("our child").is_none() {
-        if start.elapsed() > PATIENCE {
-            child.kill().expect("our child");
-            panic!("no end after {PATIENCE:?}: {:?}", child.wait_with_output());
-        }
-        thread::sleep(Duration::from_millis(5));
-    }
-    child.wait_with_output().expect("our child")
 }
 
 fn run(words: &str, more: &[&str]) -> Output {

@@ -12,9 +12,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use standpipe::watch::{self, RankView};
 use standpipe::{Mechanism, Operation};
-use testbed::Terminal;
+use testbed::{PATIENCE, Terminal, finish};
 
-const PATIENCE: Duration = Duration::from_secs(120);
 const BLOCK_BYTES: u64 = 64 << 10;
 
 /// A short study with small blocks and a cap that makes the stores recycle.
@@ -23,19 +22,6 @@ fn study(out: &Path, more: &[&str]) -> Command {
     command.args(["kv", "--json", "--block-bytes", "64K", "--layers", "16", "--cap", "4M", "--out"]);
     command.arg(out).args(more).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
-}
-
-/// Waits for a child, killing it when it takes too long: the test then fails, and leaves nothing behind.
-fn finish(mut child: Child) -> Output {
-    let start = Instant::now();
-    while child.try_wait().expect("our child").is_none() {
-        if start.elapsed() > PATIENCE {
-            child.kill().expect("our child");
-            panic!("no end after {PATIENCE:?}: {:?}", child.wait_with_output());
-        }
-        thread::sleep(Duration::from_millis(20));
-    }
-    child.wait_with_output().expect("our child")
 }
 
 fn json(output: &Output) -> Value {

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::process::{Command, Output, Stdio};
 
-use testbed::Terminal;
+use testbed::{Terminal, assert_refused};
 
 fn study(words: &[&str], stdout: Stdio) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_standpipe-study"));
@@ -100,16 +100,6 @@ fn what_cannot_be_is_refused_at_once_and_in_words() {
     for (words, said) in cases {
         assert_refused(words, said, &study(words, Stdio::piped()));
     }
-}
-
-/// With exit status 2, in few words that are the user's.
-fn assert_refused(words: &[&str], said: &str, output: &Output) {
-    let error = String::from_utf8_lossy(&output.stderr);
-    let status = output.status.code().expect("not killed");
-    assert!(output.stdout.is_empty(), "{words:?}: {error}");
-    let temporary = ["at path", ".costs-", ".recording-"].iter().any(|part| error.contains(part));
-    assert!(status == 2 && !temporary, "{words:?}: {status}: {error}");
-    assert!(error.contains(said) && error.lines().count() < 8, "{words:?}: {error}");
 }
 
 /// The variable that names libfabric's file, or the libfabric that is compiled in.

@@ -3,11 +3,13 @@
 //! Development only.
 #![forbid(unsafe_code)]
 
+mod commands;
 mod mapped;
 mod skips;
 mod terminal;
 mod under_way;
 
+pub use commands::{PATIENCE, assert_refused, finish};
 pub use mapped::{Mapped, mapped};
 pub use skips::{SKIPS, Skip, skip};
 pub use terminal::{LIMIT, Opened, Terminal};
