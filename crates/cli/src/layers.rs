@@ -22,6 +22,9 @@ const LAYERS: [Row; 4] = [
     Row { layer: "pm", title: "PM, PMv2", headers: &["pm.h", "score.h"] },
 ];
 
+/// The version of all these interfaces.
+const VERSION_HEADER: &str = "standpipe_layers.h";
+
 /// Arguments of `standpipe layers`.
 #[derive(Debug, Args)]
 pub(crate) struct LayersArgs {
@@ -92,7 +95,10 @@ pub(crate) fn run(args: &LayersArgs) -> Result<ExitCode> {
 }
 
 impl Installed {
-    /// What lies where this command is installed, or else below `prefix`.
+    /// Looks where this command is installed, and then below `prefix`.
+    ///
+    /// # Errors
+    /// Where neither has all files, or a compiler cannot be told of the folder.
     fn find(prefix: Option<&Path>) -> Result<Installed> {
         // The command lies in the `bin` of its own prefix.
         let own = env::current_exe().ok().and_then(|program| Some(program.parent()?.parent()?.to_owned()));
@@ -118,7 +124,7 @@ impl Installed {
 
     /// Whether all files are there.
     fn is_there(&self) -> bool {
-        let mut headers = LAYERS.iter().flat_map(|layer| layer.headers);
+        let mut headers = LAYERS.iter().flat_map(|layer| layer.headers).chain([&VERSION_HEADER]);
         self.lib.join(FILE).is_file() && headers.all(|name| self.include.join(name).is_file())
     }
 

@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use tempfile::TempDir;
 
 /// All that has to lie below a prefix.
-const FILES: [&str; 7] = [
+const FILES: [&str; 8] = [
     "lib/libstandpipe_layers.so",
     "include/am.h",
     "include/gam.h",
@@ -15,7 +15,21 @@ const FILES: [&str; 7] = [
     "include/fm.h",
     "include/pm.h",
     "include/score.h",
+    "include/standpipe_layers.h",
 ];
+
+#[test]
+fn the_headers_that_are_looked_for_are_those_that_there_are() {
+    let headers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../layers-c/include");
+    let mut there: Vec<String> = fs::read_dir(headers)
+        .expect("it is in the tree")
+        .map(|entry| format!("include/{}", entry.expect("it can be read").file_name().to_string_lossy()))
+        .collect();
+    there.sort();
+    let mut known: Vec<&str> = FILES.into_iter().filter(|file| file.starts_with("include/")).collect();
+    known.sort_unstable();
+    assert_eq!(there, known, "`standpipe layers` names each header of the layers, and so does this test");
+}
 
 fn layers(folder: &Path, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_standpipe"));
@@ -48,16 +62,27 @@ fn each_option_prints_its_part_and_json_has_all() {
     let report: serde_json::Value = serde_json::from_str(&ask(&["--json"])).expect("one JSON object");
     assert_eq!((&report["cflags"], &report["libs"]), (&cflags.into(), &libs.into()));
     assert!(Path::new(report["library"].as_str().expect("a path")).is_file());
-    assert_eq!(report["layers"].as_array().map(Vec::len), Some(4));
+    let layers = report["layers"].as_array().expect("a list");
+    let headers = layers.iter().flat_map(|layer| layer["headers"].as_array().expect("a list"));
+    let mut files: Vec<String> =
+        headers.map(|name| format!("include/{}", name.as_str().expect("a name"))).collect();
+    files.extend([FILES[0], "include/standpipe_layers.h"].map(str::to_owned));
+    files.sort();
+    let mut known = FILES;
+    known.sort_unstable();
+    assert_eq!((layers.len(), files), (4, known.map(str::to_owned).to_vec()));
     assert!(ask(&[]).contains("cc prog.c $(standpipe layers --cflags --libs)"));
 }
 
 #[test]
 fn where_nothing_is_installed_nothing_is_printed_and_the_installer_is_named() {
     let folder = TempDir::new().expect("there is room");
-    put_files(folder.path());
-    fs::remove_file(folder.path().join("include/fm.h")).expect("it is there");
-    for args in [&[][..], &["--cflags", "--libs"], &["--json"], &["--libs", "--prefix", "."]] {
+    let asked = [&[][..], &["--cflags", "--libs"], &["--json"], &["--libs", "--prefix", "."]];
+    for (missing, args) in
+        ["include/fm.h", "include/standpipe_layers.h"].iter().flat_map(|file| asked.map(|args| (file, args)))
+    {
+        put_files(folder.path());
+        fs::remove_file(folder.path().join(missing)).expect("it is there");
         let output = layers(folder.path(), args);
         let error = String::from_utf8_lossy(&output.stderr);
         assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{args:?}: {error}");
