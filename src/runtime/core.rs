@@ -278,7 +278,7 @@ impl NodeCore {
             moved => self.after_moved(&mut engine, moved),
         };
         if engine.has_ended() {
-            self.due.what.fetch_or(ENDED, Ordering::AcqRel);
+            self.due.flags.fetch_or(ENDED, Ordering::AcqRel);
             if polled == Polled::Idle {
                 // They ended without a poll, as by a loss that was found otherwise: others are to be told.
                 return Polled::Progressed;
@@ -336,14 +336,14 @@ impl NodeCore {
         if let Some(net_wakeup) = self.waking.net_wakeup.get() {
             net_wakeup.moved();
         }
-        if self.due.what.load(Ordering::Acquire) != 0 {
+        if self.due.flags.load(Ordering::Acquire) != 0 {
             self.run_deferred();
         }
     }
 
     #[cold]
     fn run_deferred(&self) {
-        let deferred = self.due.what.load(Ordering::Acquire);
+        let deferred = self.due.flags.load(Ordering::Acquire);
         if deferred & ENDED != 0 {
             self.tell_of_ended();
         }
@@ -361,9 +361,9 @@ impl NodeCore {
     /// Lets go of handlers that have gone, if nobody polls just now: whoever does comes here after it.
     #[cold]
     fn let_go_of_handlers(&self) {
-        self.due.what.fetch_and(!HANDLERS, Ordering::AcqRel);
+        self.due.flags.fetch_and(!HANDLERS, Ordering::AcqRel);
         if !self.rests() {
-            self.due.what.fetch_or(HANDLERS, Ordering::AcqRel);
+            self.due.flags.fetch_or(HANDLERS, Ordering::AcqRel);
         }
         self.handlers.drop_old();
     }
@@ -385,7 +385,7 @@ impl NodeCore {
             // An operation that nobody asks about leaves the table when it ends.
             let ended = detached_buffers.take_ended(|op| engine.is_locally_done(op));
             if detached_buffers.is_empty() {
-                self.due.what.fetch_and(!DETACHED, Ordering::AcqRel);
+                self.due.flags.fetch_and(!DETACHED, Ordering::AcqRel);
             }
             ended
         };
@@ -396,7 +396,7 @@ impl NodeCore {
     pub(crate) fn keep(&self, op: OpId, buffer: Box<dyn Any + Send>) {
         let mut detached_buffers = lock(&self.lender.detached_buffers);
         detached_buffers.add(op, buffer);
-        self.due.what.fetch_or(DETACHED, Ordering::AcqRel);
+        self.due.flags.fetch_or(DETACHED, Ordering::AcqRel);
     }
 
     /// A peer has refused a message: the engine has told its sender's client.
@@ -426,7 +426,7 @@ impl NodeCore {
     /// them.
     pub(crate) fn wake_for_ended(&self) {
         self.wake_threads();
-        if self.due.what.load(Ordering::Acquire) & WATCHERS != 0 {
+        if self.due.flags.load(Ordering::Acquire) & WATCHERS != 0 {
             self.tell_of_ended();
         }
     }

@@ -30,7 +30,7 @@ impl NodeCore {
     pub(crate) fn drop_handlers(&self) {
         self.handlers.clear();
         if !self.rests() {
-            self.due.what.fetch_or(HANDLERS, Ordering::AcqRel);
+            self.due.flags.fetch_or(HANDLERS, Ordering::AcqRel);
         }
     }
 
@@ -39,7 +39,7 @@ impl NodeCore {
         let any = self.handlers.remove(&self.peers.own().handlers, goes, || self.engine());
         if any && !self.rests() {
             // Whoever polls just now lets go of them.
-            self.due.what.fetch_or(HANDLERS, Ordering::AcqRel);
+            self.due.flags.fetch_or(HANDLERS, Ordering::AcqRel);
         }
         any
     }

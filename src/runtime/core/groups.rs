@@ -23,7 +23,7 @@ pub(super) const LOSSES: u8 = 1;
 /// A bit of [`Notes::pending`]: somebody looks from outside, and the engine's counters are to be shown.
 pub(super) const LOOK: u8 = 2;
 
-/// Bits of [`Due::what`]: somebody is to be told of operations' ends; such operations have ended;
+/// Bits of [`Due::flags`]: somebody is to be told of operations' ends; such operations have ended;
 /// there are buffers of operations that may have ended; operations whose time is taken.
 pub(super) const WATCHERS: u8 = 1;
 pub(super) const ENDED: u8 = 2;
@@ -68,7 +68,7 @@ pub(super) struct Notes {
 #[derive(Default)]
 pub(crate) struct Due {
     /// [`WATCHERS`], [`ENDED`], [`DETACHED`], [`FOLLOWED`], in one word as [`Notes::pending`].
-    pub(super) what: AtomicU8,
+    pub(super) flags: AtomicU8,
     /// Who is told when operations end.
     pub(super) watchers: Mutex<Watchers>,
     /// Operations under way whose time is taken: of which kind, and since when.

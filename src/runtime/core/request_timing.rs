@@ -65,7 +65,7 @@ impl NodeCore {
         if let Some(old) = self.handlers.renew(handlers) {
             // The inbox is held: what may be the last of a handler is dropped later.
             self.handlers.keep_old(old);
-            self.due.what.fetch_or(HANDLERS, Ordering::AcqRel);
+            self.due.flags.fetch_or(HANDLERS, Ordering::AcqRel);
         }
         match handlers.get(delivery.handler) {
             Some(runnable) => self.handle(runnable, inbox, delivery),
@@ -107,14 +107,14 @@ impl NodeCore {
         let mut followed = lock(&self.due.followed);
         if followed.len() < FOLLOWED_MAX {
             followed.push((op, what, begun));
-            self.due.what.fetch_or(FOLLOWED, Ordering::AcqRel);
+            self.due.flags.fetch_or(FOLLOWED, Ordering::AcqRel);
         }
     }
 
     /// An operation was given up, by whoever waited for it: others may wait for it, too, or for what has
     /// ended with it.
     pub(crate) fn after_cancel(&self) {
-        if self.due.what.load(Ordering::Acquire) & FOLLOWED != 0 {
+        if self.due.flags.load(Ordering::Acquire) & FOLLOWED != 0 {
             self.look_after_followed();
         }
         self.wake_for_ended();
@@ -132,7 +132,7 @@ impl NodeCore {
             !is_over
         });
         if followed.is_empty() {
-            self.due.what.fetch_and(!FOLLOWED, Ordering::AcqRel);
+            self.due.flags.fetch_and(!FOLLOWED, Ordering::AcqRel);
         }
     }
 }

@@ -65,7 +65,7 @@ impl NodeCore {
             let copy = waker.clone();
             let before = {
                 let mut watchers = lock(&self.due.watchers);
-                self.due.what.fetch_or(WATCHERS, Ordering::AcqRel);
+                self.due.flags.fetch_or(WATCHERS, Ordering::AcqRel);
                 watchers.tasks.insert(op, copy)
             };
             drop(before);
@@ -85,7 +85,7 @@ impl NodeCore {
     pub(crate) fn tell_queue(&self, op: OpId, queue: &Arc<dyn Queue>, place: Place) {
         let task_before = {
             let mut watchers = lock(&self.due.watchers);
-            self.due.what.fetch_or(WATCHERS, Ordering::AcqRel);
+            self.due.flags.fetch_or(WATCHERS, Ordering::AcqRel);
             watchers.queued.insert(op, (Arc::clone(queue), place));
             watchers.tasks.remove(&op)
         };
@@ -170,7 +170,7 @@ impl NodeCore {
         let mut ended = Vec::new();
         {
             let mut engine = self.engine();
-            self.due.what.fetch_and(!ENDED, Ordering::AcqRel);
+            self.due.flags.fetch_and(!ENDED, Ordering::AcqRel);
             engine.take_ended(&mut ended);
         }
         each_to_the_last(ended, |op| {
@@ -199,7 +199,7 @@ impl NodeCore {
         let mut watchers = lock(&self.due.watchers);
         let watcher = watchers.take(op);
         if watchers.is_empty() {
-            self.due.what.fetch_and(!WATCHERS, Ordering::AcqRel);
+            self.due.flags.fetch_and(!WATCHERS, Ordering::AcqRel);
         }
         watcher
     }
@@ -213,7 +213,7 @@ impl NodeCore {
             false => watchers.queues.iter().filter_map(Weak::upgrade).collect(),
         };
         if watchers.is_empty() {
-            self.due.what.fetch_and(!WATCHERS, Ordering::AcqRel);
+            self.due.flags.fetch_and(!WATCHERS, Ordering::AcqRel);
         }
         (tasks, queues)
     }
@@ -222,7 +222,7 @@ impl NodeCore {
     /// whoever wakes one may poll it at once, which can wait for the caller.
     pub(crate) fn wake_from_afar(&self) {
         self.wake_threads();
-        if self.due.what.load(Ordering::Acquire) & WATCHERS == 0 {
+        if self.due.flags.load(Ordering::Acquire) & WATCHERS == 0 {
             return;
         }
         let to_wake = Arc::new(Mutex::new(Some(self.take_all_to_wake())));
