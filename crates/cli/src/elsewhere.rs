@@ -21,7 +21,7 @@ pub(crate) struct Far {
     program: String,
     /// How many ranks it has; `None` for a node that nobody launched.
     ranks: Option<u32>,
-    /// What precedes a command that is to look at it.
+    /// The words to put before a command, so that it runs where that one does.
     nsenter: String,
 }
 
@@ -40,7 +40,7 @@ pub(crate) fn is_in_another_network(pid: u32) -> bool {
 pub(crate) fn way_there(pid: u32, command: &str) -> String {
     let way = format!("`{} standpipe {command}`", nsenter(pid));
     let uid = std::fs::metadata(format!("/proc/{pid}")).map(|process| process.uid());
-    // Who has made a user namespace may enter it.
+    // The user that made a user namespace may enter it.
     let may_enter =
         is_in_another("user", pid) && uid.is_ok_and(|uid| rustix::process::geteuid().as_raw() == uid);
     if may_enter { way } else { format!("{way}, as root") }
@@ -79,7 +79,7 @@ impl Far {
         format!("{who} {UNSEEN}; to look there: {way}")
     }
 
-    /// What to say to look at it, in a list of such lines.
+    /// A line of a list: the command that looks at it.
     pub(crate) fn line(&self) -> String {
         let Far { pid, nsenter, .. } = self;
         format!("\n  {nsenter} standpipe top {pid}  {}, in another network namespace", self.what())

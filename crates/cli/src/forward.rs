@@ -1,6 +1,5 @@
-//! What this command once did and `standpipe-study` does now: the old spellings start it. They are to go with
-//! the release after 0.3.
-
+//! The old spellings of what `standpipe-study` does: they start it. They are to go with the release after
+//! 0.3.
 use std::env;
 use std::ffi::OsString;
 use std::io;
@@ -13,7 +12,7 @@ use measure::signals::complain;
 /// The command that has the studies, kernels and the simulator.
 const PROGRAM: &str = "standpipe-study";
 
-/// What these command line's words are for `standpipe-study`, if they are for it.
+/// The words for `standpipe-study`, if this command line is an old spelling of one of its own.
 pub(crate) fn asked_for(line: impl Iterator<Item = OsString>) -> Option<Vec<OsString>> {
     let mut words: Vec<OsString> = line.skip(1).collect();
     let is_verbose = |word: &OsString| {

@@ -116,7 +116,7 @@ fn where_loopback_is_down_all_commands_refuse_the_network_for_the_same_reason() 
     }
 }
 
-/// What `top` and `doctor` say of what runs elsewhere, once as text.
+/// `top` and `doctor` tell of jobs elsewhere: their words, once as text.
 fn said_of(pid: u32) -> (String, String) {
     let top = standpipe(&["top", "--openmetrics"]);
     assert!(top.status.success(), "{top:?}");

@@ -34,7 +34,7 @@ pub(super) struct Facts {
     pub(super) attach_set: Option<String>,
     pub(super) expose_set: Option<String>,
     pub(super) transport_set: Option<String>,
-    /// What is wrong with each setting in the environment that no node can read, and its name.
+    /// Each setting in the environment that no node can read: its name, and why not.
     pub(super) bad_settings: Vec<(String, String)>,
     /// Why there is no libfabric, or in it no such provider, where `STANDPIPE_TRANSPORT` asks for one.
     pub(super) no_network: Option<NoNetwork>,

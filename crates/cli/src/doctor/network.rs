@@ -2,7 +2,7 @@
 
 use standpipe::{Transport, host, network};
 
-/// What brings a libfabric: one that is compiled in is there unless the environment names another.
+/// How to get a libfabric. One that is compiled in is there unless the environment names another.
 pub(super) const GET_LIBFABRIC: &str = if cfg!(feature = "bundled") {
     "unset STANDPIPE_LIBFABRIC"
 } else {
@@ -17,7 +17,7 @@ const BRING_LO_UP: &str =
 pub(super) struct NoNetwork {
     /// Why not.
     pub(super) why: String,
-    /// What to do about it, other than to do without.
+    /// The remedy, apart from doing without a network.
     pub(super) mend: &'static str,
 }
 

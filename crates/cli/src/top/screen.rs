@@ -39,7 +39,7 @@ pub(super) struct Showing {
     by_peer: bool,
 }
 
-/// What there are more lines of than the terminal has, and where in them it is.
+/// A text of more lines than the terminal has, and which part of it is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Scrolled {
     /// The first line that is shown.
@@ -83,7 +83,7 @@ impl Showing {
         }
     }
 
-    /// What the keys do, in the last line: in fewer and fewer words.
+    /// The last line names the keys: in fewer and fewer words.
     fn keys(self) -> [String; 3] {
         let Showing { rank, by_peer } = self;
         let [long, short] = match by_peer {

@@ -1,4 +1,4 @@
-//! What every part of a node works with: who it is, its transport, its counters, and which peers are gone.
+//! The common ground of all parts: the rank, the transport, the counters, and which peers are gone.
 //!
 //! Each call of a part is lent it, and for so long only: it belongs to no part, and decides nothing.
 
@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::{Counters, Rank, Transport};
 
-/// What is lent to every part.
+/// The node lends it to every part.
 pub(in crate::node) struct Core<T> {
     pub(in crate::node) rank: Rank,
     /// Processes of the job: peers may have numbers from here on, and are no part of it.

@@ -13,7 +13,7 @@ pub(super) struct Lanes {
     pub(super) room: BTreeMap<(Rank, Lane), usize>,
     /// Peers that cannot be reached.
     pub(super) cut_off: BTreeSet<Rank>,
-    /// What has gone, in turn.
+    /// Messages that have gone, in turn.
     pub(super) sent: Vec<(Rank, Lane, Message)>,
     /// Atomics that have not been done: the test does them, and reports.
     pub(super) atomics: VecDeque<(OpId, Atomic)>,
@@ -29,7 +29,7 @@ pub(super) fn core_of(rank: Rank, size: u32) -> Core<Lanes> {
 }
 
 impl Lanes {
-    /// What has gone since the last call.
+    /// Messages that have gone since the last call.
     pub(super) fn take_sent(&mut self) -> Vec<(Rank, Lane, Message)> {
         std::mem::take(&mut self.sent)
     }

@@ -4,7 +4,7 @@ use super::core::Core;
 use super::mail::Mail;
 use super::operations::Operations;
 
-/// What may be said, sent and started from within a part.
+/// By these a part sends messages, starts operations, and asks the transport.
 pub(in crate::node) struct Lent<'a, T> {
     pub(in crate::node) core: &'a mut Core<T>,
     pub(in crate::node) mail: &'a mut Mail,

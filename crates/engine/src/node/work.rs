@@ -73,7 +73,7 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// Whom an operation waits for.
+    /// The peer that an operation waits for.
     pub(super) fn awaited_by(&self, key: OpKey, kind: &OpKind) -> Rank {
         if matches!(kind, OpKind::Collective) { self.teams.awaits(key) } else { kind.peer() }
     }

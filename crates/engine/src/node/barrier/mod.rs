@@ -186,7 +186,7 @@ impl Barrier {
         self.on_submitted(lent, (key, submitted));
     }
 
-    /// What the transport is to report goes by this name.
+    /// Enters an operation by whose name the transport reports the counter.
     fn ask(&mut self, ops: &mut Operations, arrives_at: Option<u64>) -> OpKey {
         // Who has given one up does not report it.
         self.asked.retain(|(key, _)| ops.get(*key).is_some());
@@ -253,7 +253,7 @@ impl Barrier {
     }
 }
 
-/// What peers say, and what they are told.
+/// News from peers, and to them.
 impl Barrier {
     /// A peer says which barrier is open.
     pub(in crate::node) fn on_open<T: Transport>(&mut self, lent: &mut Lent<'_, T>, epoch: u64) {

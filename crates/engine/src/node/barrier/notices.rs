@@ -1,5 +1,5 @@
-//! What is to be told about the barrier and could not be sent, though the peers are not lost: those would
-//! wait for ever.
+//! Notices about the barrier that could not be sent, though their peers are not lost: those would wait for
+//! ever.
 
 use std::collections::BTreeMap;
 

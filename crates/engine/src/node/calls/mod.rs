@@ -1,4 +1,4 @@
-//! What callers of a node ask of it: a file for each part. Nothing within the node calls these; each by which
+//! The calls of a node: a file for each part. Nothing within the node calls these; each by which
 //! something may end comes to [`work`](super::work) last.
 
 mod barrier;

@@ -1,4 +1,4 @@
-//! What is registered, and what is known about it. How that is done is in
+//! The node's calls about registration. What is done with these is in
 //! [`registration`](crate::node::registration).
 
 use crate::node::Node;

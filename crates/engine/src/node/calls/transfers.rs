@@ -84,7 +84,7 @@ impl<T: Transport> Node<T> {
     }
 }
 
-/// What is exposed.
+/// Exposure.
 impl<T: Transport> Node<T> {
     /// From now on peers reach only those ranges of this process's private memory that [`Node::expose`]
     /// names.

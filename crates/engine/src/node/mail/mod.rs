@@ -1,6 +1,6 @@
 //! Mail: what goes to peers as messages, and all that waits to go.
 //!
-//! Whoever has something to say calls one of these, and keeps nothing of it:
+//! A part that has something to say calls one of these, and keeps nothing of it:
 //!
 //! | call | for | where it cannot go now |
 //! |---|---|---|
@@ -10,8 +10,8 @@
 //! | [`answer`](Mail::answer) | the answer to a request, from the scratch space | likewise |
 //! | [`stall`](Mail::stall) | a transfer that has more to send | the transfer is told by [`next_stalled`](Mail::next_stalled) |
 //!
-//! Who sends by itself, as chunks and steps of collectives do, asks [`is_taken`](Mail::is_taken) first: what
-//! waits for a lane goes before what comes later.
+//! Chunks and steps of collectives are sent by their owners. These ask [`is_taken`](Mail::is_taken) first, as
+//! what waits for a lane goes before what comes later.
 //!
 //! While a peer may still use what is no longer this process's memory, messages are *held back*: registration
 //! says so by [`hold_back`](Mail::hold_back). Puts, atomics and the arrival at a barrier wait, too
@@ -45,7 +45,7 @@ use crate::op_id::OpKey;
 use crate::wire::{AmHead, Found, HandlerAsk, HandlerIs, Message};
 use crate::{Lane, Mechanism, OpError, Operation, Rank, SendError, Transport};
 
-/// What waits to be sent, and who is to have what arrives.
+/// Messages that wait to be sent, and the handlers of those that arrive.
 #[derive(Default)]
 pub(in crate::node) struct Mail {
     handlers: HandlerTable,
@@ -120,7 +120,7 @@ impl Mail {
     }
 }
 
-/// What is sent.
+/// Sending.
 impl Mail {
     /// Sends a message without payload now, or as soon as the lane has room.
     ///
@@ -274,7 +274,7 @@ impl Mail {
     }
 }
 
-/// What is held back.
+/// Holding back.
 impl Mail {
     /// Whether messages are held back.
     #[inline(always)]

@@ -1,6 +1,6 @@
 //! Operations: what is under way, whose it is, until when, and how it ends.
 //!
-//! Whoever starts something [inserts](Operations::insert) an operation, or as part of another one a
+//! A part that starts something [inserts](Operations::insert) an operation, or as part of another one a
 //! [child](Operations::insert_child), and [finishes](Operations::finish) it once, with its outcome; later
 //! news of it are ignored. What becomes of the outcome depends on who cares:
 //!
@@ -287,7 +287,7 @@ impl Operations {
     }
 }
 
-/// What settles.
+/// Settling.
 impl Operations {
     /// Takes note of what can still write of an operation that is given up.
     #[cold]

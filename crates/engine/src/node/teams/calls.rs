@@ -1,4 +1,4 @@
-//! What callers do with teams and collectives: how these are made, started, helped and dropped.
+//! How teams are made and dropped, and collectives started and helped on.
 
 use std::sync::Arc;
 

@@ -92,7 +92,7 @@ impl Roster {
     }
 }
 
-/// What members call.
+/// Calls of members, compared.
 impl Roster {
     /// What two members called, if a team's collectives are over because they called different ones.
     pub(super) fn difference(&self, team: TeamId) -> Option<Difference> {
@@ -132,7 +132,7 @@ impl Roster {
     }
 }
 
-/// What members are told.
+/// News to members.
 impl Roster {
     /// Tells a member something about a team: with what waits to be told there, if one message can say both.
     pub(super) fn tell<T: Transport>(

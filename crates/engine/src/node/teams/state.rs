@@ -39,7 +39,7 @@ impl Teams {
         self.small.poll(core)
     }
 
-    /// What the loop is to do next.
+    /// The next thing that the loop is to do.
     #[inline]
     pub(in crate::node) fn next_wanted(&mut self) -> Option<Wanted> {
         self.wants.now.pop_front()

@@ -19,13 +19,13 @@ use crate::{Lane, OpError, Piece, Place, Rank, SendError, Transport};
 /// What is said of a member whose bytes do not lie where it says, or were to lie somewhere.
 const NOT_OFFERED: &str = "has offered no memory";
 
-/// What a step came to.
+/// How a step ended.
 enum StepOutcome {
     Advanced,
     Blocked,
 }
 
-/// What the steps of one collective work with: its name goes with them.
+/// The means of one collective's steps; its name goes with them.
 pub(super) struct Steps<'a, 'l, T> {
     pub(super) key: OpKey,
     pub(super) roster: &'a mut Roster,

@@ -1,11 +1,11 @@
-//! What collectives want done.
+//! The wishes of collectives.
 
 use std::collections::VecDeque;
 
 use crate::op_id::OpKey;
 use crate::{OpError, Piece, Rank};
 
-/// What is to be done, and when.
+/// Wishes, by when they are fulfilled.
 #[derive(Default)]
 pub(super) struct Wants {
     /// Collectives that have something to send and found no room.
@@ -16,7 +16,7 @@ pub(super) struct Wants {
     pub(super) now: VecDeque<Wanted>,
 }
 
-/// What the loop is to do at once.
+/// A wish that the loop fulfils at once.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::node) enum Wanted {
     /// Start the transfer that gets what a member offers: this operation's, which is there.
