@@ -1,5 +1,6 @@
 //! The old spellings of what `standpipe-study` does: they start it. They are to go with the release after
 //! 0.3.
+
 use std::env;
 use std::ffi::OsString;
 use std::io;
