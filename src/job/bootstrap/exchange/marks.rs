@@ -3,8 +3,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::common::Lookup;
-
 /// These variables, the surest first. Of Slurm's, the first is the same for all parts of a heterogeneous job.
 const NAMES: [&str; 6] =
     ["TORCHELASTIC_RUN_ID", "SLURM_HET_JOB_ID", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID"];
@@ -20,7 +18,7 @@ const LETTERS_MAX: usize = 100;
 pub(in crate::job::bootstrap) struct Marks(Vec<(String, String)>);
 
 impl Marks {
-    pub(super) fn from_env(lookup: Lookup<'_>) -> Marks {
+    pub(super) fn from_env(lookup: &dyn Fn(&str) -> Option<String>) -> Marks {
         let read = |name: &&str| {
             let value: String = lookup(name)?.trim().chars().take(LETTERS_MAX).collect();
             (!value.is_empty() && value != UNNAMED).then(|| ((*name).to_owned(), value))
