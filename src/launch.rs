@@ -43,7 +43,7 @@ pub use self::hosted::HostedJob;
 pub use self::output::Stream;
 pub use self::start::LaunchError;
 use crate::base::fd_limit::fill_standard;
-pub use crate::job::bootstrap::RANKS_MAX;
+pub use crate::job::plumbing::RANKS_MAX;
 
 use self::output::{OnLine, Output};
 use self::start::Plan;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use engine::registration::Strategy;
 
 use crate::api::ops::active_message::{Call, ConfigHandlers};
-pub use crate::job::bootstrap::Listen;
+pub use crate::job::unlaunched::Listen;
 pub use crate::transport::list::Transport;
 use crate::transport::peers::PLACES_MAX;
 use crate::transport::shm::Attach;

@@ -11,9 +11,10 @@ use crate::base::code::{Code, into_io_error, of_system};
 use crate::base::debug_is_display::debug_is_display;
 use crate::base::error::Error;
 use crate::base::lock::lock;
-use crate::job::bootstrap::{
-    Address, AddressError, Arrival, CallError, Decline, Introduce, Introduction, JoinError, Listen,
-    ListenError, ListenerConfig, Notice, PeerListener, PeerRoute, Refusal, check_address, ways_to,
+use crate::job::launched::{Decline, JoinError, Notice, Refusal};
+use crate::job::unlaunched::{
+    Address, AddressError, Arrival, CallError, Introduce, Introduction, Listen, ListenError, ListenerConfig,
+    PeerListener, PeerRoute, check_address, ways_to,
 };
 use crate::runtime::bring_up_network;
 use crate::runtime::core::{NodeCore, Outside};

@@ -25,7 +25,7 @@ use crate::base::error::Error;
 use crate::base::limits::ENTRIES;
 use crate::base::lock::lock;
 use crate::base::pointers::GlobalPtr;
-use crate::job::bootstrap::RANKS_MAX;
+use crate::job::plumbing::RANKS_MAX;
 use crate::runtime::core::Published;
 
 const ENTRY_BYTES: u64 = 16;

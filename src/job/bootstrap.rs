@@ -10,6 +10,8 @@
 //! Whoever shows the secret may also just look at the job: a watcher is told who is in it, and reads what the
 //! members show of their counters in their control segments.
 //!
+//! The code is in the four folders beside this file, which `job.rs` lists.
+//!
 //! This module is not part of the stable interface. It is public for the library's own tests and for tests
 //! that run a whole job inside one process:
 //!
@@ -28,47 +30,13 @@
 //! assert_eq!(zero.connect(one.rank(), deadline).unwrap().pid, std::process::id());
 //! ```
 
-mod address;
-pub(crate) mod addresses;
-mod broker;
-mod channel;
-mod connection;
-mod env;
-mod exchange;
-mod host;
-mod host_id;
-mod identity_proof;
-mod member;
-mod p2p;
-pub(crate) mod poll;
-mod registry;
-mod roster;
-mod secret;
-mod socket;
-mod staggered;
-mod tcp_server;
-mod unauthenticated;
-mod watcher;
-mod watchers;
-mod wire;
-
-pub(crate) use address::ways_to;
-pub use address::{Address, AddressError, check_address};
-pub use broker::{Broker, BrokerError};
-pub use env::{JobEnv, JobEnvError, RANKS_MAX};
-pub use exchange::{ExchangeError, check_launcher_words, launched_by};
-pub(crate) use host::Host;
-pub use host::HostError;
-pub use member::{JoinError, Membership, Notice, OnNotice, PeerHandles, PeerHandlesError};
-pub(crate) use p2p::{
-    Arrival, CallError, Introduce, Introduction, ListenError, ListenerConfig, PeerListener, PeerRoute,
+pub use super::launched::{
+    Broker, BrokerError, Decline, How, JOIN_HEADER, JoinError, LookError, Membership, Notice, OnNotice,
+    PeerHandles, PeerHandlesError, Refusal,
 };
-pub use p2p::{Listen, check_handshake_words};
-pub use registry::{Registry, Rendezvous, RendezvousError, Visit};
-#[cfg(test)]
-pub(crate) use secret::Secret;
-pub(crate) use secret::random_bytes;
-pub use tcp_server::check_rendezvous_words;
-pub use watcher::LookError;
-pub(crate) use watcher::{Watcher, find_launcher};
-pub use wire::{Decline, How, JOIN_HEADER, Refusal};
+pub use super::launchers::{ExchangeError, HostError, check_launcher_words, launched_by};
+pub use super::plumbing::{JobEnv, JobEnvError, RANKS_MAX, check_rendezvous_words};
+pub use super::unlaunched::{
+    Address, AddressError, Listen, Registry, Rendezvous, RendezvousError, Visit, check_address,
+    check_handshake_words,
+};

@@ -24,4 +24,4 @@
 //! assert_eq!(client.connect_to(rendezvous.find("server", within).unwrap()).unwrap(), 1);
 //! ```
 
-pub use crate::job::bootstrap::{Registry, Rendezvous, RendezvousError, Visit};
+pub use crate::job::unlaunched::{Registry, Rendezvous, RendezvousError, Visit};

@@ -4,7 +4,7 @@ use std::fmt;
 
 use signal_hook::low_level::signal_name;
 
-use crate::job::bootstrap::How;
+use crate::job::launched::How;
 
 /// How a rank's process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

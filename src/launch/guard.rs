@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::ioctl_fionbio;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use crate::job::bootstrap::poll::poll_until;
+use crate::job::plumbing::poll::poll_until;
 
 /// Lines are `+ GROUP`, `- GROUP` and `.`; the last, or the end of them, ends the groups that are left. It
 /// ignores what a terminal or a service manager sends first: it has to outlive the launcher by a moment.

@@ -4,7 +4,7 @@ use std::mem;
 use std::sync::Arc;
 
 use super::start::LaunchError;
-use crate::job::bootstrap::Broker;
+use crate::job::launched::Broker;
 
 /// A job that one of its own processes hosts, whose processes somebody else makes: children made by `fork`, a
 /// pool of another language's.

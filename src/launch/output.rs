@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
-use crate::job::bootstrap::poll::{Waker, poll_until};
+use crate::job::plumbing::poll::{Waker, poll_until};
 
 /// A longer line is passed on in pieces of this many bytes.
 const LINE_BYTES_MAX: usize = 64 << 10;

@@ -20,7 +20,7 @@ use super::signals::Signals;
 use crate::base::code::{Code, into_io_error, of_system};
 use crate::base::debug_is_display::debug_is_display;
 use crate::base::fd_limit::{Raised, TooFew, make_room};
-use crate::job::bootstrap::{Broker, BrokerError};
+use crate::job::launched::{Broker, BrokerError};
 use crate::transport::ofi::provider_env;
 
 /// The broker holds a connection, a process and two segments of each rank, the launcher a process and two

@@ -12,8 +12,8 @@ use super::kills::Kills;
 use super::output::Pump;
 use super::signals::Signals;
 use super::start::{Rank, Started};
-use crate::job::bootstrap::Broker;
-use crate::job::bootstrap::poll::poll_until;
+use crate::job::launched::Broker;
+use crate::job::plumbing::poll::poll_until;
 
 const STARVED_PAUSE: Duration = Duration::from_millis(10);
 

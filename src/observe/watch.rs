@@ -24,14 +24,15 @@ use std::time::{Duration, Instant};
 pub use self::elsewhere::{Elsewhere, elsewhere};
 pub use self::jobs::{Job, jobs};
 pub use self::rates::{Rate, Rates};
-pub use crate::job::bootstrap::{How, JoinError, LookError};
+pub use crate::job::launched::{How, JoinError, LookError};
 pub use crate::transport::shm::stats_page::peers::Peers;
 pub use engine::node::RegistrationCounters;
 pub use engine::registration::{PeerCounters, TableCounters};
 
 use crate::counters::latency::Latencies;
 use crate::counters::stats::Stats;
-use crate::job::bootstrap::{JobEnv, Watcher};
+use crate::job::launched::Watcher;
+use crate::job::plumbing::JobEnv;
 use crate::transport::shm::stats_page::latencies::read_latencies;
 use crate::transport::shm::stats_page::peers::read_peers;
 use crate::transport::shm::stats_page::{self, PageSnapshot, Part};

@@ -8,7 +8,7 @@ use vm::fault_safe_copy::CheckedCopy;
 
 use crate::base::error::Error;
 use crate::base::lock::lock;
-use crate::job::bootstrap::Listen;
+use crate::job::unlaunched::Listen;
 use crate::runtime::core::NodeCore;
 use crate::transport::contract::{Members, NodeTransport as _, Outsider, Party, Setup};
 use crate::transport::list::{NetworkPlan, OpenEndpoint, open_to_all};

@@ -7,7 +7,7 @@ use std::thread::ThreadId;
 use std::time::Duration;
 
 use crate::base::lock::lock;
-use crate::job::bootstrap::Host;
+use crate::job::launchers::Host;
 use crate::runtime::core::NodeCore;
 
 /// What is to end when a node closes. Its clients have shares of it.

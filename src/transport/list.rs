@@ -13,7 +13,7 @@ use super::contract::{Endpoint, Reach, Setup};
 use super::ofi::endpoint::NetEndpoint;
 use super::ofi::provider::{self, NetworkError};
 use super::protocol::NetProtocol;
-use crate::job::bootstrap::Listen;
+use crate::job::unlaunched::Listen;
 
 /// How a node reaches other ranks. Itself it reaches within this process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -30,7 +30,8 @@ use super::shm::reach::{Attach, Reach};
 use crate::base::error::{Error, with_remedy};
 use crate::base::handler_scope::{CLOSED, may_call, may_wait};
 use crate::base::lock::lock;
-use crate::job::bootstrap::{Membership, PeerHandles, PeerHandlesError, PeerListener};
+use crate::job::launched::{Membership, PeerHandles, PeerHandlesError};
+use crate::job::unlaunched::PeerListener;
 use crate::transport::protocol::NetProtocol;
 
 /// No process has room for more peers.

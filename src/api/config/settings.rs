@@ -12,7 +12,7 @@ use engine::registration::Strategy;
 use super::{COPIERS_MAX, Config, Exposure, Listen, PEERS_MAX, ProgressThread, Transport};
 use crate::base::code::{Code, into_io_error};
 use crate::base::debug_is_display::debug_is_display;
-use crate::job::bootstrap::addresses::own as own_addresses;
+use crate::job::plumbing::addresses::own as own_addresses;
 use crate::transport::shm::Attach;
 
 /// One line of the table of settings.

@@ -27,7 +27,7 @@ fn card_of(node: &Node) -> Option<Card> {
 }
 
 fn comes(node: &Node, number: Rank, place: (u32, u32), card: Vec<u8>) -> Result<(), Error> {
-    let secret = crate::job::bootstrap::Secret::random().expect("random");
+    let secret = crate::job::plumbing::Secret::random().expect("random");
     let met = "127.0.0.1:1".parse().ok();
     admit_far(&node.core, number, place, Introduction { card, secret, called: true, met }, None)
 }

@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::jobs::{descriptors, doors, invitation, own_processes, program};
-use crate::job::bootstrap::JobEnv;
+use crate::job::plumbing::JobEnv;
 
 /// What the kernel's table has among the flags of a socket that listens (`__SO_ACCEPTCON`).
 const LISTENS: u32 = 1 << 16;

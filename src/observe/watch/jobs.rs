@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags};
 
 use super::Watch;
-use crate::job::bootstrap::{JobEnv, JoinError, find_launcher};
+use crate::job::launched::{JoinError, find_launcher};
+use crate::job::plumbing::JobEnv;
 use crate::transport::shm::control::SEGMENT;
 use crate::transport::shm::stats_page::listener::read_listener;
 use engine::Rank;

@@ -9,7 +9,7 @@ use engine::{OpError, Rank, Transport as _};
 use super::{Engine, GRACE, LOOK, LOSSES, NodeCore};
 use crate::base::error::Error;
 use crate::base::lock::lock;
-use crate::job::bootstrap::Notice;
+use crate::job::launched::Notice;
 use crate::transport::contract::NodeTransport as _;
 
 impl NodeCore {

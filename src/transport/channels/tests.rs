@@ -9,7 +9,7 @@ use crate::api::node::Node;
 use crate::api::ops::active_message::Call;
 use crate::base::error::Error;
 use crate::base::pointers::{GlobalPtr, Remote};
-use crate::job::bootstrap::Broker;
+use crate::job::launched::Broker;
 
 const LIMIT: Duration = Duration::from_secs(20);
 

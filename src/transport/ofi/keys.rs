@@ -2,7 +2,7 @@
 
 use fabric::Description;
 
-use crate::job::bootstrap::random_bytes;
+use crate::job::plumbing::random_bytes;
 
 /// A key that nobody can guess, as long as the provider's are. `None`: the kernel has no random bytes.
 pub(super) fn draw(description: &Description) -> Option<u64> {

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, sockopt};
 use vm::forks::Alone;
 
-use crate::job::bootstrap::addresses::start_connecting;
+use crate::job::plumbing::addresses::start_connecting;
 
 /// How long it takes from one try to the next, at least: twice as long each time that somebody listens, up to
 /// the other.

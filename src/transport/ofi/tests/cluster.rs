@@ -12,7 +12,7 @@ use vm::fault_safe_copy::CheckedCopy;
 
 use crate::api::config::Config;
 use crate::api::open::Seat;
-use crate::job::bootstrap::Broker;
+use crate::job::launched::Broker;
 use crate::transport::contract::{Members, NodeTransport as _, Party};
 use crate::transport::ofi::buffers::Size;
 use crate::transport::ofi::endpoint::NetEndpoint;

@@ -16,7 +16,7 @@ use vm::{FenceMode, SharedMemory};
 
 use crate::api::config::Config;
 use crate::api::open::Seat;
-use crate::job::bootstrap::{Broker, Notice};
+use crate::job::launched::{Broker, Notice};
 use crate::transport::peers::Peers;
 use crate::transport::shm::control::FENCES_AT;
 use crate::transport::shm::{Control, OwnMemory, ShmTransport};

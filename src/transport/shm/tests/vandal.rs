@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use engine::{AtomicOp, Lane, Rank};
 use vm::SharedMemory;
 
-use crate::job::bootstrap::Broker;
+use crate::job::launched::Broker;
 use crate::transport::peers::Near;
 use crate::transport::shm::control::BELL_AT;
 use crate::{Config, DirectoryError, Error, Exposure, GlobalPtr, Node, Reduction, Remote, Signal};
