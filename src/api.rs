@@ -1,8 +1,6 @@
 //! The floor that programs call: nodes and their configuration, memory, operations and collectives.
 
 pub(crate) mod all_memory;
-#[doc(hidden)]
-pub mod baseline;
 pub(crate) mod close;
 pub(crate) mod collective;
 pub mod config;
@@ -18,3 +16,5 @@ pub(crate) mod pin;
 #[cfg(test)]
 mod refused_tests;
 pub(crate) mod share;
+#[doc(hidden)]
+pub mod underneath;

@@ -45,8 +45,6 @@ mod runtime;
 mod transport;
 
 pub use api::all_memory::AllMemory;
-#[doc(hidden)]
-pub use api::baseline;
 pub use api::close::CloseError;
 pub use api::collective::reduction::{Element, Located};
 pub use api::collective::team::{Team, TeamEvent};
@@ -73,6 +71,8 @@ pub use api::ops::strided::Strided;
 pub use api::ops::vector_indexed::{Indexed, RemoteRun};
 pub use api::ops::wait_signal::{SignalWait, SignalWord};
 pub use api::pin::{PinError, Pinned};
+#[doc(hidden)]
+pub use api::underneath;
 pub use base::code::Code;
 pub use base::error::{Error, Memory};
 pub use base::handler_id::HandlerId;

@@ -2,6 +2,7 @@
 //! tables, signals, progress and report pages of every command.
 
 pub mod attach;
+pub mod bare;
 pub mod frame;
 pub mod job_config;
 pub mod json_lines;

@@ -14,10 +14,10 @@ pub enum Wake {
 }
 
 #[cfg(not(loom))]
-pub(crate) use real::{wait, wake_all};
+pub use real::{wait, wake_all};
 
 #[cfg(loom)]
-pub(crate) use model::{wait, wake_all};
+pub use model::{wait, wake_all};
 
 #[cfg(not(loom))]
 mod real {
@@ -34,7 +34,7 @@ mod real {
     }
 
     /// Sleeps while the low half of `word` is `expected`, until woken, for `timeout` at most.
-    pub(crate) fn wait(word: &AtomicU64, expected: u32, timeout: Option<Duration>) -> Wake {
+    pub fn wait(word: &AtomicU64, expected: u32, timeout: Option<Duration>) -> Wake {
         let timeout = timeout.map(|t| Timespec {
             tv_sec: i64::try_from(t.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: t.subsec_nanos().into(),
@@ -47,7 +47,7 @@ mod real {
     }
 
     /// Wakes all who sleep on `word`.
-    pub(crate) fn wake_all(word: &AtomicU64) {
+    pub fn wake_all(word: &AtomicU64) {
         // It fails only where there is nothing to wake.
         let _ = futex::wake(low_half(word), Flags::empty(), i32::MAX as u32);
     }
@@ -65,7 +65,8 @@ mod model {
         static ref SLEEPERS: Condvar = Condvar::new();
     }
 
-    pub(crate) fn wait(word: &AtomicU64, expected: u32, _timeout: Option<Duration>) -> Wake {
+    /// Sleeps while the low half of `word` is `expected`, until woken; time does not pass in a model.
+    pub fn wait(word: &AtomicU64, expected: u32, _timeout: Option<Duration>) -> Wake {
         let queue = QUEUE.lock().unwrap();
         if word.load(crate::sync::Ordering::Relaxed) as u32 == expected {
             drop(SLEEPERS.wait(queue).unwrap());
@@ -73,7 +74,8 @@ mod model {
         Wake::Rung
     }
 
-    pub(crate) fn wake_all(_word: &AtomicU64) {
+    /// Wakes all who sleep on any word.
+    pub fn wake_all(_word: &AtomicU64) {
         let _queue = QUEUE.lock().unwrap();
         SLEEPERS.notify_all();
     }

@@ -27,7 +27,7 @@
 //! | [`host`] | what this machine allows | yes |
 //! | [`forks`] | telling children made by `fork` apart, and keeping descriptors from them | yes |
 //! | `change_log` | how those who start something hear of what changed before | no |
-//! | `futex` | the system call under the bell | yes |
+//! | [`futex`] | the system call under the bell | yes |
 //! | `loaded` | staying in memory when the library is unloaded | yes |
 //! | `threads` | threads that take no signals of the program's | yes |
 //! | [`simd`] | loops compiled for wider vectors | yes |
@@ -43,8 +43,6 @@ compile_error!("the futex word is the low half of a 64-bit word: little-endian m
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("offsets and addresses are 64 bits wide");
 
-#[cfg(not(loom))]
-pub mod baseline;
 pub mod bell;
 pub mod biased;
 #[cfg_attr(any(loom, miri), allow(dead_code, unreachable_pub))]
@@ -54,7 +52,7 @@ pub mod completion_queue;
 pub mod duplex;
 pub mod fault_safe_copy;
 pub mod forks;
-mod futex;
+pub mod futex;
 #[cfg(all(feature = "allocator", not(any(loom, miri))))]
 pub mod global_heap;
 pub mod heap;

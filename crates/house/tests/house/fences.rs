@@ -25,9 +25,6 @@ const FENCES: &[&str] = &[
     "src/transport/ofi/buffers.rs",
     "src/transport/ofi/endpoint.rs",
     "src/transport/ofi/endpoint/rma_small.rs",
-    // The same, for benchmarks.
-    "src/api/baseline.rs",
-    "src/api/baseline/network.rs",
     // Exported symbols and the addresses of C programs.
     "crates/layers-c/",
     // The kernels' ranks name the addresses of their peers' inboxes.
@@ -40,6 +37,11 @@ const FENCES: &[&str] = &[
     "crates/studies/src/study/layers/benches/memory.rs",
     // The live studies' ranks name the addresses of their peer's memory.
     "crates/studies/src/study/live/rank.rs",
+    // The benchmarks' limits: memcpy, cross-memory attach, pages to lock, and libfabric's calls.
+    "crates/measure/src/bare/attach.rs",
+    "crates/measure/src/bare/locked_pages.rs",
+    "crates/measure/src/bare/memory.rs",
+    "crates/measure/src/bare/wire.rs",
     // The benchmark of raw memory names the addresses of its peer's buffers.
     "crates/measure/src/perf/memory.rs",
 ];

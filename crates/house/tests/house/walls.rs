@@ -33,7 +33,8 @@ const WALLS: &[Wall] = &[
     wall("standpipe-capi", &["standpipe"], &[]),
     wall("standpipe-python", &["standpipe"], &[]),
     wall("block-directory", &["standpipe"], &[]),
-    wall("standpipe-measure", &["standpipe"], &[]),
+    // Its limits do without the library what the library does: they call the same system underneath.
+    wall("standpipe-measure", &["standpipe", "standpipe-vm", "standpipe-fabric"], &["standpipe-testbed"]),
     wall(
         "standpipe-studies",
         &["standpipe", "standpipe-layers", "standpipe-measure", "standpipe-sim", "block-directory"],

@@ -5,11 +5,12 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use standpipe::{GlobalPtr, Node, Reduction, Remote, Team, baseline};
+use standpipe::{GlobalPtr, Node, Reduction, Remote, Team};
 
 use super::case::{Case, Memory, Op, SMALL_MAX, Samples, WORK_NS};
 use super::memory::{Own, PATIENCE, REFUSED, Shared, Theirs};
 use super::timing::{ROUNDS, SLOW_TURNS, TURNS, each};
+use crate::bare;
 
 /// Samples, where copies are what takes the time: each is of one collective. So many, as what lies in the
 /// caches makes copies more than twice as fast in one as in the next.
@@ -83,18 +84,18 @@ const CROSSED: usize = 2;
 fn beside_a_line(node: &Node, case: &Case, ours: &mut Ours) -> Result<Samples> {
     let first = node.rank() == 0;
     let own = Shared::new(node, case)?;
-    let word = baseline::Word::new(node, Theirs::find(node, 0)?.note(1))?;
-    let inbox = baseline::Word::new(node, own.words.ptr(8 * CROSSED))?;
-    let outbox = baseline::Word::new(node, Theirs::find(node, 1 - node.rank())?.note(CROSSED))?;
+    let word = bare::Word::new(node, Theirs::find(node, 0)?.note(1))?;
+    let inbox = bare::Word::new(node, own.words.ptr(8 * CROSSED))?;
+    let outbox = bare::Word::new(node, Theirs::find(node, 1 - node.rank())?.note(CROSSED))?;
     let (mut mine, mut limit, mut line) = (Vec::new(), Vec::new(), Vec::new());
-    let work = baseline::Work::of_ns(WORK_NS);
+    let work = bare::Work::of_ns(WORK_NS);
     let stop = || !node.lost_peers().is_empty();
     for round in 0..=ROUNDS as u64 {
         node.barrier()?;
         let start = 2 * round * u64::from(TURNS);
-        let bounced = baseline::bounce(word.get(), first, start, TURNS, stop);
+        let bounced = bare::bounce(word.get(), first, start, TURNS, stop);
         node.barrier()?;
-        let bare = baseline::crossing([inbox.get(), outbox.get()], start / 2, TURNS, work, stop);
+        let bare = bare::crossing([inbox.get(), outbox.get()], start / 2, TURNS, work, stop);
         node.barrier()?;
         let took = ours.times(TURNS)?;
         if round > 0 {
@@ -111,12 +112,11 @@ fn beside_a_line(node: &Node, case: &Case, ours: &mut Ours) -> Result<Samples> {
 fn beside_a_futex(node: &Node, case: &Case, ours: &mut Ours) -> Result<Samples> {
     let _mine = (node.rank() == 0).then(|| Shared::new(node, case)).transpose()?;
     let theirs = Theirs::find(node, 0)?;
-    let (arrived, round) =
-        (baseline::Word::new(node, theirs.note(1))?, baseline::Word::new(node, theirs.note(2))?);
+    let (arrived, round) = (bare::Word::new(node, theirs.note(1))?, bare::Word::new(node, theirs.note(2))?);
     let (mut mine, mut limit) = (Vec::new(), Vec::new());
     for sample in 0..=ROUNDS / 2 {
         node.barrier()?;
-        let bare = baseline::futex_barrier(arrived.get(), round.get(), u64::from(node.size()), SLOW_TURNS);
+        let bare = bare::futex_barrier(arrived.get(), round.get(), u64::from(node.size()), SLOW_TURNS);
         node.barrier()?;
         let took = ours.times(SLOW_TURNS)?;
         if sample > 0 {
@@ -137,7 +137,7 @@ struct Copy {
 /// A part of what a process gives.
 enum Source {
     /// In a heap: memcpy gets it.
-    Mapped(baseline::Mapped),
+    Mapped(bare::Mapped),
     /// In a peer's private memory, which nobody else can map: the kernel copies it.
     Attached(Remote),
     /// In this process's private memory.
@@ -157,7 +157,7 @@ impl Copy {
             Ok(match case.memory {
                 Memory::Heap => {
                     let given = GlobalPtr::from_words(words).add(start as usize);
-                    Source::Mapped(baseline::mapped(node, given, part.len())?)
+                    Source::Mapped(bare::mapped(node, given, part.len())?)
                 }
                 Memory::Private if rank == node.rank() => Source::Own(part),
                 Memory::Private => Source::Attached(Own::part_of(rank, words, start)),
@@ -174,7 +174,7 @@ impl Copy {
         match &self.from {
             Source::Mapped(from) => _ = from.get(&mut ours.result()[into], 1),
             Source::Attached(from) => {
-                baseline::attach_get(node, &mut [(*from, &mut ours.result()[into])], 1)?.context(REFUSED)?;
+                bare::attach_get(node, &mut [(*from, &mut ours.result()[into])], 1)?.context(REFUSED)?;
             }
             Source::Own(part) => {
                 let (given, gotten) = (ours.given.values(), ours.gotten.values());

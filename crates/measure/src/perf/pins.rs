@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use standpipe::{Node, baseline};
+use standpipe::Node;
 
 use super::case::{Case, Samples};
 use super::timing::{interleave, timed};
+use crate::bare;
 
 /// Settings by which the ranks register memory.
 pub(super) const SETTINGS: [(&str, &str); 1] = [("STANDPIPE_STRATEGY", "firehose")];
@@ -25,7 +26,7 @@ pub(super) fn measure(node: &Node, case: &Case) -> Result<Option<Samples>> {
         return Ok(None);
     }
     let buffer = vec![1_u8; case.size];
-    let pages = baseline::LockablePages::new(case.size.div_ceil(4096))?;
+    let pages = bare::LockablePages::new(case.size.div_ceil(4096))?;
     let ours = |times| timed(times, |_| node.pin(&buffer[..]).map(drop));
     let limit = |times| {
         let locked = (0..times).map(|_| pages.lock_and_unlock().map(|(locked, unlocked)| locked + unlocked));

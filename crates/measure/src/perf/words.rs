@@ -5,11 +5,12 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use standpipe::{GlobalPtr, Node, Remote, Signal, baseline};
+use standpipe::{GlobalPtr, Node, Remote, Signal};
 
 use super::case::{Case, Cores, Samples, WORK_NS};
 use super::memory::{PATIENCE, Shared, Theirs};
 use super::timing::{ROUNDS, SLOW_TURNS, TURNS, each, interleave, timed};
+use crate::bare;
 
 /// The words that both sides of a measurement use: the bounced line, that of the sleepers, and the counter.
 const BOUNCED: usize = 8;
@@ -25,7 +26,7 @@ pub(super) fn atomic(node: &Node, case: &Case) -> Result<Option<Samples>> {
     node.barrier()?;
     let samples = (node.rank() == 0).then(|| {
         let counter = Theirs::find(node, 1)?.note(COUNTER);
-        let word = baseline::Word::new(node, counter)?;
+        let word = bare::Word::new(node, counter)?;
         let word = word.get();
         interleave(
             "the processor's own on that word",
@@ -67,25 +68,25 @@ pub(super) fn put_signal(node: &Node, case: &Case) -> Result<Option<Samples>> {
     let first = node.rank() == 0;
     let keeper = if first { mine.words.ptr(8 * BOUNCED) } else { theirs.note(BOUNCED) };
     let (word, inbox) =
-        (baseline::Word::new(node, keeper)?, baseline::Word::new(node, mine.words.ptr(8 * SLEPT_ON))?);
-    let outbox = baseline::Word::new(node, theirs.note(SLEPT_ON))?;
+        (bare::Word::new(node, keeper)?, bare::Word::new(node, mine.words.ptr(8 * SLEPT_ON))?);
+    let outbox = bare::Word::new(node, theirs.note(SLEPT_ON))?;
     let turns = if case.cores == Cores::Shared { SLOW_TURNS } else { TURNS };
     let (to, counter) = (Remote::from(theirs.heap), mine.words.ptr(8 * COUNTER));
     let (signal, bytes) = (Signal::add(theirs.note(COUNTER), 1), vec![5u8; case.size]);
     let (mut ours, mut limit, mut line) = (Vec::new(), Vec::new(), Vec::new());
-    let work = baseline::Work::of_ns(WORK_NS);
+    let work = bare::Work::of_ns(WORK_NS);
     let stop = || !node.lost_peers().is_empty();
     for round in 0..=ROUNDS as u64 {
         node.barrier()?;
         let start = round * u64::from(turns);
         let bare = match case.cores {
             Cores::Apart => {
-                let bare = baseline::bounce(word.get(), first, 2 * start, turns, stop);
+                let bare = bare::bounce(word.get(), first, 2 * start, turns, stop);
                 line.extend((round > 0).then_some(each(bare, turns)));
                 node.barrier()?;
-                baseline::signals([inbox.get(), outbox.get()], first, start, turns, work, stop)
+                bare::signals([inbox.get(), outbox.get()], first, start, turns, work, stop)
             }
-            Cores::Shared => baseline::futex_ping_pong(inbox.get(), outbox.get(), first, start, turns),
+            Cores::Shared => bare::futex_ping_pong(inbox.get(), outbox.get(), first, start, turns),
         };
         node.barrier()?;
         let took = there_and_back(node, to, &bytes, (signal, counter), round * u64::from(turns), turns)?;
@@ -129,7 +130,7 @@ fn there_and_back(
 /// The same over a network, beside writes by bare libfabric there and back.
 fn put_signal_over_network(node: &Node, case: &Case, provider: &str) -> Result<Option<Samples>> {
     let mine = Shared::new(node, case)?;
-    let mut wire = baseline::Wire::open(provider, 2 * case.size.next_multiple_of(8))?;
+    let mut wire = bare::Wire::open(provider, 2 * case.size.next_multiple_of(8))?;
     let (first, other) = (node.rank() == 0, 1 - node.rank());
     node.directory().publish(&format!("perf wire {}", node.rank()), &wire.card())?;
     wire.meet(&node.directory().wait(&format!("perf wire {other}"), PATIENCE)?)?;

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use standpipe::{GetPiece, GlobalPtr, Node, Remote, Strided, baseline, host};
+use standpipe::{GetPiece, GlobalPtr, Node, Remote, Strided, host};
 
 use super::case::{Case, Cores, Memory, Op, Samples, Target, WORK_NS};
 use super::collectives;
@@ -15,6 +15,7 @@ use super::memory::{PATIENCE, REFUSED, Shared, Theirs};
 use super::placement::Placement;
 use super::timing::{ROUNDS, SLOW_TURNS, TURNS, each, interleave, timed};
 use super::{completions, messages, misses, pins, words};
+use crate::bare;
 use crate::job_config;
 
 /// Runs this process's part of `case`; rank 0 returns the samples.
@@ -149,7 +150,7 @@ fn be_target(node: &Node, target: Target, shared: &Shared) {
 /// A put or get over the network, beside the same write or read by bare libfabric.
 fn over_network(node: &Node, case: &Case, provider: &str) -> Result<Option<Samples>> {
     let shared = Shared::new(node, case)?;
-    let mut wire = baseline::Wire::open(provider, case.size)?;
+    let mut wire = bare::Wire::open(provider, case.size)?;
     if node.rank() == 1 {
         let done = AtomicBool::new(false);
         node.directory().publish("perf wire", &wire.card())?;
@@ -199,7 +200,7 @@ fn over_network(node: &Node, case: &Case, provider: &str) -> Result<Option<Sampl
 }
 
 fn heap_word(node: &Node, case: &Case, theirs: &Theirs) -> Result<Samples> {
-    let (ptr, bare) = (theirs.heap.cast::<u64>(), baseline::mapped(node, theirs.heap, 8)?);
+    let (ptr, bare) = (theirs.heap.cast::<u64>(), bare::mapped(node, theirs.heap, 8)?);
     let mut bytes = [0; 8];
     match case.op {
         Op::Put => {
@@ -220,7 +221,7 @@ fn heap_word(node: &Node, case: &Case, theirs: &Theirs) -> Result<Samples> {
 }
 
 fn heap_bulk(node: &Node, case: &Case, theirs: &Theirs) -> Result<Samples> {
-    let bare = baseline::mapped(node, theirs.heap, case.size)?;
+    let bare = bare::mapped(node, theirs.heap, case.size)?;
     let buffer = std::cell::RefCell::new(vec![3u8; case.size]);
     match case.op {
         Op::Put => interleave(
@@ -243,13 +244,13 @@ fn private(node: &Node, case: &Case, theirs: &Theirs) -> Result<Samples> {
         Op::Put => interleave(
             "process_vm_writev",
             |times| timed(times, |_| node.put_bytes(remote, &buffer.borrow())),
-            |times| baseline::attach_put(node, &[(remote, &buffer.borrow())], times)?.context(REFUSED),
+            |times| bare::attach_put(node, &[(remote, &buffer.borrow())], times)?.context(REFUSED),
         ),
         _ => interleave(
             "process_vm_readv",
             |times| timed(times, |_| node.get_bytes(remote, &mut buffer.borrow_mut())),
             |times| {
-                baseline::attach_get(node, &mut [(remote, &mut buffer.borrow_mut())], times)?.context(REFUSED)
+                bare::attach_get(node, &mut [(remote, &mut buffer.borrow_mut())], times)?.context(REFUSED)
             },
         ),
     }
@@ -277,7 +278,7 @@ fn scatter(node: &Node, case: &Case, theirs: &Theirs) -> Result<Samples> {
             let pair = remotes.iter().zip(buffers.iter_mut());
             let mut pieces: Vec<(Remote, &mut [u8])> =
                 pair.map(|(from, into)| (*from, &mut into[..])).collect();
-            baseline::attach_get(node, &mut pieces, times)?.context(REFUSED)
+            bare::attach_get(node, &mut pieces, times)?.context(REFUSED)
         },
     )
 }
@@ -292,8 +293,8 @@ fn strided(node: &Node, case: &Case, theirs: &Theirs) -> Result<Samples> {
         local_strides: &here,
         ..Strided::default()
     };
-    let bare = baseline::mapped(node, theirs.heap, case.heap_bytes())?;
-    let blocks = baseline::Blocks { block: size, count: n, there: 2 * size as u64, here: size };
+    let bare = bare::mapped(node, theirs.heap, case.heap_bytes())?;
+    let blocks = bare::Blocks { block: size, count: n, there: 2 * size as u64, here: size };
     interleave(
         "the same copies by a loop of one's own",
         |times| timed(times, |_| node.put_strided(theirs.heap, black_box(&buffer), black_box(&shape))),
@@ -307,11 +308,11 @@ fn active_messages(node: &Node, case: &Case, served: &AtomicU64) -> Result<Optio
     let theirs = Theirs::find(node, 1 - node.rank())?;
     let (first, handler) = (node.rank() == 0, node.handler("ping").context("registered at open")?);
     let keeper = if first { mine.words.ptr(8) } else { theirs.note(1) };
-    let (word, inbox) = (baseline::Word::new(node, keeper)?, baseline::Word::new(node, mine.words.ptr(16))?);
-    let outbox = baseline::Word::new(node, theirs.note(2))?;
+    let (word, inbox) = (bare::Word::new(node, keeper)?, bare::Word::new(node, mine.words.ptr(16))?);
+    let outbox = bare::Word::new(node, theirs.note(2))?;
     let turns = if case.cores == Cores::Shared { SLOW_TURNS } else { TURNS };
     let (mut ours, mut limit, mut line) = (Vec::new(), Vec::new(), Vec::new());
-    let work = baseline::Work::of_ns(WORK_NS);
+    let work = bare::Work::of_ns(WORK_NS);
     let stop = || !node.lost_peers().is_empty();
     let (rounds, payload) = (ROUNDS as u64, vec![5; case.size]);
     for round in 0..=rounds {
@@ -319,14 +320,14 @@ fn active_messages(node: &Node, case: &Case, served: &AtomicU64) -> Result<Optio
         let start = round * u64::from(turns);
         let bare = match case.cores {
             Cores::Apart => {
-                let bare = baseline::bounce(word.get(), first, 4 * start, turns, stop);
+                let bare = bare::bounce(word.get(), first, 4 * start, turns, stop);
                 node.barrier()?;
                 let start = 4 * start + 2 * u64::from(turns);
-                let worked = baseline::bounce_after(word.get(), first, start, turns, work, stop);
+                let worked = bare::bounce_after(word.get(), first, start, turns, work, stop);
                 line.extend((round > 0).then_some(each(bare, turns)));
                 worked
             }
-            Cores::Shared => baseline::futex_ping_pong(inbox.get(), outbox.get(), first, start, turns),
+            Cores::Shared => bare::futex_ping_pong(inbox.get(), outbox.get(), first, start, turns),
         };
         node.barrier()?;
         let begun = Instant::now();
@@ -357,7 +358,7 @@ fn active_messages(node: &Node, case: &Case, served: &AtomicU64) -> Result<Optio
 /// Messages that are sent before any is taken. As many fit a lane several times, so that nobody waits for
 /// room.
 const BURST: u32 = 16;
-const _: () = assert!(BURST as usize * 4 <= baseline::LANE_MESSAGES);
+const _: () = assert!(BURST as usize * 4 <= bare::LANE_MESSAGES);
 
 /// Notes at the receiver: the round that it is ready for.
 const READY: usize = 1;

@@ -1,6 +1,7 @@
 //! What was measured, as the costs of the simulator's model, each with how it was got.
 
-use standpipe::{MEDIUM_MAX, baseline, host};
+use measure::bare;
+use standpipe::{MEDIUM_MAX, host};
 
 use super::fit::Line;
 use super::pinning::{self, Pinning};
@@ -140,7 +141,7 @@ fn settings() -> [Figure; 7] {
         whole("table_entries", 0, none),
         whole("table_miss_ns", 0, none),
         whole("payload_max_bytes", MEDIUM_MAX as u64, "[read] the transport's"),
-        whole("lane_messages", baseline::LANE_MESSAGES as u64, "[read] the transport's"),
+        whole("lane_messages", bare::LANE_MESSAGES as u64, "[read] the transport's"),
         whole(
             "unregistered_max_bytes",
             0,

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use measure::bare::LockablePages;
 use rustix::io::Errno;
-use standpipe::baseline::LockablePages;
 use standpipe::host;
 
 use super::fit::Line;

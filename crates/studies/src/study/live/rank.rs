@@ -13,9 +13,10 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
+use measure::bare;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use standpipe::{Config, HandlerId, Node, Remote, baseline};
+use standpipe::{Config, HandlerId, Node, Remote};
 
 use super::case::{Answer, Case, Owner, Puts};
 use measure::job_config;
@@ -49,7 +50,7 @@ pub(crate) fn run(args: &RankArgs) -> Result<ExitCode> {
     let node = Node::open(heard.handlers(job_config::config()?.timeout(PATIENCE)))
         .context("joining the study's job")?;
     let provider = node.provider().context("a live study is over a network")?;
-    let open = || baseline::Wire::open(&provider, args.written);
+    let open = || bare::Wire::open(&provider, args.written);
     let mut wire = (args.written > 0).then(open).transpose()?;
     if node.rank() == 1 {
         own(&node, wire.as_mut(), args.bytes, &heard)?;
@@ -113,7 +114,7 @@ fn pinned_bytes(status: &str) -> u64 {
 }
 
 /// Owns memory, for as long as rank 0 wants it.
-fn own(node: &Node, wire: Option<&mut baseline::Wire>, bytes: u64, heard: &Heard) -> Result<()> {
+fn own(node: &Node, wire: Option<&mut bare::Wire>, bytes: u64, heard: &Heard) -> Result<()> {
     let place = memory(bytes)?.as_ptr().expose_provenance() as u64;
     node.directory().publish(PLACE, &place.to_ne_bytes())?;
     let ended = || heard.ended.load(Ordering::Acquire) || !node.lost_peers().is_empty();
@@ -146,7 +147,7 @@ fn to_aligned(addr: usize) -> usize {
 struct Initiator<'a> {
     node: &'a Node,
     heard: &'a Heard,
-    wire: Option<baseline::Wire>,
+    wire: Option<bare::Wire>,
     /// Where the owner's memory lies.
     place: u64,
     /// Memory that puts come from, from this word on.
@@ -157,7 +158,7 @@ struct Initiator<'a> {
 }
 
 impl<'a> Initiator<'a> {
-    fn join(node: &'a Node, mut wire: Option<baseline::Wire>, bytes: u64, heard: &'a Heard) -> Result<Self> {
+    fn join(node: &'a Node, mut wire: Option<bare::Wire>, bytes: u64, heard: &'a Heard) -> Result<Self> {
         if let Some(wire) = &mut wire {
             wire.meet(&node.directory().wait(WIRE, PATIENCE)?)?;
         }
@@ -286,7 +287,7 @@ impl<'a> Initiator<'a> {
         Ok(begun.elapsed().as_nanos() as f64 / f64::from(times))
     }
 
-    fn wire(&mut self) -> Result<&mut baseline::Wire> {
+    fn wire(&mut self) -> Result<&mut bare::Wire> {
         self.wire.as_mut().context("this job has no endpoint for bare libfabric")
     }
 

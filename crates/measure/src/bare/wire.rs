@@ -5,14 +5,12 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use fabric::{
-    Access, Completion, Desc, Endpoint, Error, Fabric, Local, Options, Peer, Post, Remote, RemotePiece,
-    Sleep, Until,
+    Access, Completion, Desc, Endpoint, Error, Local, Options, Peer, Post, Remote, RemotePiece, Sleep, Until,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use standpipe::network::NetworkError;
+use standpipe::underneath;
 use vm::{Segment, SharedMemory};
-
-use crate::transport::contract::Reach;
-use crate::transport::ofi::provider::{NetworkError, provider};
 
 /// How long a target sleeps before it looks whether it is still wanted: so long that it takes nothing from
 /// what is measured beside it.
@@ -41,8 +39,8 @@ impl std::fmt::Debug for Wire {
 }
 
 impl Wire {
-    /// Opens an endpoint at the provider of this name, as [`Node::provider`](crate::Node::provider) gives it,
-    /// with `len` bytes of memory.
+    /// Opens an endpoint at the provider of this name, as [`Node::provider`](standpipe::Node::provider) gives
+    /// it, with `len` bytes of memory.
     ///
     /// # Errors
     /// [`NetworkError`].
@@ -50,7 +48,7 @@ impl Wire {
     /// # Panics
     /// If the system has no memory.
     pub fn open(name: &str, len: usize) -> Result<Wire, NetworkError> {
-        let provider = provider(Fabric::load()?, name, &Reach::Host)?;
+        let provider = underneath::provider(name)?;
         let failed = |source| failure(&provider.description().provider, source);
         let open = |wait| Endpoint::open(&provider, &Options { wait, ..Options::default() });
         let mut endpoint = open(true).or_else(|_| open(false)).map_err(failed)?;
