@@ -177,7 +177,9 @@ fn open(line: Arc<Line>) -> Arc<Shared> {
         Err(_) => node.rank().to_string(),
     };
     line.say(&format!("open {address} {}", made.places()));
-    for socket in crate::verdict::own_sockets() {
+    // The broker's, whose name has the job's.
+    let job = std::env::var("STANDPIPE_JOB").ok();
+    for socket in job.into_iter().chain(crate::verdict::own_sockets()) {
         line.say(&format!("socket {socket}"));
     }
     let common = Mutex::default();

@@ -3,7 +3,7 @@
 //! - every byte, word, answer and letter is what was put, by a model of the one who put it; results of
 //!   collectives are a plain model's;
 //! - whoever is killed or leaves is lost to everybody else, and nobody else is lost; nothing fails but with
-//!   it;
+//!   it; in a job all who live notice each kill, and soon;
 //! - nothing hangs: each step ends in time, or the storm fails with what every thread is at;
 //! - nothing is left when all have ended: no process, socket, shared memory or file.
 //!
@@ -49,6 +49,8 @@ const LIVE_MIN: usize = 2;
 const ROUGH: Duration = Duration::from_secs(5);
 /// No call may take longer.
 pub(crate) const CALL_MAX: Duration = Duration::from_secs(20);
+/// No loss may stay unnoticed for longer in a job; the promise is 100 ms, on a machine that has time.
+const NOTICE_MAX: Duration = Duration::from_secs(2);
 /// No step of the storm's end may.
 const STEP_MAX: Duration = Duration::from_secs(60);
 
@@ -167,6 +169,8 @@ pub(crate) fn storm(setting: &Setting) {
             storm.weather();
             let outcome = job.join().expect("the launcher does not panic");
             storm.check_ends(&outcome);
+            let worst = storm.figures.slowest_notice().expect("a storm without a kill");
+            assert!(worst < NOTICE_MAX, "a loss went unnoticed for {worst:?}");
         }
     }
     storm.nothing_runs();
@@ -439,6 +443,9 @@ impl Storm {
         self.wait("all have verified what they did", |storm| {
             storm.living().all(|one| one.has_said("verified"))
         });
+        if self.setting.form == Form::Job {
+            self.wait("all have noticed each kill", Storm::all_have_noticed);
+        }
         let total = (live.len() as u64 - 1) * THREADS as u64 * ADDS;
         live.iter().for_each(|id| self.order(*id, &format!("check {total}")));
         self.wait("all have checked what was added", |storm| {
@@ -460,6 +467,15 @@ impl Storm {
         for text in self.all("met ") {
             self.figures.met(&text);
         }
+    }
+
+    /// Whether each rank that lives has noticed each that was killed.
+    fn all_have_noticed(&self) -> bool {
+        let mut killed = self.processes.iter().filter(|(_, process)| !process.lives());
+        killed.all(|(id, _)| {
+            let noticed = format!("noticed {id} ");
+            self.living().all(|one| one.said.iter().any(|line| line.starts_with(&noticed)))
+        })
     }
 
     /// What comes after a word in everything that was said.

@@ -26,6 +26,11 @@ impl Figures {
         if noticed { self.noticed.push(after) } else { self.told.push(after) }
     }
 
+    /// The longest time from a kill until a survivor's library knew of it.
+    pub(crate) fn slowest_notice(&self) -> Option<Duration> {
+        self.noticed.iter().max().copied()
+    }
+
     /// What was said of a meeting: with whom, and microseconds.
     pub(crate) fn met(&mut self, text: &str) {
         let took = text.split(' ').nth(1).and_then(|word| word.parse().ok()).expect("a number");

@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn files_and_folders_with_a_main_are_test_targets() {
-        assert_eq!(test_target(&root().join("tests/kill")), Some("kill".into()));
+        assert_eq!(test_target(&root().join("tests/storm")), Some("storm".into()));
         assert_eq!(test_target(Path::new("tests/shm.rs")), Some("shm".into()));
         assert_eq!(test_target(Path::new("tests/common")), None);
     }

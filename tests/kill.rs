@@ -1,4 +1,7 @@
-//! Single ends: of a launcher, of a rank that others wait for; and a rank that is only stopped.
+//! Single ends: of a launcher, of a rank that others wait for; and a rank that is only stopped. `tests/storm`
+//! has many, at random moments.
+
+mod support;
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::ExitStatusExt;
@@ -12,11 +15,27 @@ use standpipe::host::monotonic_ns;
 use standpipe::launch::End;
 use standpipe::{Error, Node, ProgressThread};
 
-use crate::storm::{RANKS, SEED, WORK_MS};
-use crate::support::{
+use support::{
     Heard, LIMIT, Private, config, eventually, heap_of, is_running, itself, job_of, look_up, network,
     private_of, publish, said, say,
 };
+
+/// Not a test: what the ranks and launchers of the tests do.
+#[test]
+fn child() {
+    let Some(role) = support::role() else { return };
+    match role.as_str() {
+        "launcher" => launcher(),
+        "works" => works(),
+        "stops" => stops(),
+        "waits" => waits(),
+        "asks" => asks(),
+        other => panic!("no role {other}"),
+    }
+}
+
+/// Of a launcher that is to end.
+const RANKS: u32 = 6;
 
 /// A launcher in a process of its own, and its ranks, which work.
 struct Launcher {
@@ -68,9 +87,33 @@ impl Launcher {
 }
 
 /// What the launchers of the tests do: run a job that works for longer than any of them lives.
-pub(crate) fn launcher() {
-    let job = job_of(RANKS, "storm").env(WORK_MS, LIMIT.as_millis().to_string()).env(SEED, "1");
-    std::process::exit(job.run().expect("the job starts").status().into());
+fn launcher() {
+    std::process::exit(job_of(RANKS, "works").run().expect("the job starts").status().into());
+}
+
+/// What the ranks of that job do: they put, get and meet, until they end with their launcher.
+fn works() {
+    say(format!("job {}", std::env::var("STANDPIPE_JOB").expect("launched")));
+    say(format!("pid {}", std::process::id()));
+    let node = Node::open(config()).expect("a node");
+    let private = Private::new(20_000);
+    private.show(&node, "private");
+    node.barrier().expect("nobody is killed yet");
+    say(format!("ready {}", node.rank()));
+    let next = private_of(&node, (node.rank() + 1) % node.size(), "private");
+    let (begun, mut bytes) = (Instant::now(), vec![node.rank() as u8; 20_000]);
+    while begun.elapsed() < LIMIT {
+        let mut work = || {
+            node.put_bytes(next, &bytes)?;
+            node.get_bytes(next, &mut bytes)?;
+            node.barrier()
+        };
+        match work() {
+            // One may end before the others.
+            Ok(()) | Err(Error::PeerLost { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
 }
 
 #[test]
@@ -92,7 +135,7 @@ fn a_stopped_rank_is_waited_for_and_does_not_hold_up_the_others() {
 const SHORT: Duration = Duration::from_millis(200);
 
 /// Rank 0 stops rank 2, does with it what can be done, works with rank 1, and lets rank 2 go on.
-pub(crate) fn stops() {
+fn stops() {
     let answers = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&answers);
     let config = config()
@@ -215,7 +258,7 @@ fn whoever_asks_a_rank_over_the_network_that_is_killed_is_told() {
 }
 
 /// Rank 0 is killed while all others are at it.
-pub(crate) fn asks() {
+fn asks() {
     let node = Node::open(config().handler("ask", |_| ())).expect("a node");
     let private = Private::new(1 << 20);
     let [word, begun] = [(); 2].map(|()| node.heap().alloc_zeroed::<u64>(1).expect("room"));
@@ -254,7 +297,7 @@ pub(crate) fn asks() {
 }
 
 /// Rank 0 does nothing until all others wait for it, and is killed then.
-pub(crate) fn waits() {
+fn waits() {
     let config = config().attach_never().progress(ProgressThread::Off).timeout(LIMIT);
     let node = Node::open(config.handler("ask", |_| ())).expect("a node");
     let private = Private::new(1 << 20);
