@@ -93,6 +93,7 @@ mod deferred_close;
 pub(crate) mod endpoint;
 mod endpoint_pool;
 mod envelope;
+mod gone;
 mod heaps;
 mod heartbeat;
 mod keys;

@@ -52,8 +52,7 @@ impl OfiTransport {
         self.endpoint.buffers.get(buffer, 0, &mut head[..len.min(HEAD_BYTES)]);
         let envelope = Envelope::decode(&head, len, PAYLOAD_MAX);
         let of_one_gone = envelope.as_ref().is_some_and(|envelope| {
-            self.gone.contains(&envelope.sender)
-                && self.remind(envelope.sender, &envelope.token, envelope.kind)
+            self.gone.has(envelope.sender) && self.remind(envelope.sender, &envelope.token, envelope.kind)
         });
         if of_one_gone {
             return;
@@ -63,7 +62,7 @@ impl OfiTransport {
             return;
         };
         let rank = envelope.sender;
-        if self.gone.contains(&rank) {
+        if self.gone.has(rank) {
             return;
         }
         if self.admit(&envelope, buffer, len).is_err() {
@@ -75,7 +74,7 @@ impl OfiTransport {
     /// Whether a message bears the token of the member that it says it is from.
     fn is_members(&mut self, envelope: &Envelope) -> bool {
         let rank = envelope.sender;
-        if rank == self.members.own.rank || self.gone.contains(&rank) {
+        if rank == self.members.own.rank || self.gone.has(rank) {
             return false;
         }
         if let Some(link) = self.links.get(rank) {
@@ -105,8 +104,10 @@ impl OfiTransport {
             Kind::Ask => self.on_ask(rank, &words)?,
             Kind::Answer => self.on_answer(rank, &words)?,
             Kind::Bye => {
-                self.left.insert(rank);
                 self.lose(rank);
+                if let Some(gone) = self.gone.get_mut(rank) {
+                    gone.has_left = true;
+                }
             }
         }
         Ok(())
@@ -125,7 +126,7 @@ impl OfiTransport {
     }
 
     fn hand_on_from(&mut self, rank: Rank, inbox: &mut Inbox) -> Option<Lane> {
-        let (itself, gone) = (rank == self.members.own.rank, self.gone.contains(&rank));
+        let (itself, gone) = (rank == self.members.own.rank, self.gone.has(rank));
         let link = self.links.get_mut(rank)?;
         let Some(lane) = link.next() else {
             link.lists.listed = false;

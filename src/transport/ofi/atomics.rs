@@ -214,7 +214,7 @@ impl OfiTransport {
         if let Landing::Open(peer) = link.copying.landing {
             link.copying.landing = Landing::Closing(Duration::ZERO);
             self.endpoint.forget_peer(peer);
-            if !self.gone.contains(&rank) {
+            if !self.gone.has(rank) {
                 self.ask_later(rank, Wanted::LandingClosed);
             }
         }

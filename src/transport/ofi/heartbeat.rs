@@ -74,7 +74,7 @@ impl OfiTransport {
             }
         }
         for rank in silent {
-            if !self.gone.contains(&rank) {
+            if !self.gone.has(rank) {
                 tracing::warn!(peer = rank, "nothing was heard from the peer for too long");
                 // It may hear again one day.
                 self.say_bye(rank);
@@ -95,7 +95,7 @@ impl OfiTransport {
 
     pub(super) fn ping(&mut self, rank: Rank) {
         // Without memory, the next time.
-        if !self.gone.contains(&rank) {
+        if !self.gone.has(rank) {
             let _ = self.post(rank, Kind::Credits, 0, [0; 7], &[]);
         }
     }

@@ -219,16 +219,6 @@ impl Link {
     }
 }
 
-/// What is kept of a peer that is gone here, for it may live: a connection that broke is enough for a loss at
-/// one end. It goes on talking then, and waits for answers until it is told.
-pub(super) struct Parted {
-    pub(super) peer: Option<Peer>,
-    pub(super) place: Rank,
-    pub(super) outward: Token,
-    pub(super) inward: Token,
-    pub(super) remind_at: Instant,
-}
-
 /// The links of a process, by rank: with a place for each rank up to the highest that was ever talked to, so
 /// that a link is found at once.
 #[derive(Default)]

@@ -107,7 +107,7 @@ impl NodeTransport for OfiTransport {
         if was_open && !self.endpoint.is_open() {
             self.lose_all();
         }
-        if !(self.events.is_empty() && self.lost.is_empty()) {
+        if !self.events.is_empty() || self.gone.has_untold() {
             return Rest::Poll;
         }
         let waits = !(self.ready.is_empty() && self.owing.is_empty() && self.stuck.is_empty());
@@ -139,11 +139,11 @@ impl NodeTransport for OfiTransport {
 
     #[inline(always)]
     fn has_lost(&self) -> bool {
-        !self.lost.is_empty()
+        self.gone.has_untold()
     }
 
     fn take_lost(&mut self) -> Vec<Rank> {
-        std::mem::take(&mut self.lost)
+        self.gone.take_untold()
     }
 
     fn is_flushed(&self) -> bool {
@@ -151,13 +151,13 @@ impl NodeTransport for OfiTransport {
     }
 
     fn take_leave(&mut self, peer: Rank) {
-        if self.links.has(peer) && !self.gone.contains(&peer) {
+        if self.links.has(peer) && !self.gone.has(peer) {
             self.say_bye(peer);
         }
     }
 
     fn has_left(&self, peer: Rank) -> bool {
-        self.left.contains(&peer)
+        self.gone.has_left(peer)
     }
 
     fn watch(&mut self, peer: Rank) {

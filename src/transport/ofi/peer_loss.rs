@@ -7,7 +7,7 @@ use engine::{Event, Header, OpError, Rank};
 use super::buffers::{Purpose, Size};
 use super::endpoint::Kept;
 use super::envelope::{BARE_BYTES, Envelope, Kind};
-use super::link::Parted;
+use super::gone::{Gone, Parted};
 use super::pending_requests::Wanted;
 use super::token::{TOKEN_BYTES, Token};
 use super::transport::OfiTransport;
@@ -21,7 +21,7 @@ impl OfiTransport {
     #[cold]
     pub(super) fn lose(&mut self, rank: Rank) {
         if self.part_with(rank) {
-            self.lost.push(rank);
+            self.gone.tell_of(rank);
         }
     }
 
@@ -47,7 +47,7 @@ impl OfiTransport {
     pub(super) fn give_up(&mut self, rank: Rank) {
         // What it had sent before is still heard.
         self.progress_while(|_| true);
-        if !self.gone.contains(&rank) {
+        if !self.gone.has(rank) {
             self.say_bye(rank);
         }
         self.part_with(rank);
@@ -63,14 +63,13 @@ impl OfiTransport {
     /// what it says itself. Whether it was that peer.
     #[cold]
     pub(super) fn remind(&mut self, rank: Rank, token: &[u8; TOKEN_BYTES], kind: Kind) -> bool {
-        let Some(parted) = self.parted.get_mut(&rank).filter(|parted| parted.inward.matches(token)) else {
+        let Some(Gone { parted: Some(parted), has_left }) = self.gone.get_mut(rank) else { return false };
+        if !parted.inward.matches(token) {
             return false;
-        };
-        if kind == Kind::Bye {
-            self.left.insert(rank);
         }
+        *has_left |= kind == Kind::Bye;
         let (now, Some(peer)) = (Instant::now(), parted.peer) else { return true };
-        if now < parted.remind_at || self.left.contains(&rank) {
+        if now < parted.remind_at || *has_left {
             return true;
         }
         parted.remind_at = now + REMINDER;
@@ -90,14 +89,17 @@ impl OfiTransport {
     /// Ends everything with a peer but the messages that have come. Returns whether there was anything to
     /// end.
     fn part_with(&mut self, rank: Rank) -> bool {
-        if !self.gone.insert(rank) {
+        let parted = self.links.get(rank).map(|link| Parted {
+            peer: link.peer,
+            place: link.names.place,
+            outward: link.names.outward.clone(),
+            inward: link.names.inward.clone(),
+            remind_at: Instant::now(),
+        });
+        if !self.gone.enter(rank, parted) {
             return false;
         }
         if let Some(link) = self.links.get_mut(rank) {
-            let (peer, place) = (link.peer, link.names.place);
-            let (outward, inward, remind_at) =
-                (link.names.outward.clone(), link.names.inward.clone(), Instant::now());
-            self.parted.insert(rank, Parted { peer, place, outward, inward, remind_at });
             link.asks.queue.clear();
             link.waiting.unsent.drain(..).for_each(|unsent| self.endpoint.buffers.put_back(unsent.buffer));
         }

@@ -52,7 +52,7 @@ impl OfiTransport {
         if len.wrapping_sub(1) >= self.copies.small_max[direction as usize] {
             return false;
         }
-        if !self.gone.is_empty() && self.gone.contains(&rank) {
+        if !self.gone.is_empty() && self.gone.has(rank) {
             return false;
         }
         let Some(link) = self.links.get_mut(rank) else { return false };

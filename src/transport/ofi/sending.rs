@@ -176,7 +176,7 @@ impl OfiTransport {
             let Some(link) = self.links.get_mut(rank) else { continue };
             link.lists.owing = false;
             let owes = link.arrivals.iter().any(|arrivals| arrivals.owes_much());
-            if owes && !self.gone.contains(&rank) && self.post(rank, Kind::Credits, 0, [0; 7], &[]).is_err() {
+            if owes && !self.gone.has(rank) && self.post(rank, Kind::Credits, 0, [0; 7], &[]).is_err() {
                 self.owe(rank);
             }
         }

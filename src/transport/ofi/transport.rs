@@ -1,6 +1,6 @@
 //! The transport's state, and making links.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,8 +12,9 @@ use slab::Slab;
 
 use super::endpoint::NetEndpoint;
 use super::endpoint_pool::EndpointPool;
+use super::gone::GonePeers;
 use super::landings::Landings;
-use super::link::{Link, Links, Parted};
+use super::link::{Link, Links};
 use super::liveness_probe::listens_at;
 use super::pending_requests::PendingRequest;
 use super::rma_state::RmaOps;
@@ -99,14 +100,7 @@ pub(crate) struct OfiTransport {
     /// Whether it was said that no more can be registered.
     pub(super) limit_told: bool,
     pub(super) events: VecDeque<Event>,
-    /// Peers that are gone: nothing goes to them or comes from them.
-    pub(super) gone: BTreeSet<Rank>,
-    /// What is kept of those of them that there were links to.
-    pub(super) parted: BTreeMap<Rank, Parted>,
-    /// Those of them that have said so themselves.
-    pub(super) left: BTreeSet<Rank>,
-    /// Those that nobody has been told of.
-    pub(super) lost: Vec<Rank>,
+    pub(super) gone: GonePeers,
     /// Messages that were none of the job's.
     pub(super) strangers: u64,
     /// Messages that the provider has taken, and not said to be out.
@@ -155,10 +149,7 @@ impl OfiTransport {
             deferred_closes: Vec::new(),
             limit_told: false,
             events: VecDeque::new(),
-            gone: BTreeSet::new(),
-            parted: BTreeMap::new(),
-            left: BTreeSet::new(),
-            lost: Vec::new(),
+            gone: GonePeers::default(),
             strangers: 0,
             sending: 0,
             signalled: false,
@@ -221,7 +212,7 @@ impl OfiTransport {
 
     /// The link to a peer, made if this is the first word.
     pub(super) fn link(&mut self, rank: Rank) -> Result<&mut Link, OpError> {
-        if self.gone.contains(&rank) {
+        if self.gone.has(rank) {
             return Err(OpError::PeerLost { peer: rank });
         }
         if !self.links.has(rank) {

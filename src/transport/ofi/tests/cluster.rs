@@ -286,7 +286,7 @@ pub(super) fn audit_places(transport: &mut OfiTransport) {
                 under_way == taken || kind == Size::Small as usize && under_way <= taken && taken <= most
             );
             let waits = |copy: &usize| copies.all.get(*copy).is_some_and(|copy| copy.waits == Some(kind));
-            let is_gone_on_with = taken == most || link.lists.stuck || gone.contains(&rank);
+            let is_gone_on_with = taken == most || link.lists.stuck || gone.has(rank);
             assert!(
                 is_gone_on_with || !link.copying.copies[kind].iter().any(waits),
                 "copies wait for nothing"

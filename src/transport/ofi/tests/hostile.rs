@@ -195,7 +195,7 @@ proptest! {
                         prop_assert_eq!(inbox.header[0] >> 32, *next);
                         *next += 1;
                     }
-                    Event::Garbled { peer: 1 } => prop_assert!(transport.gone.contains(&1)),
+                    Event::Garbled { peer: 1 } => prop_assert!(transport.gone.has(1)),
                     other => prop_assert!(false, "{:?}", other),
                 }
             }
