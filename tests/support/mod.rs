@@ -2,10 +2,11 @@
 //! role.
 //!
 //! A test file that uses this has a test `child` that returns at once where [`role`] gives nothing, and does
-//! what the role says otherwise.
+//! what the role says otherwise. In a program of several files, such as `jobs`, each has its own.
 #![allow(dead_code, reason = "each test program uses its own part of this")]
 
 use std::fmt::Display;
+use std::panic::Location;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -20,8 +21,8 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 const LIFE: Duration = Duration::from_secs(120);
 
 const ROLE: &str = "STANDPIPE_TEST_ROLE";
-/// Of a test program, what makes it play a role alone.
-const AS_CHILD: [&str; 3] = ["--exact", "child", "--nocapture"];
+/// The folder of the test program whose files are modules with a `child` each.
+const JOBS: &str = "tests/jobs/";
 /// Tells a role's lines from those of the test harness around it.
 const MARK: &str = "@@";
 
@@ -41,25 +42,37 @@ pub(crate) fn die_after(time: Duration) {
     });
 }
 
-/// This very program, whoever may search its folder, and the arguments that make it play a role.
+/// Of a test program, what makes it play a role alone, if `asks` wants that.
+fn as_child(asks: &Location<'_>) -> [String; 3] {
+    let file = asks.file().split_once(JOBS).map(|(_, file)| file.trim_end_matches(".rs"));
+    let child = file.map_or_else(|| "child".to_owned(), |file| format!("{file}::child"));
+    ["--exact".to_owned(), child, "--nocapture".to_owned()]
+}
+
+/// This very program, whoever may search its folder, and the arguments that make it play a role that the
+/// caller's file has.
+#[track_caller]
 pub(crate) fn itself(role: &str) -> std::process::Command {
     in_role(std::process::Command::new("/proc/self/exe"), role)
 }
 
-/// A test program, with the arguments that make it play a role.
+/// A test program, with the arguments that make it play a role that the caller's file has.
+#[track_caller]
 pub(crate) fn in_role(mut program: std::process::Command, role: &str) -> std::process::Command {
-    program.args(AS_CHILD).env(ROLE, role);
+    program.args(as_child(Location::caller())).env(ROLE, role);
     program
 }
 
-/// A job whose ranks play `role`.
+/// A job whose ranks play `role`, which the caller's file has.
+#[track_caller]
 pub(crate) fn job_of(ranks: u32, role: &str) -> Launch {
     job_in_role(Launch::new("/proc/self/exe"), ranks, role)
 }
 
 /// The same of another test program, or of what becomes one.
+#[track_caller]
 pub(crate) fn job_in_role(program: Launch, ranks: u32, role: &str) -> Launch {
-    program.args(AS_CHILD).env(ROLE, role).ranks(ranks)
+    program.args(as_child(Location::caller())).env(ROLE, role).ranks(ranks)
 }
 
 /// The transport over the network that every machine with libfabric has, if this one does.

@@ -11,6 +11,7 @@ const LAST: &str = "/proc/sys/kernel/ns_last_pid";
 /// Runs a role in a namespace of its own, in which every process ends with it, and wants it to end well;
 /// `None`, said aloud, where this user may not make any.
 #[allow(dead_code, reason = "each test program uses its own part of this")]
+#[track_caller]
 pub(crate) fn in_namespace(role: &str) -> Option<Output> {
     if !are_given() {
         return None;

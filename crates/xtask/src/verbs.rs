@@ -82,8 +82,8 @@ const SHORT: [Step; 13] = [
     },
     step("standpipe", HEAPS, 50),
     Step { program: "standpipe", args: CHANGES, env: "STANDPIPE_CHANGE_ROUNDS=5", limit_s: 160 },
-    Step { program: "limits", args: LIMITS, env: "STANDPIPE_TEST_ONLY_MEMLOCK=65536", limit_s: 100 },
-    Step { program: "settle", args: SETTLES, env: "STANDPIPE_TEST_SETTLE_S=20", limit_s: 160 },
+    Step { program: "jobs", args: LIMITS, env: "STANDPIPE_TEST_ONLY_MEMLOCK=65536", limit_s: 100 },
+    Step { program: "jobs", args: SETTLES, env: "STANDPIPE_TEST_SETTLE_S=20", limit_s: 160 },
     alone("perf put --size 8 --target busy --transport 'ofi:verbs;ofi_rxm' --json"),
     alone("perf get --size 8 --target busy --transport 'ofi:verbs;ofi_rxm' --json"),
     layer("layers-c/gam", "requests_go_over_a_network", 60),
@@ -118,8 +118,8 @@ const LONG: [Step; 22] = [
     },
     step("standpipe", HEAPS, 100),
     Step { program: "standpipe", args: CHANGES, env: "STANDPIPE_CHANGE_ROUNDS=1000", limit_s: 6000 },
-    step("limits", "--nocapture", 600),
-    Step { program: "settle", args: SETTLES, env: "STANDPIPE_TEST_SETTLE_S=900", limit_s: 1200 },
+    step("jobs", "--nocapture limits::", 600),
+    Step { program: "jobs", args: SETTLES, env: "STANDPIPE_TEST_SETTLE_S=900", limit_s: 1200 },
     step("bin/standpipe", WORDS, 1200),
     step("bin/standpipe-study", FIREHOSE, 900),
     step("bin/standpipe-study", KV, 600),
@@ -253,8 +253,8 @@ mod tests {
         assert_eq!(name(message).as_deref(), Some("loop_back"));
         let message = r#"{"manifest_path":"/w/crates/layers-c/Cargo.toml","executable":"/w/target/debug/deps/gam-e133"}"#;
         assert_eq!(name(message).as_deref(), Some("layers-c/gam"));
-        let message = r#"{"manifest_path":"/w/Cargo.toml","executable":"/w/target/debug/deps/limits-e133"}"#;
-        assert_eq!(name(message).as_deref(), Some("limits"));
+        let message = r#"{"manifest_path":"/w/Cargo.toml","executable":"/w/target/debug/deps/jobs-e133"}"#;
+        assert_eq!(name(message).as_deref(), Some("jobs"));
         let program = r#"{"kind":["bin"],"executable":"/w/target/debug/standpipe"}"#;
         assert_eq!(name(program).as_deref(), Some("bin/standpipe"));
         assert_eq!(name(r#"{"kind":["bin"],"executable":"/w/target/debug/deps/standpipe-e133"}"#), None);

@@ -445,7 +445,7 @@ impl Trial {
                 Verdict::Nothing
             }
             // Their senders name teams that are not there; those of teams that are there are judged in
-            // `tests/teams.rs`.
+            // `tests/jobs/teams.rs`.
             (
                 Kind::TeamWord
                 | Kind::TeamData

@@ -4,18 +4,16 @@
 //! it; the target stands still meanwhile, or not. Then the target's memory is given to somebody else, and
 //! each byte that is found there later is one that the new owner wrote.
 
-#[path = "support/mod.rs"]
-mod support;
-
+use crate::support;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::support::{Heard, Random, config, heap_of, job_of, look_up, network, publish, say};
 use rustix::process::{Pid, Signal as Kill, kill_process};
 use standpipe::launch::End;
 use standpipe::{AtomicOp, Config, Error, GlobalPtr, HeapArray, Node, ProgressThread, Remote, Signal};
-use support::{Heard, Random, config, heap_of, job_of, look_up, network, publish, say};
 
 /// For how long each route goes on, where that is not [`SHORT`].
 const SECONDS: &str = "STANDPIPE_TEST_SETTLE_S";

@@ -2,22 +2,16 @@
 //! private memory is reached. Nothing is written into the process that has the number next, whenever the
 //! survivor was stopped.
 
-#[path = "support/pids.rs"]
-mod pids;
-#[path = "support/mod.rs"]
-mod support;
-#[path = "support/traced.rs"]
-mod traced;
-
+use crate::{pids, support};
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::support::{Heard, LIMIT, config, eventually, is_running, itself, job_of, role, said, say};
+use crate::traced::Traced;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use standpipe::launch::Outcome;
 use standpipe::{Config, Error, Exposure, Node, Rank, Remote};
-use support::{Heard, LIMIT, config, eventually, is_running, itself, job_of, role, said, say};
-use traced::Traced;
 
 /// Where every process of these tests has a page, the survivor apart.
 const PLACE: usize = 0x2a_0000_0000;

@@ -1,16 +1,14 @@
 //! One node for the libraries of a process: clients that come and go, each with its own handlers, failures
 //! and end.
 
-#[path = "support/mod.rs"]
-mod support;
-
+use crate::support;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::support::{Heard, LIMIT, job_of, role, say};
 use standpipe::launch::End;
 use standpipe::{CloseError, Code, Config, Error, HandlerId, Node, OpenError};
-use support::{Heard, LIMIT, job_of, role, say};
 
 /// The node is the process's: tests of one process take turns.
 fn turn() -> MutexGuard<'static, ()> {

@@ -1,15 +1,15 @@
 //! Looking at real jobs from outside: what a watcher sees is what the ranks count, and the job does not mind.
 
-mod support;
-
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::support::{
+    Heard, LIMIT, Private, config, eventually, heap_of, job_of, private_of, publish, role, say,
+};
 use rustix::process::{Pid, Signal, kill_process};
 use standpipe::launch::Outcome;
 use standpipe::watch::{How, Peers, RankView, RegistrationCounters, Snapshot, State, Watch, jobs};
 use standpipe::{Mechanism, Node, Operation, Timed};
-use support::{Heard, LIMIT, Private, config, eventually, heap_of, job_of, private_of, publish, role, say};
 
 const RANKS: u32 = 3;
 const PUT_BYTES: usize = 256;

@@ -37,7 +37,7 @@ impl Launcher {
         let this = std::env::current_exe().expect("a running program has a path");
         let mut words = wrap.iter().map(Into::into).chain([this.into_os_string()]);
         let mut command = Command::new(words.next().expect("at least this program"));
-        command.args(words).args(["--exact", "child", "--nocapture"]).env(ROLE, role);
+        command.args(words).args(["--exact", "launch_signals::child", "--nocapture"]).env(ROLE, role);
         command.envs(env.iter().copied()).stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("this program runs");
         let lines = BufReader::new(child.stdout.take().expect("piped above"));
@@ -245,7 +245,7 @@ fn the_guard_ends_with_the_job() {
 #[test]
 fn killing_the_launcher_leaves_no_socket_and_a_ranks_child_learns_of_it() {
     // The member is a child of the rank and has left its group: neither the kernel nor the guard kills it.
-    let mut launcher = Launcher::of(1, "setsid \"$THIS\" --exact child --nocapture & wait");
+    let mut launcher = Launcher::of(1, "setsid \"$THIS\" --exact launch_signals::child --nocapture & wait");
     let job = launcher.line();
     let listening = || std::fs::read_to_string("/proc/net/unix").expect("Linux").contains(&job);
     assert!(listening());

@@ -1,12 +1,10 @@
 //! Memory that others' libraries stumble over: transfers longer than 32 bits count, and huge pages at either
 //! end.
 
-mod support;
-
 use std::ptr::null_mut;
 
+use crate::support::{Heard, config, job_of, look_up, network, publish, role};
 use standpipe::{Mechanism, Node, Operation, Remote};
-use support::{Heard, config, job_of, look_up, network, publish, role};
 
 /// Lengths just past what a signed and an unsigned word of 32 bits can count.
 const LENGTHS: [usize; 2] = [(1 << 31) + 1, (1 << 32) + 1];

@@ -1,13 +1,11 @@
 //! Jobs whose processes somebody else makes, and ranks that lie at the same addresses.
 
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::support::{Heard, config, itself, job_of, role, say};
 use standpipe::launch::{HostedJob, LaunchError, RANKS_MAX};
 use standpipe::{Call, Code, Node};
-use support::{Heard, config, itself, job_of, role, say};
 
 #[test]
 fn processes_that_the_program_makes_itself_are_one_job_and_hear_of_losses() {

@@ -1,12 +1,11 @@
 //! Teams and their collectives between real processes, every result against a plain model.
 
-mod support;
-
+use crate::support;
 use std::time::{Duration, Instant};
 
+use crate::support::{Heard, LIMIT, Random, config, job_of, role};
 use rustix::process::{Signal, getpid, kill_process};
 use standpipe::{Error, GlobalPtr, Node, Reduction, Team};
-use support::{Heard, LIMIT, Random, config, job_of, role};
 
 /// The jobs' sizes.
 const SIZES: std::ops::RangeInclusive<u32> = 1..=9;

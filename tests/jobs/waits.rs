@@ -4,8 +4,7 @@
 //! Each case is two real processes, of which one may only sleep where the setting promises that it is served
 //! all the same.
 
-mod support;
-
+use crate::support;
 use std::future::Future;
 use std::io::{BufRead, BufReader, Write};
 use std::pin::pin;
@@ -18,7 +17,7 @@ use std::thread::Thread;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter_all_threads};
 use standpipe::{Config, GlobalPtr, Node, Rank, Reduction, Remote, Rights, Signal};
 
-use support::{Heard, LIMIT, Private, itself, job_of, pattern, private_of, said, say};
+use crate::support::{Heard, LIMIT, Private, itself, job_of, pattern, private_of, said, say};
 
 /// Values of the setting `STANDPIPE_PROGRESS`.
 const SETTINGS: [&str; 3] = ["auto", "on", "off"];

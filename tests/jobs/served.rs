@@ -1,8 +1,7 @@
 //! A launched rank that waits in somebody else's wait is served all the same: a thread of the library polls
 //! where the program does not, and keeps out of the way where it does.
 
-mod support;
-
+use crate::support;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
@@ -12,7 +11,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-use support::{Heard, LIMIT, Private, config, job_of, pattern, private_of, say};
+use crate::support::{Heard, LIMIT, Private, config, job_of, pattern, private_of, say};
 
 /// Requests of a client.
 const REQUESTS: u64 = 50;

@@ -1,14 +1,15 @@
 //! Processes that may not use cross-memory attach, for real: by seccomp filters, by missing ptrace rights;
 //! and processes with small limits. Each rank lays its restriction on itself before it opens its node.
 
-mod support;
-
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::support::{
+    Heard, Private, config, heap_of, itself, job_of, look_up, pattern, private_of, publish, role, say,
+};
 use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
@@ -18,9 +19,6 @@ use standpipe::launch::{End, Launch, LaunchError};
 use standpipe::{
     Error, GetPiece, Landed, Mechanism, Memory, Node, OpenError, Operation, PathReason, ProgressThread,
     PutPiece, Rank, Remote,
-};
-use support::{
-    Heard, Private, config, heap_of, itself, job_of, look_up, pattern, private_of, publish, role, say,
 };
 
 /// What the ranks lay on themselves.

@@ -1,8 +1,7 @@
 //! Single ends: of a launcher, of a rank that others wait for; and a rank that is only stopped. `tests/storm`
 //! has many, at random moments.
 
-mod support;
-
+use crate::support;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitStatus, Stdio};
@@ -15,7 +14,7 @@ use standpipe::host::monotonic_ns;
 use standpipe::launch::End;
 use standpipe::{Error, Node, ProgressThread};
 
-use support::{
+use crate::support::{
     Heard, LIMIT, Private, config, eventually, heap_of, is_running, itself, job_of, look_up, network,
     private_of, publish, said, say,
 };

@@ -21,7 +21,7 @@ fn shell(script: &str) -> Launch {
 
 fn role(name: &str) -> Launch {
     let this = std::env::current_exe().expect("a running program has a path");
-    Launch::new(this).args(["--exact", "child", "--nocapture"]).env(ROLE, name)
+    Launch::new(this).args(["--exact", "launch::child", "--nocapture"]).env(ROLE, name)
 }
 
 /// What the launcher said, and the lines of the ranks.

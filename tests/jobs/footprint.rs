@@ -2,16 +2,14 @@
 //! dumps core, and `mlockall`; and what stays of nodes that have closed. Each role runs in a process of its
 //! own.
 
-mod support;
-
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 
+use crate::support::{Heard, LIMIT, config, eventually, heap_of, itself, job_of, network, publish, role};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use standpipe::launch::End;
 use standpipe::{GlobalPtr, HeapArray, Listen, Node, OpenError};
-use support::{Heard, LIMIT, config, eventually, heap_of, itself, job_of, network, publish, role};
 use testbed::{Mapped, mapped};
 
 const MIB: u64 = 1 << 20;

@@ -1,20 +1,19 @@
 //! The public API between real processes: a job of two, of three, and of more processes than most test
 //! machines have cores. Every byte that moves is verified by its receiver.
 
-mod support;
-
+use crate::support;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::support::{
+    Heard, LIMIT, Private, Random, config, heap_of, job_in_role, job_of, pattern, private_of, publish, role,
+    say,
+};
 use standpipe::launch::Launch;
 use standpipe::{
     DirectoryError, Error, GetPiece, GlobalPtr, Landed, Mechanism, Memory, Node, Operation, PathReason,
     PutPiece, Rank, Remote, Strided,
-};
-use support::{
-    Heard, LIMIT, Private, Random, config, heap_of, job_in_role, job_of, pattern, private_of, publish, role,
-    say,
 };
 
 const SIZES: [u32; 3] = [2, 3, 8];

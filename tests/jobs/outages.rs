@@ -3,21 +3,17 @@
 //!
 //! Hosts are network namespaces at a switch. Where none can be made, this is skipped, aloud.
 
-#[path = "support/hosts.rs"]
-mod hosts;
-#[path = "support/mod.rs"]
-mod support;
-
+use crate::support;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use hosts::{Host, address, hosts};
+use crate::hosts::{Host, address, hosts};
+use crate::support::{Private, eventually, heap_of, itself, private_of, publish, said, say};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_process, waitid};
 use standpipe::{Config, Error, Node, Rank};
-use support::{Private, eventually, heap_of, itself, private_of, publish, said, say};
 
 /// Ranks on each host.
 const PER_HOST: usize = 2;
