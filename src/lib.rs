@@ -104,6 +104,26 @@ mod documents {
     struct Examples;
     #[doc = include_str!("../docs/API.md")]
     struct Guide;
+    #[doc = include_str!("../docs/OPENING.md")]
+    struct Opening;
+    #[doc = include_str!("../docs/ADDRESSES.md")]
+    struct Addresses;
+    #[doc = include_str!("../docs/RENDEZVOUS.md")]
+    struct Meeting;
+    #[doc = include_str!("../docs/GLOBALHEAP.md")]
+    struct EverythingInTheHeap;
+    #[doc = include_str!("../docs/EXPOSING.md")]
+    struct Exposing;
+    #[doc = include_str!("../docs/TEAMS.md")]
+    struct Teams;
+    #[doc = include_str!("../docs/DIRECTORY.md")]
+    struct DirectoryPage;
+    #[doc = include_str!("../docs/DEADLINES.md")]
+    struct Deadlines;
+    #[doc = include_str!("../docs/NETWORK.md")]
+    struct Network;
+    #[doc = include_str!("../docs/STATISTICS.md")]
+    struct Statistics;
     #[doc = include_str!("../docs/ATOMICS.md")]
     struct Atomics;
     #[doc = include_str!("../docs/COMPLETION.md")]

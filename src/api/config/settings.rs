@@ -1,7 +1,7 @@
 //! Settings: one table, whose rows say what each setting takes, read it, and are its documentation.
 //!
 //! A new setting is a row here, its field in [`Config`], and the method that sets it there. The environment,
-//! the messages and the tests follow from the row, and a test compares the guide's table with it.
+//! the messages and the tests follow from the row, and a test compares docs/SETTINGS.md with it.
 
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -75,8 +75,9 @@ pub const SETTINGS: &[Setting] = &[
         unit: "on, off, auto",
         default: "auto",
         cost: "a thread that wakes for every message that nobody is polling for",
-        help: "whether a thread of the library runs handlers and serves peers while no call waits; auto: where peers \
-               depend on it, as *Threads and progress* in docs/API.md lists; off: never, and a thread that only wakes tasks lets their own polls make progress",
+        help: "whether a thread of the library runs handlers and serves peers while no call waits. `auto`: where peers \
+               depend on it, as docs/THREADS.md lists. `off`: never; a thread that only wakes tasks lets their own polls \
+               make progress",
         methods: &["progress"],
         parse: |config, text| word(text, PROGRESS).map(|progress| config.progress = progress),
         show: |config| word_of(config.progress, PROGRESS),
@@ -85,10 +86,10 @@ pub const SETTINGS: &[Setting] = &[
         name: "STANDPIPE_ATTACH",
         unit: "auto, strict, never",
         default: "auto",
-        cost: "strict: two file descriptors a peer, and two system calls a piece that is put; never: private memory goes through \
-               messages, and needs the peer's progress",
-        help: "whether private memory may be reached by cross-memory attach; strict: puts go by a descriptor of the peer's memory, so \
-               that none is written into another process that has got the peer's number",
+        cost: "`strict`: two file descriptors a peer, and two system calls a piece that is put. `never`: private memory goes \
+               through messages, and needs the peer's progress",
+        help: "whether private memory may be reached by cross-memory attach. `strict`: puts go by a descriptor of the peer's \
+               memory, so none is written into another process that has got the peer's number",
         methods: &["attach_strict", "attach_never"],
         parse: |config, text| word(text, ATTACH).map(|attach| config.attach = attach),
         show: |config| word_of(config.attach, ATTACH),
@@ -97,9 +98,9 @@ pub const SETTINGS: &[Setting] = &[
         name: "STANDPIPE_TRANSPORT",
         unit: "shm, ofi, ofi:PROVIDER",
         default: "shm",
-        cost: "ofi: system calls and copies, and a progress thread",
-        help: "how other ranks are reached: shm: memory and system calls of one host; ofi: libfabric, by its best provider, \
-               or by the one named, such as ofi:tcp; the same at every rank",
+        cost: "`ofi`: system calls and copies, and a progress thread",
+        help: "how other ranks are reached. `shm`: memory and system calls of one host. `ofi`: libfabric, by its best \
+               provider, or by the one named, such as `ofi:tcp`. The same at every rank",
         methods: &["transport"],
         parse: |config, text| transport(text).map(|transport| config.transport = transport),
         show: |config| Some(config.transport.to_string()),
@@ -108,8 +109,8 @@ pub const SETTINGS: &[Setting] = &[
         name: "STANDPIPE_STRATEGY",
         unit: "bounce, firehose, pin-down, rendezvous-unpin, rendezvous-no-unpin, pin-everything",
         default: "firehose where the provider pins what is registered (verbs, cxi), bounce elsewhere",
-        cost: "over providers that pin nothing, all but bounce: the program must keep mapped what it lets peers know of",
-        help: "over ofi, how memory is registered; bounce: never, it goes by message; the same at every rank",
+        cost: "over providers that pin nothing, all but `bounce`: the program must keep mapped what it lets peers know of",
+        help: "over `ofi`, how memory is registered. `bounce`: never, it goes by message. The same at every rank",
         methods: &["strategy"],
         parse: |config, text| strategy(text).map(|strategy| config.strategy = Some(strategy)),
         show: |config| config.strategy.map(|strategy| strategy.name().to_owned()),
@@ -119,7 +120,7 @@ pub const SETTINGS: &[Setting] = &[
         unit: "bytes (K, M, G, T)",
         default: "half of what may be locked (`ulimit -l`), at most a quarter of physical memory",
         cost: "memory that the system cannot page out",
-        help: "over ofi, how much memory, heaps included, may be registered at a time; the same at every rank",
+        help: "over `ofi`, how much memory, heaps included, may be registered at a time. The same at every rank",
         methods: &["pin_bytes"],
         parse: |config, text| bytes(text).map(|bytes| config.pin_bytes = Some(bytes)),
         show: |config| config.pin_bytes.map(|bytes| bytes.to_string()),
@@ -129,7 +130,7 @@ pub const SETTINGS: &[Setting] = &[
         unit: "threads, 0 to 64",
         default: "0",
         cost: "threads, and for each large copy two wake-ups",
-        help: "how many threads make copies of 256 KiB and more within a host, in place of the threads that start them: so an \
+        help: "how many threads make copies of 256 KiB and more within a host, in place of the threads that start them. So an \
                executor goes on meanwhile, and deadlines cut copies off",
         methods: &["copiers"],
         parse: |config, text| count(text, 0..=COPIERS_MAX).map(|threads| config.copiers = threads),
@@ -140,8 +141,8 @@ pub const SETTINGS: &[Setting] = &[
         unit: "milliseconds",
         default: "60000",
         cost: "none, unless a process of the job never comes",
-        help: "how long the processes that another launcher started may take to meet when they open their nodes; each of \
-               the two meetings",
+        help: "how long the processes that another launcher started may take to meet when they open their nodes. It holds for \
+               each of the two meetings",
         methods: &["meet_within"],
         parse: |config, text| milliseconds(text).map(|time| config.meet = time),
         show: |config| Some(config.meet.as_millis().to_string()),
@@ -151,10 +152,10 @@ pub const SETTINGS: &[Setting] = &[
         unit: "milliseconds, 0 for ever",
         default: "60000",
         cost: "a rank whose host is gone, or cannot be reached, is waited for so long",
-        help: "how long nothing may be heard from a rank or node on another host, though it has a progress thread, before it \
-               is lost; also of one that is stopped, or that the network does not reach. One is lost sooner whose end is told, or \
-               seen: by TCP nobody listens at its port. Long copies end with `Timeout` after about as long, where the network \
-               takes them, carries none, and the peer is heard from",
+        help: "how long a rank or node on another host, which has a progress thread, may be silent before it is lost. This \
+               also holds if it is stopped, or if the network does not reach it. It is lost sooner if its end is told, or seen: \
+               by TCP nobody listens at its port. If the network takes long copies and carries none, while the peer is heard \
+               from, they end with `Timeout` after about as long",
         methods: &["silence"],
         parse: |config, text| milliseconds_or_0(text).map(|time| config.silence = time),
         show: |config| Some(milliseconds_of(config.silence)),
@@ -173,9 +174,9 @@ pub const SETTINGS: &[Setting] = &[
         name: "STANDPIPE_EXPOSE",
         unit: "auto, everything, ranges",
         default: "auto",
-        cost: "ranges: private memory goes through messages within a host, and needs this process's progress",
-        help: "what of this process's private memory peers may read and write: everything, or only the ranges that it exposes by \
-               Node::expose; heaps always; auto: everything in a launched job, ranges outside one",
+        cost: "`ranges`: private memory goes through messages within a host, and needs this process's progress",
+        help: "what of this process's private memory peers may read and write: everything, or only the ranges that it exposes \
+               by `Node::expose`. Peers always reach heaps. `auto`: everything in a launched job, ranges outside one",
         methods: &["exposure"],
         parse: |config, text| word(text, EXPOSE).map(|exposure| config.exposure = exposure),
         show: |config| word_of(config.exposure, EXPOSE),
@@ -184,10 +185,11 @@ pub const SETTINGS: &[Setting] = &[
         name: "STANDPIPE_LISTEN",
         unit: "auto, none, IP:PORT (port 0: any)",
         default: "auto",
-        cost: "none; with auto, whoever reaches any of the host's addresses can knock",
-        help: "outside a launched job, where the node listens once its program asks for its address or connects: auto: for this \
-               host's processes, and at a free port of all of the host's addresses; IP:PORT: over TCP there only, and what \
-               libfabric opens at that address; none: no socket ever, so that it has no address and can only call nodes of this host",
+        cost: "none; with `auto`, all that reach any of the host's addresses can knock",
+        help: "outside a launched job, where the node listens once its program asks for its address or connects. `auto`: for \
+               this host's processes, and at a free port of all of the host's addresses. IP:PORT: over TCP there only, and \
+               libfabric opens at that address, too. `none`: no socket ever, so that it has no address and can only call \
+               nodes of this host",
         methods: &["listen"],
         parse: |config, text| {
             Listen::parse(text).map(|listen| config.listen = listen).ok_or_else(String::new)
@@ -199,8 +201,8 @@ pub const SETTINGS: &[Setting] = &[
         unit: "auto, the name of an interface that is up, or an IP address",
         default: "auto",
         cost: "none",
-        help: "in a job on several hosts, by which of its host's interfaces or addresses other hosts reach this rank over ofi; \
-               auto: the one that leads to rank 0, which takes the one at which most others have met it",
+        help: "in a job on several hosts, by which of its host's interfaces or addresses other hosts reach this rank over \
+               `ofi`. `auto`: the one that leads to rank 0, which takes the one at which most others have met it",
         methods: &["interface"],
         parse: |config, text| interface(text).map(|interface| config.interface = interface),
         show: |config| Some(config.interface.clone().unwrap_or_else(|| "auto".to_owned())),
@@ -210,7 +212,8 @@ pub const SETTINGS: &[Setting] = &[
         unit: "milliseconds, 0 for none",
         default: "0",
         cost: "none",
-        help: "how long a blocking call or an await may wait before it ends with Timeout; `within` of no time at all ends at once instead",
+        help: "how long a blocking call or an await may wait before it ends with `Timeout`. `within` of no time at all ends at \
+               once instead",
         methods: &["timeout"],
         parse: |config, text| milliseconds_or_0(text).map(|time| config.timeout = time),
         show: |config| Some(milliseconds_of(config.timeout)),
@@ -333,7 +336,7 @@ impl Config {
         match nearest.filter(|(parts, _)| *parts <= UNLIKE) {
             Some((_, meant)) => format!("{name} has no meaning: nothing reads it; did you mean {meant}?"),
             None => {
-                format!("{name} has no meaning: nothing reads it; docs/API.md (Settings) names what is read")
+                format!("{name} has no meaning: nothing reads it; docs/SETTINGS.md names what is read")
             }
         }
     }

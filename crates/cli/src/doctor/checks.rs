@@ -107,7 +107,7 @@ fn settings(facts: &Facts) -> Check {
         return check("settings", Status::Fail, format!("STANDPIPE_TRANSPORT: {}", no_network.why), &remedy);
     }
     if !facts.unknown_settings.is_empty() {
-        let remedy = "unset such a variable, or give it the right name: docs/API.md (Settings) has all";
+        let remedy = "unset such a variable, or give it the right name: docs/SETTINGS.md has all";
         return check("settings", Status::Warn, facts.unknown_settings.join("; "), remedy);
     }
     check("settings", Status::Ok, "no STANDPIPE_ variable is wrong", "")
