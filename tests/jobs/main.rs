@@ -6,8 +6,6 @@ mod hosts;
 mod pids;
 #[path = "../support/mod.rs"]
 mod support;
-#[path = "../support/traced.rs"]
-mod traced;
 
 mod footprint;
 mod hosted;
@@ -25,6 +23,7 @@ mod settle;
 mod shared;
 mod ships;
 mod teams;
+mod traced;
 mod vast;
 mod waits;
 mod watch;

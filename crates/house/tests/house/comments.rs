@@ -20,13 +20,9 @@ fn wide(file: &File) -> Vec<Finding> {
     if !file.text.lines().any(is_wide) {
         return Vec::new();
     }
-    let lines: Vec<&str> = file.text.lines().collect();
-    let mut literals = Vec::new();
-    collect(file.text.parse().unwrap_or_default(), &mut literals);
-    // The text of a doc comment is a literal, too, whose place is the comment's.
-    literals.retain(|((line, column), _)| lines[line - 1].chars().nth(*column) != Some('/'));
+    let literals = literals(&file.text);
     let (mut findings, mut fenced) = (Vec::new(), false);
-    for (at, line) in lines.iter().enumerate() {
+    for (at, line) in file.text.lines().enumerate() {
         let Some(text) = comment(line, at + 1, &literals) else {
             fenced = false;
             continue;
@@ -64,9 +60,18 @@ fn comment<'a>(line: &'a str, number: usize, literals: &[Literal]) -> Option<&'a
 }
 
 /// From its first line and column up to its end.
-type Literal = ((usize, usize), (usize, usize));
+pub(crate) type Literal = ((usize, usize), (usize, usize));
 
-/// All strings and characters, which may hold what only looks like a comment.
+/// The strings and characters of a source file, which may hold what only looks like a comment.
+pub(crate) fn literals(text: &str) -> Vec<Literal> {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut literals = Vec::new();
+    collect(text.parse().unwrap_or_default(), &mut literals);
+    // The text of a doc comment is a literal, too, whose place is the comment's.
+    literals.retain(|((line, column), _)| lines[line - 1].chars().nth(*column) != Some('/'));
+    literals
+}
+
 fn collect(tokens: TokenStream, literals: &mut Vec<Literal>) {
     for token in tokens {
         match token {

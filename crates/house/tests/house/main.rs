@@ -5,6 +5,7 @@
 
 mod ceilings;
 mod circles;
+mod comment_prose;
 mod comments;
 mod cycles;
 mod decorators;
@@ -59,7 +60,7 @@ static REPORT: LazyLock<Report> = LazyLock::new(|| {
 });
 
 fn judge(packages: &[Package], trees: &[Tree]) -> Report {
-    let counts = counts(trees);
+    let counts = counts(packages, trees);
     let ceilings = Ceilings::load(counts.iter().map(|(rule, counts)| (*rule, counts.as_slice())));
     Report {
         broken: all(trees, |tree| tree.broken.clone()),
@@ -80,12 +81,13 @@ fn judge(packages: &[Package], trees: &[Tree]) -> Report {
     }
 }
 
-fn counts(trees: &[Tree]) -> BTreeMap<&'static str, Vec<Count>> {
+fn counts(packages: &[Package], trees: &[Tree]) -> BTreeMap<&'static str, Vec<Count>> {
     let of = |count: fn(&Tree) -> Vec<Count>| ceilings::once(trees.iter().flat_map(count).collect());
     let pages = pages::load();
     BTreeMap::from([
         ("circles", of(circles::count)),
         ("fields", of(fields::count)),
+        ("hard comments", comment_prose::count(packages, trees)),
         ("long pages", pages::long(&pages)),
         ("wide lines", pages::wide(&pages)),
         ("hard sentences", hard_sentences(trees, pages)),
@@ -184,6 +186,11 @@ fn structs_have_few_fields() {
 #[test]
 fn sentences_can_be_read_at_once() {
     assert_below_ceilings("hard sentences");
+}
+
+#[test]
+fn sentences_of_comments_can_be_read_at_once() {
+    assert_below_ceilings("hard comments");
 }
 
 #[test]

@@ -58,11 +58,18 @@ pub(crate) fn wide(pages: &[File]) -> Vec<Count> {
 
 /// A page's lines and their numbers, without what stands between code fences.
 pub(crate) fn outside_code(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    outside_code_of(text.lines().enumerate().map(|(at, line)| (at + 1, line)))
+}
+
+/// The same of lines that have their numbers.
+pub(crate) fn outside_code_of<'a>(
+    lines: impl Iterator<Item = (usize, &'a str)>,
+) -> impl Iterator<Item = (usize, &'a str)> {
     let mut fenced = false;
-    text.lines().enumerate().filter_map(move |(at, line)| {
+    lines.filter(move |(_, line)| {
         let fence = line.trim_start().starts_with("```");
         fenced ^= fence;
-        (!fenced && !fence).then_some((at + 1, line))
+        !fenced && !fence
     })
 }
 

@@ -1,7 +1,8 @@
 //! Sentences that can be read at once.
 //!
 //! A sentence has few words and names who acts. Read are pages, the help of the command's arguments, and the
-//! messages of errors. A span of code counts as one word. Headings and code between fences are no sentences.
+//! messages of errors; `comment_prose` reads comments. A span of code counts as one word. Headings and code
+//! between fences are no sentences.
 
 use crate::ceilings::Count;
 use crate::fields::derives;
@@ -39,9 +40,18 @@ pub(crate) fn of_code(tree: &Tree) -> Vec<Count> {
     by_file.into_iter().filter_map(count).collect()
 }
 
-fn counted(path: &str, paragraphs: &[Words]) -> Option<Count> {
+/// The sentences that are hard to read in lines of Markdown.
+pub(crate) fn findings<'a>(path: &str, lines: impl Iterator<Item = (usize, &'a str)>) -> Vec<Finding> {
+    judged(path, &paragraphs(lines))
+}
+
+fn judged(path: &str, paragraphs: &[Words]) -> Vec<Finding> {
     let sentences = paragraphs.iter().flat_map(|words| sentences(words));
-    let places: Vec<Finding> = sentences.filter_map(|sentence| judge(path, sentence)).collect();
+    sentences.filter_map(|sentence| judge(path, sentence)).collect()
+}
+
+fn counted(path: &str, paragraphs: &[Words]) -> Option<Count> {
+    let places = judged(path, paragraphs);
     (!places.is_empty()).then(|| Count { of: path.to_owned(), number: places.len(), places })
 }
 

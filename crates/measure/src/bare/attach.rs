@@ -1,4 +1,4 @@
-//! What the kernel can copy at best to and from a peer's private memory: cross-memory attach.
+//! The kernel's best copies to and from a peer's private memory: cross-memory attach.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! What comes nearest to pinning pages for a card where there is no card.
+//! The nearest thing to pinning pages for a card, where there is no card.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! What the processor can copy at best: memcpy, to and from a peer's heap that is mapped here.
+//! The processor's best copies: memcpy, to and from a peer's heap that is mapped here.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -50,8 +50,8 @@ impl Mapped {
         start.elapsed()
     }
 
-    /// Copies blocks of `from` to the mapping, as a program does that knows where both lie: a loop, with a
-    /// length that the compiler knows where that is 64 bytes, and else with calls of memcpy.
+    /// Copies blocks of `from` to the mapping, as a program does that knows where both lie. It does so by a
+    /// loop: of blocks of 64 bytes the compiler knows the length, others take calls of memcpy.
     ///
     /// # Panics
     /// Where the blocks do not lie inside both.

@@ -1,4 +1,4 @@
-//! What the machine does with nothing of the library in between: the limits that benchmarks measure against.
+//! The machine with nothing of the library in between: the limits that benchmarks measure against.
 //!
 //! Every function does its operation a number of times and returns how long that took. So what surrounds it
 //! is measured like what surrounds the library's.

@@ -1,5 +1,5 @@
-//! What processes that pass turns by words of memory can do at best: nothing but the words, and the kernel's
-//! call where they sleep.
+//! The best that processes can do which pass turns by words of memory: nothing but the words, and the
+//! kernel's call where they sleep.
 
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,7 +33,7 @@ impl Word {
 }
 
 /// Arithmetic that takes a processor about so long, as software takes on its way from one cache line to the
-/// next: how long a line takes depends on what its holder does in between.
+/// next. A line takes longer or shorter by what its holder does in between.
 #[derive(Clone, Copy, Debug)]
 pub struct Work {
     rounds: u32,
@@ -51,7 +51,7 @@ impl Work {
             Work { rounds: ROUNDS }.run();
             begun.elapsed().as_nanos() as u64
         };
-        // Whatever disturbs a try makes it longer.
+        // Disturbances make a try longer, never shorter.
         let least = (0..9).map(|_| took()).min().unwrap_or(1).max(1);
         let rounds = u64::from(ns) * u64::from(ROUNDS) / least;
         Work { rounds: u32::try_from(rounds).unwrap_or(u32::MAX).max(u32::from(ns > 0)) }

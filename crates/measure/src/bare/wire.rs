@@ -19,7 +19,7 @@ const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 /// The key that targets register their memory with, where they may choose.
 const KEY: u64 = 0x51a9d;
 
-/// What memory is registered by.
+/// The domain that registers memory.
 const PAGE_BYTES: usize = 4096;
 
 /// An endpoint of its own, and memory that the other side may reach.
@@ -27,7 +27,7 @@ pub struct Wire {
     endpoint: Endpoint,
     memory: SharedMemory,
     desc: Desc,
-    /// What the other side must know of the memory: where it lies, and its key.
+    /// All that the other side must know of the memory: where it lies, and its key.
     place: [u64; 2],
     there: Option<(Peer, [u64; 2])>,
 }
@@ -68,7 +68,7 @@ impl Wire {
         !self.endpoint.description().mr_mode.local
     }
 
-    /// What `times` registrations of so many pages take, and what their ends take.
+    /// The time that `times` registrations of so many pages take, and their ends.
     ///
     /// # Errors
     /// [`NetworkError::Provider`] where one fails: so many pages may not be registered.
@@ -100,7 +100,7 @@ impl Wire {
         Ok(took)
     }
 
-    /// What the other side must know.
+    /// All that the other side must know.
     pub fn card(&self) -> Vec<u8> {
         let words = self.place.iter().flat_map(|word| word.to_ne_bytes());
         words.chain(self.endpoint.address().iter().copied()).collect()
@@ -125,7 +125,7 @@ impl Wire {
     /// [`NetworkError::Provider`] where the endpoint fails.
     pub fn serve(&mut self, done: impl Fn() -> bool) -> Result<(), NetworkError> {
         while !done() {
-            // What ends here is nothing of this side's.
+            // Nothing that ends here is this side's.
             while self.endpoint.poll().map_err(|error| self.failed(error))?.is_some() {}
             let sleeps = matches!(self.endpoint.try_wait(), Ok(Sleep::Now));
             match self.endpoint.wait_fd().filter(|_| sleeps) {
@@ -231,8 +231,7 @@ impl Wire {
             } else {
                 let local = Local { addr: start, len, desc: self.desc };
                 // SAFETY: the local end lies inside memory that is kept longer than the endpoint and that no
-                // reference points into; the last write from there has ended, or it could not have been
-                // answered.
+                // reference points into. The last write from there has ended, as it has been answered.
                 unsafe { self.endpoint.write(local, to, 0) }
             };
             match posted.map_err(|error| self.failed(error))? {
