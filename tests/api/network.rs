@@ -31,7 +31,11 @@ fn all_other_tests_hold_over_the_network() {
     }
     let itself = std::env::current_exe().expect("this program");
     let mut command = Command::new(itself);
-    let output = command.args(["--skip", "network::"]).env(TRANSPORT, NETWORK).output().expect("it starts");
+    command.args(["--skip", "network::"]).env(TRANSPORT, NETWORK);
+    if !testbed::has_time_for("but tests of messages, puts and gets") {
+        command.args(["am::", "rma::"]);
+    }
+    let output = command.output().expect("it starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }
 

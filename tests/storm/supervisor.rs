@@ -16,9 +16,9 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -46,7 +46,9 @@ const PROCESSES: usize = 5;
 const LIVE_MAX: usize = 6;
 const LIVE_MIN: usize = 2;
 /// How long processes are killed.
-const ROUGH: Duration = Duration::from_secs(5);
+static ROUGH: LazyLock<Duration> = LazyLock::new(|| {
+    Duration::from_secs(if testbed::has_time_for("a storm of 5 seconds instead of 2") { 5 } else { 2 })
+});
 /// No call may take longer.
 pub(crate) const CALL_MAX: Duration = Duration::from_secs(20);
 /// No loss may stay unnoticed for longer in a job; the promise is 100 ms, on a machine that has time.
@@ -274,7 +276,7 @@ impl Storm {
 
     /// Kills, ends and starts processes at random moments.
     fn rough(&mut self) {
-        let until = Instant::now() + ROUGH;
+        let until = Instant::now() + *ROUGH;
         while Instant::now() < until {
             let pause = Duration::from_millis(self.random.below(700) as u64);
             self.listen_until((Instant::now() + pause).min(until));

@@ -11,7 +11,7 @@ mod under_way;
 
 pub use commands::{PATIENCE, assert_refused, finish};
 pub use mapped::{Mapped, mapped};
-pub use skips::{SKIPS, Skip, skip};
+pub use skips::{LONG, SKIPS, Skip, has_time_for, skip};
 pub use terminal::{LIMIT, Opened, Terminal};
 pub use under_way::ends_in_order;
 

@@ -22,6 +22,19 @@ pub fn skip(why: impl Display) {
     }
 }
 
+/// The variable of the environment by which tests have time: `.ci/run` sets it, to anything.
+pub const LONG: &str = "STANDPIPE_TEST_LONG";
+
+/// Whether the test that calls this is to take its time for `what`, which it does where [`LONG`] is set. If
+/// not, that is a skip.
+pub fn has_time_for(what: impl Display) -> bool {
+    let has = std::env::var_os(LONG).is_some();
+    if !has {
+        skip(format_args!("{what} takes long; {LONG}=1 has it"));
+    }
+    has
+}
+
 /// A test that skipped, and why. Its text is `skipped: PROGRAM::TEST: WHY`, on one line.
 #[derive(Debug)]
 pub struct Skip {

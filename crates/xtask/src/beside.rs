@@ -15,7 +15,8 @@ const STORMS_LIMIT_S: u64 = 1200;
 pub(crate) fn beside(commit: &str) -> Outcome {
     let all = || {
         let other = storm_of(commit)?;
-        let storms = run(STORMS).env("STANDPIPE_TEST_BESIDE", other.as_os_str());
+        let storms =
+            run(STORMS).env("STANDPIPE_TEST_LONG", "1").env("STANDPIPE_TEST_BESIDE", other.as_os_str());
         storms.env("STANDPIPE_TEST_STACKS", "yes").limit_s(STORMS_LIMIT_S).status()
     };
     all().into()

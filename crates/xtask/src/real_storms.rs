@@ -20,8 +20,10 @@ fn go_on(time: Duration, first: u64) -> Result<(), Failure> {
     let started = Instant::now();
     let mut seed = first;
     while started.elapsed() < time {
-        let round =
-            run(TESTS).env("STANDPIPE_TEST_SEED", seed.to_string()).env("STANDPIPE_TEST_STACKS", "yes");
+        let round = run(TESTS)
+            .env("STANDPIPE_TEST_LONG", "1")
+            .env("STANDPIPE_TEST_SEED", seed.to_string())
+            .env("STANDPIPE_TEST_STACKS", "yes");
         round.limit_s(ROUND_LIMIT_S).status()?;
         let (minutes, of) = (started.elapsed().as_secs() / 60, time.as_secs() / 60);
         println!("{minutes} min of {of}: seeds {first} to {seed}, nothing wrong");
