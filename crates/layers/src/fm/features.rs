@@ -60,15 +60,3 @@ pub const FEATURES: &[Feature] = &[
 const fn feature(feature: &'static str, holds: &'static str, test: &'static str) -> Feature {
     Feature { layer: "fm", feature, holds, test }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::FEATURES;
-    use crate::features::NAMES;
-
-    #[test]
-    fn every_feature_has_its_cell() {
-        let names: Vec<&str> = FEATURES.iter().map(|feature| feature.feature).collect();
-        assert_eq!(names, NAMES);
-    }
-}
