@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
+use layer_list::{ALL, Layer};
 use measure::stdout::print;
 use measure::table::{Layout, plain};
 use serde::Serialize;
@@ -13,14 +14,6 @@ use serde::Serialize;
 /// The library's file, and the name by which programs are linked with it.
 const FILE: &str = "libstandpipe_layers.so";
 const LINKED: &str = "-lstandpipe_layers";
-
-/// The layers that the library has.
-const LAYERS: [Row; 4] = [
-    Row { layer: "gam", title: "Generic Active Messages 1.1", headers: &["am.h", "gam.h"] },
-    Row { layer: "bip", title: "BIP 0.92", headers: &["bip.h"] },
-    Row { layer: "fm", title: "Fast Messages 2.x", headers: &["fm.h"] },
-    Row { layer: "pm", title: "PM, PMv2", headers: &["pm.h", "score.h"] },
-];
 
 /// The version of all these interfaces.
 const VERSION_HEADER: &str = "standpipe_layers.h";
@@ -56,7 +49,7 @@ struct Report {
     libs: String,
     include: PathBuf,
     library: PathBuf,
-    layers: [Row; 4],
+    layers: Vec<Row>,
 }
 
 /// A layer.
@@ -65,6 +58,12 @@ struct Row {
     layer: &'static str,
     title: &'static str,
     headers: &'static [&'static str],
+}
+
+impl Row {
+    fn of(layer: &Layer) -> Row {
+        Row { layer: layer.name, title: layer.title, headers: layer.headers }
+    }
 }
 
 /// Says where the headers and the library are, and how to build with them.
@@ -82,7 +81,7 @@ pub(crate) fn run(args: &LayersArgs) -> Result<ExitCode> {
                 libs,
                 include: installed.include,
                 library,
-                layers: LAYERS,
+                layers: ALL.iter().map(Row::of).collect(),
             })?
         }
         (_, true, true) => format!("{cflags} {libs}"),
@@ -124,7 +123,7 @@ impl Installed {
 
     /// Whether all files are there.
     fn is_there(&self) -> bool {
-        let mut headers = LAYERS.iter().flat_map(|layer| layer.headers).chain([&VERSION_HEADER]);
+        let mut headers = ALL.iter().flat_map(|layer| layer.headers).chain([&VERSION_HEADER]);
         self.lib.join(FILE).is_file() && headers.all(|name| self.include.join(name).is_file())
     }
 
@@ -140,8 +139,8 @@ impl Installed {
     /// What a reader is told.
     fn described(&self) -> String {
         let mut table = plain(&["layer", "what it is", "headers"]);
-        for layer in LAYERS {
-            table.add_row([layer.layer.to_owned(), layer.title.to_owned(), layer.headers.join(", ")]);
+        for layer in ALL {
+            table.add_row([layer.name.to_owned(), layer.title.to_owned(), layer.headers.join(", ")]);
         }
         let table = table.text(Layout::of_stdout());
         format!(

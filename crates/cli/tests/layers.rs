@@ -4,31 +4,16 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use layer_list::ALL;
 use tempfile::TempDir;
 
-/// All that has to lie below a prefix.
-const FILES: [&str; 8] = [
-    "lib/libstandpipe_layers.so",
-    "include/am.h",
-    "include/gam.h",
-    "include/bip.h",
-    "include/fm.h",
-    "include/pm.h",
-    "include/score.h",
-    "include/standpipe_layers.h",
-];
+/// What all layers share of what has to lie below a prefix.
+const SHARED: [&str; 2] = ["lib/libstandpipe_layers.so", "include/standpipe_layers.h"];
 
-#[test]
-fn the_headers_that_are_looked_for_are_those_that_there_are() {
-    let headers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../layers-c/include");
-    let mut there: Vec<String> = fs::read_dir(headers)
-        .expect("it is in the tree")
-        .map(|entry| format!("include/{}", entry.expect("it can be read").file_name().to_string_lossy()))
-        .collect();
-    there.sort();
-    let mut known: Vec<&str> = FILES.into_iter().filter(|file| file.starts_with("include/")).collect();
-    known.sort_unstable();
-    assert_eq!(there, known, "`standpipe layers` names each header of the layers, and so does this test");
+/// All that has to lie there.
+fn files() -> Vec<String> {
+    let headers = ALL.iter().flat_map(|layer| layer.headers).map(|header| format!("include/{header}"));
+    headers.chain(SHARED.map(str::to_owned)).collect()
 }
 
 fn layers(folder: &Path, args: &[&str]) -> Output {
@@ -43,7 +28,7 @@ fn said(output: &Output) -> String {
 
 /// Makes empty files in place of the library and its headers.
 fn put_files(prefix: &Path) {
-    for file in FILES.map(|file| prefix.join(file)) {
+    for file in files().iter().map(|file| prefix.join(file)) {
         fs::create_dir_all(file.parent().expect("a folder")).expect("there is room");
         fs::write(file, "").expect("there is room");
     }
@@ -66,11 +51,9 @@ fn each_option_prints_its_part_and_json_has_all() {
     let headers = layers.iter().flat_map(|layer| layer["headers"].as_array().expect("a list"));
     let mut files: Vec<String> =
         headers.map(|name| format!("include/{}", name.as_str().expect("a name"))).collect();
-    files.extend([FILES[0], "include/standpipe_layers.h"].map(str::to_owned));
-    files.sort();
-    let mut known = FILES;
-    known.sort_unstable();
-    assert_eq!((layers.len(), files), (4, known.map(str::to_owned).to_vec()));
+    files.extend(SHARED.map(str::to_owned));
+    assert_eq!(files, self::files());
+    assert!(layers.iter().map(|layer| &layer["layer"]).eq(ALL.iter().map(|layer| layer.name)));
     assert!(ask(&[]).contains("cc prog.c $(standpipe layers --cflags --libs)"));
 }
 

@@ -274,7 +274,7 @@ fn completions_and_manual_pages_name_what_users_call_and_nothing_else() {
         let output = standpipe(&["completions", shell], Stdio::piped());
         let text = String::from_utf8(output.stdout).expect("text");
         assert!(output.status.success() && text.contains("doctor") && text.contains("tag-output"), "{shell}");
-        assert!(!text.contains("doctor-peer") && !text.contains("kv-worker"), "{shell}");
+        assert!(!text.contains("doctor-peer") && !text.contains("perf-worker"), "{shell}");
     }
     let page = String::from_utf8(standpipe(&["man"], Stdio::piped()).stdout).expect("text");
     assert!(page.contains(".TH standpipe 1") && page.contains("Exit status"), "{page}");

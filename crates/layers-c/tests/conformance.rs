@@ -3,24 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use layers::features::{Feature, NAMES};
-
-/// A layer: its name and its table's, its headers, what its names begin with, and its column of the study.
-struct Layer {
-    name: &'static str,
-    headers: &'static [&'static str],
-    prefixes: &'static [&'static str],
-    features: &'static [Feature],
-}
-
-/// One line a layer.
-#[rustfmt::skip]
-const LAYERS: &[Layer] = &[
-    Layer { name: "bip", headers: &["bip.h"], prefixes: &["bip_"], features: layers::bip::FEATURES },
-    Layer { name: "fm", headers: &["fm.h"], prefixes: &["FM_"], features: layers::fm::FEATURES },
-    Layer { name: "gam", headers: &["am.h", "gam.h"], prefixes: &["am_", "gam_", "lam_", "cntr_", "r_", "ta_"], features: layers::gam::FEATURES },
-    Layer { name: "pm", headers: &["pm.h", "score.h"], prefixes: &["pm", "score_"], features: layers::pm::FEATURES },
-];
+use layers::features::NAMES;
+use layers::{ALL, features_of};
 
 const HEADING: &str = "function\tdocumented result\tsource\ttest";
 
@@ -126,7 +110,7 @@ fn functions(cell: &str) -> impl Iterator<Item = &str> {
 
 #[test]
 fn every_row_has_a_function_and_a_test() {
-    for layer in LAYERS {
+    for layer in ALL {
         let code: String = layer.headers.iter().map(|name| without_comments(&header(name))).collect();
         let names: BTreeSet<&str> = identifiers(&code).map(|(name, _)| name).collect();
         let mut seen = BTreeSet::new();
@@ -143,7 +127,7 @@ fn every_row_has_a_function_and_a_test() {
 
 #[test]
 fn every_function_and_variable_has_a_row() {
-    for layer in LAYERS {
+    for layer in ALL {
         let rows = rows(layer.name);
         for name in layer.headers {
             let declared = declared(&header(name), layer.prefixes);
@@ -159,24 +143,15 @@ fn every_function_and_variable_has_a_row() {
 
 #[test]
 fn every_feature_has_a_test() {
-    for layer in LAYERS {
-        let named: Vec<&str> = layer.features.iter().map(|feature| feature.feature).collect();
+    for layer in ALL {
+        let features = features_of(layer.id);
+        let named: Vec<&str> = features.iter().map(|feature| feature.feature).collect();
         assert_eq!(named, NAMES, "{}", layer.name);
-        for feature in layer.features {
+        for feature in features {
             assert_eq!(feature.layer, layer.name, "{feature:?}");
             assert!(!feature.holds.is_empty(), "{feature:?}");
             check_test(feature.test, &workspace(), &format!("{feature:?}"));
         }
-    }
-}
-
-#[test]
-fn every_table_is_of_a_layer() {
-    let tables = std::fs::read_dir(crate_folder().join("conformance")).expect("there are tables");
-    for table in tables.flatten() {
-        let name = table.file_name().to_string_lossy().into_owned();
-        let is_known = LAYERS.iter().any(|layer| name == format!("{}.tsv", layer.name));
-        assert!(is_known, "{name} is checked by nobody: add its layer to the list in this file");
     }
 }
 

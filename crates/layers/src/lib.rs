@@ -21,4 +21,5 @@ mod list;
 pub mod pm;
 
 pub use copies::Copies;
-pub use list::{ALL, Layer};
+pub use layer_list::{ALL, Id, Layer};
+pub use list::features_of;

@@ -18,6 +18,7 @@
 
 mod arrived;
 mod error;
+mod features;
 mod locks;
 pub mod mpi;
 mod opening;
@@ -25,7 +26,6 @@ mod pin_down;
 mod progress;
 mod receiving;
 mod sending;
-mod table;
 mod transfers;
 #[doc(hidden)]
 pub mod wire;
@@ -37,11 +37,11 @@ use standpipe::{AllMemory, HandlerId, Node, Prepared, Rank};
 
 use self::arrived::{Arrived, Received};
 pub use self::error::PmError;
+pub use self::features::FEATURES;
 use self::locks::Locks;
 pub use self::locks::{Handle, LOCKS_MAX, LockBy};
 pub use self::opening::PmOpenError;
 pub use self::pin_down::PinDownCounters;
-pub use self::table::FEATURES;
 pub use self::transfers::TRANSFERS_MAX;
 use self::transfers::{Asked, Direction, Ended, Transfers};
 pub use self::wire::{CHANNELS_MAX, MTU};

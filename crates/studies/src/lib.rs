@@ -11,4 +11,3 @@ pub mod sim_costs;
 pub mod study;
 #[cfg(test)]
 mod survival;
-pub mod worker;

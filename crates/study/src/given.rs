@@ -30,7 +30,7 @@ impl Given {
 
 impl Subcommand for Given {
     fn augment_subcommands(command: Command) -> Command {
-        command.subcommands(ALL.map(|study| study.command()))
+        command.subcommands(ALL.iter().map(|study| study.command()))
     }
 
     fn augment_subcommands_for_update(command: Command) -> Command {
@@ -57,5 +57,5 @@ impl FromArgMatches for Given {
 }
 
 fn named(name: &str) -> Option<&'static dyn Study> {
-    ALL.into_iter().find(|study| study.name() == name)
+    ALL.iter().copied().find(|study| study.name() == name)
 }

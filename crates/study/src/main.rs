@@ -14,7 +14,7 @@ use measure::{
     pages::Pages,
 };
 use studies::kernels::{self, KernelArgs};
-use studies::worker::Worker;
+use studies::study::Rank;
 
 use self::given::Given;
 
@@ -47,8 +47,11 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    match Worker::asked_for() {
-        Some(worker) => frame::run_part(|| worker.run()),
+    if let Some(rank) = Rank::asked_for() {
+        return frame::run_part(|| rank.run());
+    }
+    match measure::worker::asked_for() {
+        Some(part) => frame::run_part(|| part.run()),
         None => frame::run::<Cli>(),
     }
 }
@@ -99,7 +102,7 @@ mod tests {
     #[test]
     fn each_study_is_a_subcommand_with_help() {
         let command = Cli::command();
-        for name in studies::study::ALL.map(|study| study.name()) {
+        for name in studies::study::ALL.iter().map(|study| study.name()) {
             let study = command.find_subcommand(name);
             assert!(study.is_some_and(|study| study.get_about().is_some()), "{name}");
             let asked = Cli::command().try_get_matches_from(["standpipe-study", name, "--help"]);

@@ -28,7 +28,8 @@ const WALLS: &[Wall] = &[
     ),
     wall("standpipe-sim", &["standpipe-engine"], &["standpipe-conformance"]),
     wall("standpipe-conformance", &["standpipe-engine", "standpipe-testbed"], &[]),
-    wall("standpipe-layers", &["standpipe"], &["standpipe-testbed"]),
+    wall("standpipe-layer-list", &[], &[]),
+    wall("standpipe-layers", &["standpipe", "standpipe-layer-list"], &["standpipe-testbed"]),
     wall("standpipe-layers-c", &["standpipe", "standpipe-layers"], &["standpipe-testbed"]),
     wall("standpipe-capi", &["standpipe"], &[]),
     wall("standpipe-python", &["standpipe"], &[]),
@@ -40,7 +41,11 @@ const WALLS: &[Wall] = &[
         &["standpipe", "standpipe-layers", "standpipe-measure", "standpipe-sim", "block-directory"],
         &["standpipe-testbed"],
     ),
-    wall("standpipe-cli", &["standpipe", "standpipe-measure"], &["standpipe-testbed"]),
+    wall(
+        "standpipe-cli",
+        &["standpipe", "standpipe-layer-list", "standpipe-measure"],
+        &["standpipe-testbed"],
+    ),
     wall(
         "standpipe-study",
         &["standpipe", "standpipe-measure", "standpipe-sim", "standpipe-studies"],

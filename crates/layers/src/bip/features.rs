@@ -40,21 +40,3 @@ pub const FEATURES: &[Feature] = &[
     feature("threads", "one at a time", "crates/layers-c/tests/bip.rs::threads"),
     feature("message size", "any length of an int, in words", "crates/layers-c/tests/bip.rs::large"),
 ];
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::features::NAMES;
-
-    #[test]
-    fn every_row_of_the_table_has_a_test_that_is_there() {
-        let names: Vec<&str> = FEATURES.iter().map(|of| of.feature).collect();
-        assert_eq!(names, NAMES);
-        for of in FEATURES {
-            let (file, test) = of.test.split_once("::").expect("a file and a function");
-            let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-            let text = std::fs::read_to_string(format!("{root}/{file}")).expect("the file is there");
-            assert!(text.contains(&format!("#[test]\nfn {test}()")), "{}", of.test);
-        }
-    }
-}

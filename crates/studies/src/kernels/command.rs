@@ -19,8 +19,9 @@ use super::{
     plan::Kernel,
     rank_lines::{Done, Line},
     recorder::part_file,
-    worker::SUBCOMMAND,
+    worker::Worker,
 };
+use crate::study::ranks::words;
 use measure::{
     json_lines, machine, progress,
     signals::{self, Leftover},
@@ -110,9 +111,9 @@ enum Ended {
 fn launch(kernel: &Kernel, record: Option<&Path>, spoil: bool) -> Result<Ended> {
     let progress = Arc::new(Progress::new(kernel));
     let (listener, teller) = (Arc::clone(&progress), Arc::clone(&progress));
-    let mut launch = Launch::new(env::current_exe().context("this program's own file")?)
-        .arg(SUBCOMMAND)
-        .arg(serde_json::to_string(kernel)?)
+    let plan = Worker { kernel: *kernel, record: record.map(|folder| folder.as_os_str().to_owned()), spoil };
+    let outcome = Launch::new(env::current_exe().context("this program's own file")?)
+        .args(words(&plan)?)
         .ranks(u32::try_from(kernel.ranks())?)
         .say(move |text| teller.show(&format!("standpipe: {text}")))
         .on_line(move |rank, stream, line| {
@@ -120,14 +121,8 @@ fn launch(kernel: &Kernel, record: Option<&Path>, spoil: bool) -> Result<Ended> 
             if stream != Stream::Stdout || !listener.hear(rank as usize, &line) {
                 listener.show(&format!("[{rank}] {line}"));
             }
-        });
-    if let Some(directory) = record {
-        launch = launch.arg("--record").arg(directory);
-    }
-    if spoil {
-        launch = launch.arg("--spoil");
-    }
-    let outcome = launch.run()?;
+        })
+        .run()?;
     let done = progress.finish();
     if outcome.status() == 0 {
         let all: Option<Vec<Done>> = done.into_iter().collect();

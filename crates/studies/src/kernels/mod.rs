@@ -14,7 +14,8 @@ mod plan;
 mod product;
 mod rank_lines;
 mod recorder;
-pub(crate) mod worker;
+mod worker;
 
 pub use args::KernelArgs;
 pub use command::run;
+pub(crate) use worker::Worker;

@@ -1,19 +1,25 @@
 //! All studies.
 
+use super::live;
+use super::ranks::{RankPlan, RunPlan, run_plan};
 use super::subcommand::Study;
-use super::{firehose, gups, isx, kv, layers, pindown, policies, scale};
+use crate::kernels;
 
 /// Every study, in the order in which help lists them.
-pub static ALL: [&dyn Study; 8] = [
-    &kv::STUDY,
-    &layers::STUDY,
-    &firehose::STUDY,
-    &pindown::STUDY,
-    &scale::STUDY,
-    &policies::STUDY,
-    &gups::STUDY,
-    &isx::STUDY,
+pub static ALL: &[&dyn Study] = &[
+    &super::kv::STUDY,
+    &super::layers::STUDY,
+    &super::firehose::STUDY,
+    &super::pindown::STUDY,
+    &super::scale::STUDY,
+    &super::policies::STUDY,
+    &super::gups::STUDY,
+    &super::isx::STUDY,
 ];
+
+/// Processes that no study has for itself: those of live measurements, which several make, and of kernels.
+pub(super) const SHARED: [(&str, RunPlan); 2] =
+    [(live::Part::NAME, run_plan::<live::Part>), (kernels::Worker::NAME, run_plan::<kernels::Worker>)];
 
 #[cfg(test)]
 mod tests {

@@ -39,6 +39,7 @@ pub(crate) static STUDY: Subcommand<PoliciesArgs> = Subcommand {
     about: "Which registration to give up first: three orders on programs, a key-value cache and scans, in virtual time",
     checks_settings: true,
     run,
+    rank: None,
 };
 
 /// Arguments of `standpipe-study policies`.

@@ -1,6 +1,10 @@
 //! A study's job: this very program in several processes, each of which tells what it did, a line at a time.
+//!
+//! Each process has the command line `rank NAME PLAN`, which no help names. The list of studies says what
+//! runs for a name; the plan is JSON of a type of the study's own.
 
 use std::env;
+use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
@@ -12,18 +16,47 @@ use measure::progress::Bar;
 use measure::transport::Chosen;
 use measure::{json_lines, signals};
 
-/// Runs `ranks` processes by their hidden subcommand, which gets the plan as JSON, and gives what each told.
-/// `bar` is a step further with each line of rank 0.
+/// The hidden subcommand that runs a process of a job.
+pub(super) const SUBCOMMAND: &str = "rank";
+
+/// What a process of a job is told.
+pub(crate) trait RankPlan: Serialize + DeserializeOwned {
+    /// The name by which the list of studies has what runs such a plan.
+    const NAME: &'static str;
+
+    /// Does what the plan says, telling on standard output what comes of it.
+    ///
+    /// # Errors
+    /// If it cannot be done, or nobody listens.
+    fn run(&self) -> Result<ExitCode>;
+}
+
+/// What runs a plan that is given as JSON.
+pub(crate) type RunPlan = fn(&str) -> Result<ExitCode>;
+
+/// Reads a plan and runs it.
+///
+/// # Errors
+/// If it is no such plan, and what running it ends with.
+pub(crate) fn run_plan<P: RankPlan>(plan: &str) -> Result<ExitCode> {
+    let plan: P = serde_json::from_str(plan).context("the plan")?;
+    plan.run()
+}
+
+/// The command line of a process that runs this plan, without the program.
+///
+/// # Errors
+/// If the plan is nothing that JSON can say.
+pub(crate) fn words<P: RankPlan>(plan: &P) -> Result<[String; 3]> {
+    Ok([SUBCOMMAND.to_owned(), P::NAME.to_owned(), serde_json::to_string(plan)?])
+}
+
+/// Runs `ranks` processes by the plan, and gives what each told. `bar` is a step further with each line of
+/// rank 0.
 ///
 /// # Errors
 /// If they cannot be started, or one fails: which, and how, stands on standard error then.
-pub(super) fn run<L>(
-    chosen: &Chosen,
-    subcommand: &str,
-    plan: &impl Serialize,
-    ranks: u32,
-    bar: &Arc<Bar>,
-) -> Result<Vec<Vec<L>>>
+pub(super) fn run<L>(chosen: &Chosen, plan: &impl RankPlan, ranks: u32, bar: &Arc<Bar>) -> Result<Vec<Vec<L>>>
 where
     L: DeserializeOwned + Send + 'static,
 {
@@ -33,8 +66,7 @@ where
     let program = env::current_exe().context("this program's own file")?;
     let outcome = chosen
         .tell(Launch::new(program))
-        .arg(subcommand)
-        .arg(serde_json::to_string(plan)?)
+        .args(words(plan)?)
         .ranks(ranks)
         .say(signals::say)
         .on_line(move |rank, stream, line| {

@@ -13,6 +13,7 @@ use sim::experiments::Scale;
 
 use crate::all_cores::on_all_cores;
 use crate::cost_file;
+use crate::study::ranks::{self, RankPlan};
 use crate::study::subcommand::Subcommand;
 use measure::{
     progress::Bar,
@@ -22,7 +23,7 @@ use measure::{
         plots::{Chart, Series, short},
         show::{Show, row},
     },
-    signals,
+    signals::{self, Attended},
     stdout::print,
     units::between,
     units::{bytes, grouped},
@@ -30,10 +31,11 @@ use measure::{
 
 /// `standpipe-study scale`.
 pub(crate) static STUDY: Subcommand<ScaleArgs> = Subcommand {
-    name: "scale",
+    name: RowPlan::NAME,
     about: "Leases against the even split of the papers, from 2 nodes to 16,384, in virtual time",
     checks_settings: false,
     run,
+    rank: Some(ranks::run_plan::<RowPlan>),
 };
 
 /// Arguments of `standpipe-study scale`.
@@ -46,23 +48,16 @@ pub(crate) struct ScaleArgs {
     output: OutputArgs,
 }
 
-/// The subcommand of the process that simulates one row, so that its memory can be seen.
-pub(crate) const SUBCOMMAND: &str = "study-scale-row";
-
-/// Arguments of the process that simulates one row.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct RowArgs {
-    #[arg(long)]
+/// What a process of its own simulates, so that its memory can be seen: one row.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct RowPlan {
     nodes: u32,
-    #[arg(long)]
     active_peers: u32,
-    #[arg(long)]
     leases: bool,
-    #[arg(long)]
     working_set_percent: u64,
 }
 
-impl RowArgs {
+impl RowPlan {
     fn experiment(&self) -> Scale {
         let scale = Scale::new(self.nodes, self.active_peers, self.leases);
         Scale { working_set_percent: self.working_set_percent, ..scale }
@@ -117,14 +112,14 @@ fn run(args: &ScaleArgs) -> Result<ExitCode> {
 }
 
 /// Every row that is simulated; those that differ in the quota only stand side by side.
-fn jobs(nodes_max: u32) -> Vec<RowArgs> {
+fn jobs(nodes_max: u32) -> Vec<RowPlan> {
     let mut jobs = Vec::new();
     for working_set_percent in [FITS, TOO_MUCH] {
         for nodes in NODES.into_iter().filter(|nodes| *nodes <= nodes_max) {
             let mut active: Vec<u32> = ACTIVE.into_iter().map(|active| active.min(nodes - 1)).collect();
             active.dedup();
             for active_peers in active {
-                let row = |leases| RowArgs { nodes, active_peers, leases, working_set_percent };
+                let row = |leases| RowPlan { nodes, active_peers, leases, working_set_percent };
                 jobs.extend([row(false), row(true)]);
             }
         }
@@ -142,15 +137,9 @@ const ACTIVE: [u32; 4] = [1, 8, 64, 1024];
 const FITS: u64 = 90;
 const TOO_MUCH: u64 = 200;
 
-fn in_a_process(job: &RowArgs) -> Result<Row> {
+fn in_a_process(job: &RowPlan) -> Result<Row> {
     let mut command = Command::new(env::current_exe().context("this program's own file")?);
-    command.arg(SUBCOMMAND);
-    command.args(["--nodes", &job.nodes.to_string(), "--active-peers", &job.active_peers.to_string()]);
-    command.args(["--working-set-percent", &job.working_set_percent.to_string()]);
-    if job.leases {
-        command.arg("--leases");
-    }
-    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    command.args(ranks::words(job)?).stdin(Stdio::null()).stdout(Stdio::piped());
     let child = signals::undisturbed(|| command.spawn()).context("starting a process to simulate in")?;
     let output = child.wait_with_output().context("hearing a process that simulates")?;
     if !output.status.success() {
@@ -159,12 +148,22 @@ fn in_a_process(job: &RowArgs) -> Result<Row> {
     serde_json::from_slice(&output.stdout).context("what the simulating process said")
 }
 
+impl RankPlan for RowPlan {
+    const NAME: &'static str = "scale";
+
+    fn run(&self) -> Result<ExitCode> {
+        let attended = Attended::begin("there is no result").context("minding signals")?;
+        let ended = run_row(&self.experiment());
+        attended.finish();
+        ended
+    }
+}
+
 /// Simulates one row in this process, and says what came of it.
 ///
 /// # Errors
 /// If a put fails, or the system does not tell of this process's memory.
-pub(crate) fn run_row(args: &RowArgs) -> Result<ExitCode> {
-    let experiment = args.experiment();
+fn run_row(experiment: &Scale) -> Result<ExitCode> {
     let before = peak_bytes()?;
     let ran = experiment.run()?;
     let grown = peak_bytes()? - before;

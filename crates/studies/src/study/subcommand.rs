@@ -6,6 +6,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{ArgMatches, Args, Command};
 
+use super::ranks::RunPlan;
+
 /// A study, whatever its arguments are.
 pub trait Study: Debug + Sync {
     /// The subcommand's name.
@@ -24,6 +26,9 @@ pub trait Study: Debug + Sync {
     /// If the arguments do not fit together, the study fails or finds something wrong, or the results cannot
     /// be written.
     fn run(&self, given: &ArgMatches) -> Result<ExitCode>;
+
+    /// What the processes of its own job run; `None` where it has none.
+    fn rank(&self) -> Option<RunPlan>;
 }
 
 /// A study made of the type of its arguments and the function that runs with them.
@@ -35,6 +40,8 @@ pub(crate) struct Subcommand<A> {
     /// [`Study::checks_settings`].
     pub(crate) checks_settings: bool,
     pub(crate) run: fn(&A) -> Result<ExitCode>,
+    /// [`Study::rank`].
+    pub(crate) rank: Option<RunPlan>,
 }
 
 impl<A: Args + Debug> Study for Subcommand<A> {
@@ -52,5 +59,9 @@ impl<A: Args + Debug> Study for Subcommand<A> {
 
     fn run(&self, given: &ArgMatches) -> Result<ExitCode> {
         (self.run)(&A::from_arg_matches(given)?)
+    }
+
+    fn rank(&self) -> Option<RunPlan> {
+        self.rank
     }
 }

@@ -14,6 +14,7 @@ pub(crate) static STUDY: Subcommand<FirehoseArgs> = Subcommand {
     about: "The Firehose paper's figures and its table, in virtual time",
     checks_settings: true,
     run,
+    rank: None,
 };
 
 /// Runs `standpipe-study firehose`, in virtual time unless a transport is named.

@@ -15,8 +15,7 @@ use super::mpi_references::{Beside, Others};
 use super::other_programs::Asked;
 use super::outcome::Outcome;
 use super::plan::{Plan, Turn};
-use super::rank::SUBCOMMAND;
-use crate::study::ranks;
+use crate::study::ranks::{self, RankPlan};
 use crate::study::subcommand::Subcommand;
 use measure::machine;
 use measure::progress::Bar;
@@ -28,10 +27,11 @@ use measure::usage_error::UsageError;
 
 /// `standpipe-study gups`.
 pub(crate) static STUDY: Subcommand<GupsArgs> = Subcommand {
-    name: "gups",
+    name: Plan::NAME,
     about: "Random updates of a table in all processes' heaps (GUPS), verified: by put, atomic and Active Message",
     checks_settings: true,
     run,
+    rank: Some(ranks::run_plan::<Plan>),
 };
 
 /// Arguments of `standpipe-study gups`.
@@ -108,7 +108,7 @@ impl GupsArgs {
         let bar = Arc::new(Bar::new(plan.turns().count(), "turns of a way"));
         let mut told = vec![Vec::new(); self.ranks as usize];
         for _ in 0..jobs {
-            let more: Vec<Vec<Turn>> = ranks::run(chosen, SUBCOMMAND, &job, self.ranks, &bar)?;
+            let more: Vec<Vec<Turn>> = ranks::run(chosen, &job, self.ranks, &bar)?;
             told.iter_mut().zip(more).for_each(|(told, more)| told.extend(more));
             if let Some(others) = &mut others {
                 others.round();

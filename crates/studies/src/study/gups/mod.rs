@@ -9,7 +9,7 @@ mod mpi_references;
 mod other_programs;
 mod outcome;
 mod plan;
-pub(crate) mod rank;
+mod rank;
 mod rma;
 mod sequence;
 mod table;

@@ -6,45 +6,38 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use clap::Args;
 use standpipe::{AtomicOp, Config, Error, GlobalPtr, HandlerId, HeapArray, MEDIUM_MAX, Node};
 
 use super::plan::{LOOKAHEAD, Plan, Turn, Way};
 use super::sequence::Sequence;
 use super::table::{self, Shares};
+use crate::study::ranks::RankPlan;
 use measure::job_config;
 use measure::json_lines::tell;
-
-/// The hidden subcommand that runs a rank.
-pub(crate) const SUBCOMMAND: &str = "gups-rank";
 
 /// A lost peer ends all waits; this is for what nobody thought of.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 const _: () = assert!(LOOKAHEAD * 8 <= MEDIUM_MAX, "all of a batch may go to one process");
 
-/// What a rank is told.
-#[derive(Debug, Args)]
-pub(crate) struct RankArgs {
-    /// The run, as JSON
-    plan: String,
-}
+impl RankPlan for Plan {
+    const NAME: &'static str = "gups";
 
-/// Runs a rank, telling on standard output what each turn came to.
-///
-/// # Errors
-/// If the job cannot be joined, a peer is lost, an operation fails, or nobody listens.
-pub(crate) fn run(args: &RankArgs) -> Result<ExitCode> {
-    let plan: Plan = serde_json::from_str(&args.plan).context("the plan")?;
-    let taken = Arc::new(Taken::default());
-    let node = Node::open(taken.handlers(job_config::config()?.timeout(PATIENCE)))
-        .context("joining the study's job")?;
-    let mut updater = Updater::new(node, &plan, taken)?;
-    for (words, way) in plan.turns() {
-        tell(&updater.turn(&plan, words, way)?)?;
+    /// Runs a rank, telling on standard output what each turn came to.
+    ///
+    /// # Errors
+    /// If the job cannot be joined, a peer is lost, an operation fails, or nobody listens.
+    fn run(&self) -> Result<ExitCode> {
+        let taken = Arc::new(Taken::default());
+        let node = Node::open(taken.handlers(job_config::config()?.timeout(PATIENCE)))
+            .context("joining the study's job")?;
+        let mut updater = Updater::new(node, self, taken)?;
+        for (words, way) in self.turns() {
+            tell(&updater.turn(self, words, way)?)?;
+        }
+        updater.node.barrier()?;
+        Ok(ExitCode::SUCCESS)
     }
-    updater.node.barrier()?;
-    Ok(ExitCode::SUCCESS)
 }
 
 /// What handlers know: where this rank's share begins, and how many updates they have made.

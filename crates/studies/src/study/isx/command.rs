@@ -9,8 +9,7 @@ use clap::Args;
 use super::display;
 use super::outcome::{Job, Outcome};
 use super::plan::{Plan, Round, WIDTH};
-use super::rank::SUBCOMMAND;
-use crate::study::ranks;
+use crate::study::ranks::{self, RankPlan};
 use crate::study::subcommand::Subcommand;
 use measure::progress::Bar;
 use measure::report::output::{Output, OutputArgs};
@@ -20,10 +19,11 @@ use measure::{machine, signals};
 
 /// `standpipe-study isx`.
 pub(crate) static STUDY: Subcommand<IsxArgs> = Subcommand {
-    name: "isx",
+    name: Plan::NAME,
     about: "Integers sorted over the whole job through puts that signal (ISx), by more and more processes, verified",
     checks_settings: true,
     run,
+    rank: Some(ranks::run_plan::<Plan>),
 };
 
 /// Arguments of `standpipe-study isx`.
@@ -73,7 +73,7 @@ fn run(args: &IsxArgs) -> Result<ExitCode> {
     let bar = Arc::new(Bar::new(sizes.len() * args.rounds as usize, "sorts"));
     let mut jobs = Vec::new();
     for ranks in &sizes {
-        let told: Vec<Vec<Round>> = ranks::run(&chosen, SUBCOMMAND, &plan, *ranks, &bar)?;
+        let told: Vec<Vec<Round>> = ranks::run(&chosen, &plan, *ranks, &bar)?;
         jobs.push(Job::of(&plan, &told));
     }
     drop(bar);

@@ -5,7 +5,7 @@ mod command;
 mod display;
 mod outcome;
 mod plan;
-pub(crate) mod rank;
+mod rank;
 mod sort;
 
 pub(crate) use command::STUDY;

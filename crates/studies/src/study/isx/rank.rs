@@ -4,42 +4,35 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use clap::Args;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use standpipe::{GlobalPtr, HeapArray, Node, Signal};
 
 use super::plan::{Plan, Round, WIDTH};
 use super::sort;
+use crate::study::ranks::RankPlan;
 use measure::job_config;
 use measure::json_lines::tell;
-
-/// The hidden subcommand that runs a rank.
-pub(crate) const SUBCOMMAND: &str = "isx-rank";
 
 /// A lost peer ends all waits but one; this ends that, too.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a rank is told.
-#[derive(Debug, Args)]
-pub(crate) struct RankArgs {
-    /// The job, as JSON
-    plan: String,
-}
+impl RankPlan for Plan {
+    const NAME: &'static str = "isx";
 
-/// Runs a rank, telling on standard output what each sort came to.
-///
-/// # Errors
-/// If the job cannot be joined, a peer is lost, too many keys fall to one process, or nobody listens.
-pub(crate) fn run(args: &RankArgs) -> Result<ExitCode> {
-    let plan: Plan = serde_json::from_str(&args.plan).context("the plan")?;
-    let node = Node::open(job_config::config()?.timeout(PATIENCE)).context("joining the study's job")?;
-    let sorter = Sorter::new(node, &plan)?;
-    for round in 0..plan.rounds {
-        tell(&sorter.round(&plan, round)?)?;
+    /// Runs a rank, telling on standard output what each sort came to.
+    ///
+    /// # Errors
+    /// If the job cannot be joined, a peer is lost, too many keys fall to one process, or nobody listens.
+    fn run(&self) -> Result<ExitCode> {
+        let node = Node::open(job_config::config()?.timeout(PATIENCE)).context("joining the study's job")?;
+        let sorter = Sorter::new(node, self)?;
+        for round in 0..self.rounds {
+            tell(&sorter.round(self, round)?)?;
+        }
+        sorter.node.barrier()?;
+        Ok(ExitCode::SUCCESS)
     }
-    sorter.node.barrier()?;
-    Ok(ExitCode::SUCCESS)
 }
 
 /// The words of a rank that others change: how many places of its room are taken, and how many have sent

@@ -4,6 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use block_directory::WORKERS_MAX;
 use clap::Args;
+use serde::{Deserialize, Serialize};
 
 use super::{
     generate::Generator,
@@ -13,7 +14,7 @@ use super::{
 use measure::units::{between, parse_bytes};
 
 /// Arguments of `standpipe-study kv`; its workers get the same.
-#[derive(Debug, Clone, PartialEq, Eq, Args)]
+#[derive(Debug, Clone, PartialEq, Eq, Args, Serialize, Deserialize)]
 pub(crate) struct KvArgs {
     /// Worker processes, at most 32
     #[arg(long, short = 'n', default_value_t = 4, value_parser = between(1, WORKERS_MAX as u64))]
@@ -185,11 +186,13 @@ mod tests {
     }
 
     #[test]
-    fn workers_get_equal_arguments() {
+    fn workers_and_repeated_runs_get_equal_arguments() {
         let text = "--workers 7 --trace a.jsonl --requests 12 --cap 3M --layers 8 --keep-copies --no-pulls --only-serve";
         for text in [text, "", "--seed 9", "--full"] {
             let args = parse(text).expect("good arguments");
             assert_eq!(parse(&args.to_words().join(" ")).expect("what we wrote"), args);
+            let told = serde_json::to_string(&args).expect("numbers and a path of letters");
+            assert_eq!(serde_json::from_str::<KvArgs>(&told).expect("what we wrote"), args);
         }
     }
 

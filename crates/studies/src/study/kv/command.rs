@@ -10,15 +10,16 @@ use standpipe::launch::{End, Launch, Stream};
 use super::{
     args::{FULL, KvArgs, SHORT},
     outcome::{Outcome, Record},
+    part::Part,
     phased, phases,
     plan::Plan,
     progress::Progress,
     report::Report,
     statistics::{Statistics, favourite_share},
-    worker_process::SUBCOMMAND,
     worth::{self, WithoutPulling},
 };
 use crate::qemu::{self, VmArgs};
+use crate::study::ranks::{self, RankPlan};
 use crate::study::subcommand::Subcommand;
 use measure::units::{bytes, counted, grouped};
 use measure::{
@@ -32,10 +33,11 @@ use measure::{
 
 /// `standpipe-study kv`.
 pub(crate) static STUDY: Subcommand<StudyArgs> = Subcommand {
-    name: "kv",
+    name: Part::NAME,
     about: "Workers pull each other's key-value-cache blocks out of ordinary memory",
     checks_settings: true,
     run,
+    rank: Some(ranks::run_plan::<Part>),
 };
 
 /// Arguments of `standpipe-study kv`.
@@ -139,8 +141,7 @@ fn replay(args: &KvArgs, chosen: Chosen, requests: u64) -> Result<Record> {
     let job = Launch::new(env::current_exe().context("this program's own file")?);
     let outcome = chosen
         .tell(job)
-        .arg(SUBCOMMAND)
-        .args(args.to_words())
+        .args(ranks::words(&Part::Worker(args.clone()))?)
         .ranks(u32::try_from(workers)?)
         .keep_going(true)
         .say(move |text| teller.show(&format!("standpipe: {text}")))

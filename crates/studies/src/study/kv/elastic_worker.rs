@@ -1,14 +1,15 @@
 //! One worker of a replay during which workers die and join: what `standpipe-study kv --phases` starts.
 
 use std::{
-    path::PathBuf,
+    ffi::OsString,
+    path::Path,
     process::ExitCode,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result};
 use block_directory::{Directory, Layout, Status};
-use clap::Args;
+use serde::{Deserialize, Serialize};
 use standpipe::Node;
 
 use super::{
@@ -21,20 +22,14 @@ use super::{
 use measure::job_config;
 use measure::json_lines::tell;
 
-/// The hidden subcommand that runs such a worker.
-pub(crate) const SUBCOMMAND: &str = "kv-guest";
-
 /// What such a worker is told.
-#[derive(Debug, Args)]
-pub(crate) struct GuestArgs {
-    /// Its number; the one after those of --workers joins later
-    #[arg(long)]
-    rank: usize,
-    /// Where workers find each other
-    #[arg(long)]
-    folder: PathBuf,
-    #[command(flatten)]
-    kv: KvArgs,
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Guest {
+    /// Its number; the one after those of --workers joins later.
+    pub(super) rank: usize,
+    /// Where workers find each other; an `OsString`, since serde refuses a path that is no UTF-8.
+    pub(super) folder: OsString,
+    pub(super) kv: KvArgs,
 }
 
 /// Serves requests that nobody has taken until there are none, telling on standard output of each, and stays
@@ -42,13 +37,13 @@ pub(crate) struct GuestArgs {
 ///
 /// # Errors
 /// If the others cannot be met, an operation fails for another reason than a peer's death, or nobody listens.
-pub(crate) fn run(args: &GuestArgs) -> Result<ExitCode> {
+pub(super) fn run(args: &Guest) -> Result<ExitCode> {
     let plan = args.kv.plan().map_err(anyhow::Error::msg)?;
     let requests = args.kv.requests()?;
     let node = Node::open(job_config::config()?).context("opening a node")?;
     let blocks = Statistics::of(&requests).distinct_blocks;
     let layout = Layout::new(usize::try_from(args.kv.workers)?, blocks, plan.slots(), plan.layers).and_one();
-    let elastic = Elastic::join(&node, args.rank, layout, &args.folder)?;
+    let elastic = Elastic::join(&node, args.rank, layout, Path::new(&args.folder))?;
     let before = elastic.counts();
     let (mut worker, begun) = (Worker::new(Directory::new(elastic, layout), plan), Instant::now());
     // That it is there.

@@ -10,6 +10,7 @@ pub(crate) mod elastic_worker;
 pub(crate) mod generate;
 pub(crate) mod job;
 pub(crate) mod outcome;
+mod part;
 pub(crate) mod phased;
 pub(crate) mod phases;
 pub(crate) mod pieces;

@@ -17,10 +17,12 @@ use standpipe::host;
 use super::{
     args::KvArgs,
     elastic::{ANNOUNCED, BEGUN},
-    elastic_worker::SUBCOMMAND,
+    elastic_worker::Guest,
     outcome::Record,
+    part::Part,
     progress::Progress,
 };
+use crate::study::ranks::words;
 use measure::{
     json_lines, scratch,
     signals::{self, Leftover},
@@ -103,7 +105,8 @@ struct Guests {
 impl Guests {
     fn start(&mut self, args: &KvArgs, chosen: &Chosen, rank: usize, folder: &Path) -> Result<()> {
         let mut command = Command::new(env::current_exe().context("this program's own file")?);
-        command.args([SUBCOMMAND, "--rank", &rank.to_string(), "--folder"]).arg(folder).args(args.to_words());
+        let part = Part::Guest(Guest { rank, folder: folder.as_os_str().to_owned(), kv: args.clone() });
+        command.args(words(&part)?);
         // Nobody's rank, whatever this program was started by.
         command.envs(chosen.settings()).env("STANDPIPE_LAUNCHER", "none").process_group(0);
         command.stdin(Stdio::null()).stdout(Stdio::piped());

@@ -21,15 +21,12 @@ use super::{
 use measure::job_config;
 use measure::json_lines::tell;
 
-/// The hidden subcommand that runs a worker.
-pub(crate) const SUBCOMMAND: &str = "kv-worker";
-
 /// Serves this worker's share of the requests, telling on standard output what it does, and stays until the
 /// others need its blocks no more.
 ///
 /// # Errors
 /// If the job cannot be joined, an operation fails for another reason than a peer's death, or nobody listens.
-pub(crate) fn run(args: &KvArgs) -> Result<ExitCode> {
+pub(super) fn run(args: &KvArgs) -> Result<ExitCode> {
     let plan = args.plan().map_err(anyhow::Error::msg)?;
     let requests = args.requests()?;
     let node = Node::open(job_config::config()?).context("joining the study's job")?;

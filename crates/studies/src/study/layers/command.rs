@@ -11,9 +11,8 @@ use super::benches;
 use super::display;
 use super::outcome::{Outcome, Told};
 use super::plan::{Figure, Plan};
-use super::rank::SUBCOMMAND;
 use crate::qemu::{self, VmArgs};
-use crate::study::ranks;
+use crate::study::ranks::{self, RankPlan};
 use crate::study::subcommand::Subcommand;
 use measure::progress::Bar;
 use measure::report::output::{Output, OutputArgs};
@@ -24,10 +23,11 @@ use measure::{machine, signals};
 
 /// `standpipe-study layers`.
 pub(crate) static STUDY: Subcommand<LayersArgs> = Subcommand {
-    name: "layers",
+    name: Plan::NAME,
     about: "Historic communication layers side by side: latency, overheads, gap, bandwidth, copies, features",
     checks_settings: true,
     run,
+    rank: Some(ranks::run_plan::<Plan>),
 };
 
 /// Arguments of `standpipe-study layers`.
@@ -101,7 +101,7 @@ impl LayersArgs {
             &format!("figures over {transport}"),
         ));
         for ranks in jobs {
-            let told = ranks::run(&chosen, SUBCOMMAND, plan, ranks, &bar)?;
+            let told = ranks::run(&chosen, plan, ranks, &bar)?;
             figures.extend(told.into_iter().flatten());
         }
         Ok(Told { transport: transport.to_string(), figures })

@@ -9,7 +9,7 @@ mod originals;
 mod outcome;
 mod paper;
 mod plan;
-pub(crate) mod rank;
+mod rank;
 
 pub(crate) use benches::right;
 pub(crate) use command::STUDY;

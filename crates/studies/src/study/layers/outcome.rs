@@ -58,13 +58,14 @@ impl Outcome {
             Some(first) => rows.iter().filter(|row| row.transport == first.transport).collect(),
             None => Vec::new(),
         };
-        let features = layers::ALL.iter().flat_map(|layer| layer.features).map(|feature| Feature {
-            layer: feature.layer,
-            feature: feature.feature,
-            holds: feature.holds,
-            test: feature.test,
-            original: original(feature.layer, feature.feature),
-        });
+        let features =
+            layers::ALL.iter().flat_map(|layer| layers::features_of(layer.id)).map(|feature| Feature {
+                layer: feature.layer,
+                feature: feature.feature,
+                holds: feature.holds,
+                test: feature.test,
+                original: original(feature.layer, feature.feature),
+            });
         let busy = machine::is_busy();
         Outcome {
             rounds: plan.rounds,

@@ -4,16 +4,13 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use clap::Args;
 use standpipe::{Mechanism, Node, Operation, ProgressThread};
 
 use super::benches::{self, Bench};
 use super::plan::{BUFFERED, BUFFERED_MAX, Figure, Measure, Plan};
+use crate::study::ranks::RankPlan;
 use measure::job_config;
 use measure::json_lines::tell;
-
-/// The hidden subcommand that runs a rank.
-pub(crate) const SUBCOMMAND: &str = "layers-rank";
 
 /// A lost peer ends all waits but those for nobody in particular; this ends them, too.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -23,48 +20,46 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const UNDER_WAY: Duration = Duration::from_micros(300);
 const UNDER_WAY_FAR: Duration = Duration::from_millis(2);
 
-/// The arguments of a rank.
-#[derive(Debug, Args)]
-pub(crate) struct RankArgs {
-    /// The job, as JSON
-    plan: String,
-}
+impl RankPlan for Plan {
+    const NAME: &'static str = "layers";
 
-/// Runs a rank, telling on standard output what it measures.
-///
-/// # Errors
-/// If the job cannot be joined, a layer fails or moves wrong bytes, a peer is lost, or nobody listens.
-pub(crate) fn run(args: &RankArgs) -> Result<ExitCode> {
-    let plan: Plan = serde_json::from_str(&args.plan).context("the plan")?;
-    let config = job_config::config()?.timeout(PATIENCE).progress(ProgressThread::Off);
-    let longest = plan.sizes.iter().copied().max().unwrap_or(0).max(BUFFERED_MAX);
-    // PM has a source and a place locked, in the quarter that is for this process's own use.
-    let config = if config.pin_budget().is_none() { config.pin_bytes(16 * longest as u64) } else { config };
-    let node = Node::open(config).context("joining the study's job")?;
-    let open = |name: &String| Ok((name.clone(), benches::open(name, &node, longest)?));
-    let mut benches: Vec<(String, Box<dyn Bench>)> = plan.layers.iter().map(open).collect::<Result<_>>()?;
-    let mut rank = Measured { node: &node, plan: &plan };
-    if node.size() == 2 {
-        for (name, bench) in &mut benches {
-            benches::verify(&mut **bench, &node, &plan.sizes).with_context(|| name.clone())?;
-        }
-    }
-    // The first round warms all up, and is not told.
-    for round in 0..=plan.rounds {
-        for size in &plan.sizes {
+    /// Runs a rank, telling on standard output what it measures.
+    ///
+    /// # Errors
+    /// If the job cannot be joined, a layer fails or moves wrong bytes, a peer is lost, or nobody listens.
+    fn run(&self) -> Result<ExitCode> {
+        let config = job_config::config()?.timeout(PATIENCE).progress(ProgressThread::Off);
+        let longest = self.sizes.iter().copied().max().unwrap_or(0).max(BUFFERED_MAX);
+        // PM has a source and a place locked, in the quarter that is for this process's own use.
+        let config =
+            if config.pin_budget().is_none() { config.pin_bytes(16 * longest as u64) } else { config };
+        let node = Node::open(config).context("joining the study's job")?;
+        let open = |name: &String| Ok((name.clone(), benches::open(name, &node, longest)?));
+        let mut benches: Vec<(String, Box<dyn Bench>)> =
+            self.layers.iter().map(open).collect::<Result<_>>()?;
+        let mut rank = Measured { node: &node, plan: self };
+        if node.size() == 2 {
             for (name, bench) in &mut benches {
-                let figures = rank.measure(&mut **bench, *size).with_context(|| name.clone())?;
-                for (measure, value) in figures {
-                    let figure = Figure { layer: name.clone(), size: *size, measure, value };
-                    if round > 0 {
-                        tell(&figure)?;
+                benches::verify(&mut **bench, &node, &self.sizes).with_context(|| name.clone())?;
+            }
+        }
+        // The first round warms all up, and is not told.
+        for round in 0..=self.rounds {
+            for size in &self.sizes {
+                for (name, bench) in &mut benches {
+                    let figures = rank.measure(&mut **bench, *size).with_context(|| name.clone())?;
+                    for (measure, value) in figures {
+                        let figure = Figure { layer: name.clone(), size: *size, measure, value };
+                        if round > 0 {
+                            tell(&figure)?;
+                        }
                     }
                 }
             }
         }
+        node.barrier()?;
+        Ok(ExitCode::SUCCESS)
     }
-    node.barrier()?;
-    Ok(ExitCode::SUCCESS)
 }
 
 /// What one process tells of a turn.

@@ -49,7 +49,7 @@ impl Taker {
     /// # Errors
     /// If that cannot be started.
     pub(crate) fn start(plan: &Plan, times: u32) -> Result<Taker> {
-        let plan = Plan { written: LONG.max(4096 * PAGES[2] as u64), ..plan.clone() };
+        let plan = Plan { written: (LONG as usize).max(4096 * PAGES[2]), ..plan.clone() };
         Ok(Taker { job: Job::start(&plan, Strategy::Firehose)?, times, rounds: Vec::new() })
     }
 

@@ -16,7 +16,9 @@ use rustix::io::Errno;
 use standpipe::Strategy;
 
 use super::case::{Answer, Case};
-use super::ranks::SUBCOMMAND;
+use super::rank::Memory;
+use super::ranks::Part;
+use crate::study::ranks::words;
 use measure::json_lines::{decode, encode};
 use measure::transport::{STRATEGY, TRANSPORT};
 
@@ -30,7 +32,7 @@ pub(crate) struct Plan {
     /// Bytes of memory that is put to.
     pub(crate) bytes: u64,
     /// Bytes of the longest write by bare libfabric.
-    pub(crate) written: u64,
+    pub(crate) written: usize,
 }
 
 /// A job of two ranks, by itself in processes of its own.
@@ -49,8 +51,9 @@ impl Job {
     /// If it cannot be started.
     pub(crate) fn start(plan: &Plan, strategy: Strategy) -> Result<Job> {
         let program = env::current_exe().context("this program's own file")?;
+        let part = Part::Both(Memory { bytes: plan.bytes, written: plan.written });
         let mut child = Command::new(&program)
-            .args([SUBCOMMAND, &plan.bytes.to_string(), &plan.written.to_string()])
+            .args(words(&part)?)
             .env(TRANSPORT, &plan.transport)
             .env(STRATEGY, strategy.name())
             .env(PIN, plan.budget.to_string())

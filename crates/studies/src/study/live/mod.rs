@@ -4,5 +4,7 @@
 pub(super) mod case;
 pub(super) mod costs;
 pub(super) mod job;
-pub(crate) mod rank;
-pub(crate) mod ranks;
+mod rank;
+mod ranks;
+
+pub(super) use ranks::Part;

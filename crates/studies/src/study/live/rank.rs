@@ -12,40 +12,30 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use clap::Args;
 use measure::bare;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
 use standpipe::{Config, HandlerId, Node, Remote};
 
 use super::case::{Answer, Case, Owner, Puts};
 use measure::job_config;
 use measure::json_lines::{decode, tell};
 
-/// The hidden subcommand that runs a rank.
-pub(crate) const SUBCOMMAND: &str = "study-rank";
-
 /// What a rank is told beforehand.
-#[derive(Debug, Args)]
-pub(crate) struct RankArgs {
-    /// Bytes of the memory that is put to
-    bytes: u64,
-    /// Bytes of the longest write by bare libfabric; 0: there are none
-    written: usize,
-}
-
-impl RankArgs {
-    /// Both as words of a command line.
-    pub(super) fn words(&self) -> [String; 2] {
-        [self.bytes.to_string(), self.written.to_string()]
-    }
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Memory {
+    /// Bytes of the memory that is put to.
+    pub(super) bytes: u64,
+    /// Bytes of the longest write by bare libfabric; 0: there are none.
+    pub(super) written: usize,
 }
 
 /// Runs a rank until rank 0's standard input ends.
 ///
 /// # Errors
 /// If the job cannot be joined, an operation fails, or a put did not arrive.
-pub(crate) fn run(args: &RankArgs) -> Result<ExitCode> {
+pub(super) fn run(args: Memory) -> Result<ExitCode> {
     let heard = Arc::new(Heard::default());
     let node = Node::open(heard.handlers(job_config::config()?.timeout(PATIENCE)))
         .context("joining the study's job")?;

@@ -11,7 +11,7 @@ use standpipe::{Strategy, Transport};
 
 use super::args::PinDownArgs;
 use super::paper::PAPER;
-use super::pm_rank::{PmPlan, PmRound, SUBCOMMAND};
+use super::pm_rank::{PmPlan, PmRound};
 use crate::qemu;
 use crate::study::ranks;
 use measure::machine;
@@ -67,7 +67,7 @@ pub(super) fn run(args: &PinDownArgs, transport: &Transport) -> Result<ExitCode>
     machine::mind_load();
     let chosen = Chosen { transport: transport.clone(), strategy: Some(Strategy::Firehose) };
     let bar = Arc::new(Bar::new(plan.hits.len() * plan.rounds as usize, "points measured"));
-    let told: Vec<Vec<PmRound>> = ranks::run(&chosen, SUBCOMMAND, &plan, 2, &bar)?;
+    let told: Vec<Vec<PmRound>> = ranks::run(&chosen, &plan, 2, &bar)?;
     let outcome = outcome(&plan, transport, &told)?;
     show(args, &plan, &outcome).deliver(&output, &outcome)?;
     Ok(ExitCode::SUCCESS)

@@ -5,15 +5,18 @@ use std::process::ExitCode;
 use anyhow::Result;
 
 use super::args::PinDownArgs;
+use super::pm_rank::PmPlan;
 use super::{by_pm, measured, simulated};
+use crate::study::ranks::{RankPlan, run_plan};
 use crate::study::subcommand::Subcommand;
 
 /// `standpipe-study pindown`.
 pub(crate) static STUDY: Subcommand<PinDownArgs> = Subcommand {
-    name: "pindown",
+    name: PmPlan::NAME,
     about: "The bandwidth of PM's pin-down cache by its hit ratio, in virtual time",
     checks_settings: false,
     run,
+    rank: Some(run_plan::<PmPlan>),
 };
 
 /// Runs `standpipe-study pindown`, in virtual time unless a transport is named.

@@ -6,7 +6,7 @@ mod by_pm;
 mod command;
 mod measured;
 mod paper;
-pub(crate) mod pm_rank;
+mod pm_rank;
 mod simulated;
 
 pub(crate) use command::STUDY;

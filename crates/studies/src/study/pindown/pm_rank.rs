@@ -5,18 +5,15 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use clap::Args;
 use layers::pm::mpi::Mpi;
 use layers::pm::{LockBy, PinDownCounters, Pm};
 use serde::{Deserialize, Serialize};
 use standpipe::{Node, ProgressThread};
 
 use crate::study::layers::right;
+use crate::study::ranks::RankPlan;
 use measure::job_config;
 use measure::json_lines::tell;
-
-/// The hidden subcommand that runs a rank.
-pub(crate) const SUBCOMMAND: &str = "pindown-pm-rank";
 
 /// A lost peer ends all waits; this ends those for nobody in particular.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -62,34 +59,30 @@ pub(super) struct PmRound {
     pub(super) evictions: u64,
 }
 
-/// The arguments of a rank.
-#[derive(Debug, Args)]
-pub(crate) struct PmRankArgs {
-    /// The job, as JSON
-    plan: String,
-}
+impl RankPlan for PmPlan {
+    const NAME: &'static str = "pindown";
 
-/// Runs a rank, telling on standard output what each round came to.
-///
-/// # Errors
-/// If the job cannot be joined, nothing can be pinned, a message came otherwise than it was sent, or nobody
-/// listens.
-pub(crate) fn run(args: &PmRankArgs) -> Result<ExitCode> {
-    let plan: PmPlan = serde_json::from_str(&args.plan).context("the plan")?;
-    let config = job_config::config()?.timeout(PATIENCE).progress(ProgressThread::Off);
-    let node = Node::open(config.pin_bytes(plan.budget)).context("joining the study's job")?;
-    let mut rank = Rank::open(&node, &plan)?;
-    // The first round brings the cache to rest, and is not told.
-    for round in 0..=plan.rounds {
-        for hits in &plan.hits {
-            let told = rank.round(*hits)?;
-            if round > 0 {
-                tell(&told)?;
+    /// Runs a rank, telling on standard output what each round came to.
+    ///
+    /// # Errors
+    /// If the job cannot be joined, nothing can be pinned, a message came otherwise than it was sent, or
+    /// nobody listens.
+    fn run(&self) -> Result<ExitCode> {
+        let config = job_config::config()?.timeout(PATIENCE).progress(ProgressThread::Off);
+        let node = Node::open(config.pin_bytes(self.budget)).context("joining the study's job")?;
+        let mut rank = Rank::open(&node, self)?;
+        // The first round brings the cache to rest, and is not told.
+        for round in 0..=self.rounds {
+            for hits in &self.hits {
+                let told = rank.round(*hits)?;
+                if round > 0 {
+                    tell(&told)?;
+                }
             }
         }
+        node.barrier()?;
+        Ok(ExitCode::SUCCESS)
     }
-    node.barrier()?;
-    Ok(ExitCode::SUCCESS)
 }
 
 struct Rank<'a> {

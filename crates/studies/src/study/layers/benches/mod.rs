@@ -9,6 +9,7 @@ mod memory;
 mod pm;
 
 use anyhow::{Result, bail, ensure};
+use layers::Id;
 use standpipe::Node;
 
 pub(super) use bench::Bench;
@@ -27,14 +28,19 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
 /// # Errors
 /// If there is none, or its layer does not open.
 pub(super) fn open(name: &str, node: &Node, longest: usize) -> Result<Box<dyn Bench>> {
-    Ok(match name {
-        bare::AM => Box::new(bare::Messages::open(node, longest)?),
-        bare::PUT => Box::new(bare::Puts::open(node, longest)?),
-        "bip" => Box::new(bip::Bip::open(node, longest)?),
-        "fm" => Box::new(fm::Fm::open(node, longest)?),
-        "gam" => Box::new(gam::Gam::open(node, longest)?),
-        "pm" => Box::new(pm::Pm::open(node, longest)?),
-        _ => bail!("there is no layer {name}"),
+    match name {
+        bare::AM => return Ok(Box::new(bare::Messages::open(node, longest)?)),
+        bare::PUT => return Ok(Box::new(bare::Puts::open(node, longest)?)),
+        _ => {}
+    }
+    let Some(layer) = layers::ALL.iter().find(|layer| layer.name == name) else {
+        bail!("there is no layer {name}");
+    };
+    Ok(match layer.id {
+        Id::Bip => Box::new(bip::Bip::open(node, longest)?),
+        Id::Fm => Box::new(fm::Fm::open(node, longest)?),
+        Id::Gam => Box::new(gam::Gam::open(node, longest)?),
+        Id::Pm => Box::new(pm::Pm::open(node, longest)?),
     })
 }
 

@@ -51,15 +51,3 @@ pub const FEATURES: &[Feature] = &[
     cell!("threads", "no: one at a time", "calls_of_two_threads_go_one_after_the_other"),
     cell!("message size", "8 KiB; writes of any length", "buffers_have_their_limits_and_locks"),
 ];
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::features::NAMES;
-
-    #[test]
-    fn every_row_of_the_table_has_a_cell() {
-        assert!(FEATURES.iter().map(|cell| cell.feature).eq(NAMES));
-        assert!(FEATURES.iter().all(|cell| cell.layer == "pm" && cell.test.contains("::")));
-    }
-}
