@@ -55,7 +55,7 @@ fn elastic_child() {
 fn a_node_that_nobody_launched_is_shown_by_top_and_doctor() {
     let end = std::env::temp_dir().join(format!("standpipe-top-{}-elastic", std::process::id()));
     let mut command = Command::new(std::env::current_exe().expect("a path"));
-    command.args(["--exact", "elastic_child", "--nocapture"]).env(END, &end);
+    command.args(["--exact", "top::elastic_child", "--nocapture"]).env(END, &end);
     let mut launcher =
         command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("this program runs");
     let mut out = BufReader::new(launcher.stdout.take().expect("piped above"));
@@ -146,7 +146,7 @@ impl Job {
         let mut command = Command::new(env!("CARGO_BIN_EXE_standpipe"));
         command.args(["run", "-n", &ranks.to_string(), "--"]).arg(itself).args([
             "--exact",
-            "child",
+            "top::child",
             "--nocapture",
         ]);
         command.env(END, &end).stdin(Stdio::null()).stdout(Stdio::piped());

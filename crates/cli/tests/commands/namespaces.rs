@@ -167,7 +167,7 @@ fn a_job_in_another_network_namespace_is_listed_with_the_way_to_it() {
 #[test]
 fn a_node_in_another_network_namespace_is_listed_until_it_ends() {
     let itself = std::env::current_exe().expect("a path");
-    let words = ["--exact", "child", "--nocapture"];
+    let words = ["--exact", "namespaces::child", "--nocapture"];
     let Some(mut command) = alone(itself.to_str().expect("letters"), &words) else { return };
     let node = Running::start(command.env(CHILD, "1"), "@@");
     let pid = node.0.id();
