@@ -11,7 +11,7 @@ use crate::base::pointers::Remote;
 /// The right to read and write any memory of this process and of its peers, in safe code.
 ///
 /// Made once, by the unsafe [`AllMemory::promised`], where a program in another language hands over its
-/// addresses. Who holds it names what that program named, and nothing else. Any thread may use it.
+/// addresses. A holder of it names the same memory as that program, and nothing else. Any thread may use it.
 #[derive(Clone, Copy, Debug)]
 pub struct AllMemory(());
 
@@ -20,9 +20,9 @@ impl AllMemory {
     /// Promises it.
     ///
     /// # Safety
-    /// As long as any copy of the value exists, it is used for memory only of which somebody outside safe
-    /// Rust has vouched for all that [`Remote::raw`] and [`Foreign::new`] ask: the program that calls a C
-    /// face, by the rules of that face.
+    /// As long as any copy of the value exists, it is used only for memory that somebody outside safe Rust
+    /// has vouched for, in all that [`Remote::raw`] and [`Foreign::new`] ask. That is the program that calls
+    /// a C face, by the rules of that face.
     pub const unsafe fn promised() -> AllMemory {
         AllMemory(())
     }

@@ -45,7 +45,7 @@ pub enum CloseError {
 }
 
 impl CloseError {
-    /// What kind of error it is: a number and a name that do not change.
+    /// The kind of error: a number and a name that do not change.
     pub fn code(&self) -> Code {
         match self {
             CloseError::Refused(error) | CloseError::Undone(error) => error.code(),
@@ -71,9 +71,9 @@ impl Node {
     /// [`CloseError::Refused`], the node has closed: other handles on it end their calls with
     /// [`Error::Closed`], also calls that wait now, and peers find it lost.
     ///
-    /// A client that [shares](Node::shared) the node with others closes alone: its handlers are gone and none
-    /// of them runs when this returns, its handles end their calls with [`Error::Closed`], and the node goes
-    /// on.
+    /// A client that [shares](Node::shared) the node with others closes alone, and the node goes on. Its
+    /// handlers are gone and none of them runs when this returns. Its handles end their calls with
+    /// [`Error::Closed`].
     ///
     /// Without this, the node closes when its last handle is dropped, which waits 2 s for the network, and
     /// for the library's threads as long as it takes. It does not wait for what was given up and may still
@@ -83,7 +83,7 @@ impl Node {
     /// See [`CloseError`]. Not in handlers.
     pub fn close(self, within: Duration) -> Result<(), CloseError> {
         self.may_wait("closing the node").map_err(CloseError::Refused)?;
-        // What a handler has kept of its call is no handle that a node lives by.
+        // Handles that a handler has kept of its call do not keep a node alive.
         let kept = Error::InHandler { call: "closing the node by a handler's handle" };
         let share = self.share().ok_or(CloseError::Refused(kept))?;
         let begun = Instant::now();
@@ -110,7 +110,7 @@ impl Node {
         self.core.peers.clients.begin_to_leave();
         let told = self.core.take_leave(left());
         let told = if told { Ok(()) } else { Err(CloseError::Unsent { waited: begun.elapsed() }) };
-        // Whoever drops the last handle meanwhile finds it ended.
+        // A thread that drops the last handle meanwhile finds it ended.
         share.life().may_end();
         self.core.peers.close();
         // A handler that a thread of the program's runs is waited for here.

@@ -13,8 +13,8 @@ use crate::transport::peers::PLACES_MAX;
 use crate::transport::shm::Attach;
 pub use settings::{ConfigError, SETTINGS, Setting, UNKNOWN_VARIABLES};
 
-/// How long a rank on another host may be silent where nothing else is said: no network that is to be used
-/// again is away for longer, and few machines that are busy.
+/// How long a rank on another host may be silent by default: networks that will be used again, and most busy
+/// machines, are away for less.
 const SILENCE: Duration = Duration::from_secs(60);
 
 /// How long the processes that another launcher has started may take to meet.
@@ -39,17 +39,18 @@ pub enum ProgressThread {
     /// and by polls of tasks that await: a thread that only wakes them is started at the first await that has
     /// to wait. Peers that wait in vain are told of the setting, by their error or in the log.
     Off,
-    /// Where peers depend on it: over a network; where cross-memory attach is forbidden, and from when on a
-    /// peer reaches this process's private memory by messages because it finds it forbidden; and in a node
-    /// that nobody launched, that has handlers and gives its [address](crate::Node::address) or
-    /// [connects](crate::Node::connect_to). And where tasks do: from the first await that has to wait.
-    /// Else, of a node that has handlers or has begun a collective, where messages have waited for 10 ms in
-    /// which the program has not polled, as it waits elsewhere or computes; until it polls again.
+    /// Where peers depend on it. This is so over a network; where cross-memory attach is forbidden, or as
+    /// soon as a peer finds it so and reaches this process's private memory by messages; and in a node that
+    /// nobody launched, that has handlers and gives its [address](crate::Node::address) or
+    /// [connects](crate::Node::connect_to). And
+    /// where tasks do: from the first await that has to wait. Otherwise it runs for a node that has handlers
+    /// or has begun a collective. It starts where messages have waited for 10 ms in which the program has not
+    /// polled, as it waits elsewhere or computes, and runs until the program polls again.
     #[default]
     Auto,
 }
 
-/// What of a process's private memory its peers may read and write. Its heap they always may.
+/// The part of a process's private memory that its peers may read and write. Its heap they always may.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Exposure {
@@ -59,9 +60,9 @@ pub enum Exposure {
     Auto,
     /// All of it, as a debugger of the same user could.
     Everything,
-    /// What [`Node::expose`](crate::Node::expose) names, for as long as it does; nothing else. What comes by
-    /// message is checked by this process, which hands out no key that reaches beyond; peers of its host,
-    /// which could attach to it, go by message instead.
+    /// The memory that [`Node::expose`](crate::Node::expose) names, for as long as it does; nothing else.
+    /// This process checks messages, and hands out no key that reaches beyond. Peers of its host, which could
+    /// attach to it, go by message instead.
     Ranges,
 }
 
@@ -143,8 +144,8 @@ impl Config {
 
     /// Puts to private memory by a descriptor of the peer's memory, which never means another process. By
     /// cross-memory attach, which names the peer by its number, a put may be written into another process in
-    /// one case: this process was stopped in the middle of the put, and meanwhile the peer ended and its
-    /// number was given away. A launcher of ours prevents that in its jobs.
+    /// one case. That is when this process was stopped in the middle of the put, and meanwhile the peer ended
+    /// and its number was given away. A launcher of ours prevents that in its jobs.
     ///
     /// Gets are not concerned: they end with [`Error::PeerLost`](crate::Error::PeerLost) then.
     pub fn attach_strict(mut self) -> Config {
@@ -160,9 +161,9 @@ impl Config {
 
     /// Sets how memory is registered where ranks are reached over a network; the same at every rank. Without
     /// it that is [`Strategy::Firehose`] with a provider that is known to pin what is registered (`verbs`,
-    /// `cxi`), and [`Strategy::Bounce`] with all others, as `tcp`: with such a one, and any other strategy,
-    /// this process must keep mapped what peers have been told of. They may have it registered still, and
-    /// this process dies, or shows something else, if it is not there.
+    /// `cxi`), and [`Strategy::Bounce`] with all others, as `tcp`. With such a provider and any other
+    /// strategy, this process must keep mapped what peers have been told of. They may have it registered
+    /// still, and this process dies, or shows something else, if it is not there.
     ///
     /// # Panics
     /// For [`Strategy::Hardware`]: no network reaches memory without keys and says what is not there.
@@ -249,8 +250,8 @@ impl Config {
     }
 
     /// Adds an Active-Message handler under a name in the empty namespace: it is there when peers meet the
-    /// node. [`Node::register`](crate::Node::register) adds others later. What a handler may do is said at
-    /// [`Call`].
+    /// node. [`Node::register`](crate::Node::register) adds others later. [`Call`] says what a handler may
+    /// do.
     ///
     /// # Panics
     /// When the name is taken, or another of the same hash is; when it is empty, longer than 255 bytes, has a

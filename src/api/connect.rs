@@ -66,7 +66,7 @@ pub enum ConnectError {
     Listen {
         /// The address and port.
         at: SocketAddr,
-        /// What the system says.
+        /// The system's answer.
         source: std::io::Error,
     },
     /// This process has no network, and the node can be reached by nothing else.
@@ -79,7 +79,7 @@ pub enum ConnectError {
     /// stopped, or the address is not the one that it gave.
     #[error("the node was not reached over the network: {tried}")]
     Unreachable {
-        /// What became of each way that the address names.
+        /// The result of each way that the address names.
         tried: String,
     },
     /// The process that gave the address has ended, or has closed its node, or is just about to. If it was
@@ -108,10 +108,11 @@ pub enum ConnectError {
     /// The node does not take this one for a peer, and says why.
     #[error("the node does not take this one for a peer: {0}")]
     Declined(Decline),
-    /// What the node handed over cannot be used: it registered other handlers, or breaks the protocol.
+    /// The node handed over something that cannot be used: it registered other handlers, or breaks the
+    /// protocol.
     #[error("the node cannot be a peer: {what}")]
     Unfit {
-        /// What is wrong with it.
+        /// The fault.
         what: String,
     },
     /// The node's process is gone already, or in a process namespace out of sight.
@@ -126,7 +127,7 @@ pub enum ConnectError {
     Timeout {
         /// How long the call took, the opening of libfabric included.
         waited: Duration,
-        /// What had come of each way that the address names by then, or nothing where the node itself was
+        /// The result, by then, of each way that the address names, or nothing where the node itself was
         /// reached.
         tried: String,
     },
@@ -139,13 +140,13 @@ pub enum ConnectError {
     /// The call may wait, and a handler must not.
     #[error("{call} may wait, and cannot be called in a handler")]
     InHandler {
-        /// What was called.
+        /// The call.
         call: &'static str,
     },
     /// This process is a child made by `fork`, and the node its parent's.
     #[error("{call}: the node is that of the process that this one was forked from; open one of its own")]
     Forked {
-        /// What was called.
+        /// The call.
         call: &'static str,
     },
     /// The system gave no socket, thread or file descriptor.
@@ -154,7 +155,7 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
-    /// What kind of error it is: a number and a name that do not change.
+    /// The kind of error: a number and a name that do not change.
     pub fn code(&self) -> Code {
         match self {
             ConnectError::Address(error) => error.code(),
@@ -227,7 +228,7 @@ impl From<ListenError> for ConnectError {
 impl From<JoinError> for ConnectError {
     fn from(error: JoinError) -> ConnectError {
         match error {
-            // Who is just ending may have closed one socket and not yet the other.
+            // A node that is just ending may have closed one socket and not yet the other.
             JoinError::NoBroker | JoinError::HungUp => ConnectError::Gone,
             JoinError::ForeignBroker { ours, theirs } => ConnectError::OtherUser { ours, theirs },
             JoinError::Refused(refusal) => ConnectError::Refused(refusal),
@@ -255,8 +256,8 @@ impl Node {
     /// [`Call::from`]: crate::Call::from
     ///
     /// # Errors
-    /// [`ConnectError::InJob`] in a launched job, [`ConnectError::Os`] where the system gives no socket or
-    /// thread; [`ConnectError::Network`] where all peers are to be reached over a network, and there is none;
+    /// [`ConnectError::InJob`] in a launched job. [`ConnectError::Os`] where the system gives no socket or
+    /// thread. [`ConnectError::Network`] where all peers are to be reached over a network, and there is none.
     /// [`ConnectError::NotListening`] and [`ConnectError::Listen`] where the node is to listen nowhere, or
     /// where it cannot.
     pub fn address(&self) -> Result<Address, ConnectError> {
@@ -274,19 +275,19 @@ impl Node {
     ///
     /// Numbers are this node's own, counted from 1, and given once; one may be left out where the other ended
     /// while it was called. A node of this host that did not answer in time keeps the number that it was
-    /// offered: the next call goes on waiting for the same answer, and where it comes meanwhile, the two are
+    /// offered. The next call goes on waiting for the same answer, and where it comes meanwhile, the two are
     /// peers. When the peer ends or leaves, operations by its number end with [`Error::PeerLost`] for good: a
     /// process that is started again has another address, and gets another number.
     ///
     /// A node of this host and this network and process namespace is reached by shared memory, unless the
-    /// configuration of either says [`Transport::Ofi`]; others over the network, which is opened for the
-    /// first of them.
+    /// configuration of either says [`Transport::Ofi`]. Others are reached over the network, which is opened
+    /// for the first of them.
     ///
     /// The other need make no call meanwhile. Waits until it has answered, or as long as [`Node::within`] or
-    /// the node's timeout says, 60 s where there is none; but it waits as long as libfabric takes to open,
-    /// some tenths of a second on an idle machine, where this call or [`Node::address`] is the first that
-    /// needs it. The ways to another host are tried one each 100 ms, or as soon as the one before has failed;
-    /// one that is not reached in 5 s, or says nothing in 15 s, is given up.
+    /// the node's timeout says, 60 s where there is none. The first call of this or of [`Node::address`] that
+    /// needs libfabric waits as long as libfabric takes to open, some tenths of a second on an idle machine.
+    /// The ways to another host are tried one each 100 ms, or as soon as the one before has failed. A way
+    /// that does not reach the node in 5 s, or says nothing in 15 s, is given up.
     ///
     /// # Errors
     /// See [`ConnectError`].
@@ -334,8 +335,8 @@ impl Node {
         }
     }
 
-    /// Every peer that this node is connected to now, in rising order of their numbers: of a job those that
-    /// were talked to, and all that have come from outside and are not lost.
+    /// Every peer that this node is connected to now, in rising order of their numbers. Of a job those are
+    /// the ranks that were talked to, and besides all that have come from outside and are not lost.
     pub fn peers(&self) -> Vec<Rank> {
         self.core.peers.connected()
     }

@@ -1,6 +1,6 @@
 //! The directory: named values that any rank can look up, without the help of any other.
 //!
-//! It is a hash table spread over all heaps: a name's hash says which rank's share has its entry, and the
+//! It is a hash table spread over all heaps. A name's hash says which rank's share has its entry, and the
 //! entry points to a block with name and value in the publisher's heap. Entries are loaded and swapped by
 //! atomics, and blocks are got: no handler runs for it anywhere.
 //!
@@ -103,7 +103,7 @@ pub enum DirectoryError {
 }
 
 impl DirectoryError {
-    /// What kind of error it is: a number and a name that do not change.
+    /// The kind of error: a number and a name that do not change.
     pub fn code(&self) -> Code {
         match self {
             DirectoryError::Name { .. } | DirectoryError::Value { .. } => Code::Name,
@@ -190,8 +190,8 @@ impl Directory<'_> {
     /// Publishes a value under a name, or replaces the one that this rank has published under it. Lookups
     /// that start after this returns find the new one. It stays until it is withdrawn or this node closes.
     ///
-    /// Whoever finds the value uses no memory of this process as it was before: publishing waits for that as
-    /// [`Node::memory_sync`] does, which costs nothing where no registered memory has changed.
+    /// A process that finds the value uses no memory of this process as it was before. Publishing waits for
+    /// that as [`Node::memory_sync`] does, which costs nothing where no registered memory has changed.
     ///
     /// # Errors
     /// [`DirectoryError`]; nothing has changed then.
@@ -225,7 +225,7 @@ impl Directory<'_> {
         let Some(old) = published.remove(name) else { return Ok(false) };
         let entry = Entry::at(old.keeper, old.entry);
         let pointer = BlockPtr(self.node.atomic_load(entry.block)?);
-        // Whoever took this rank for lost may have published the name since; that stays.
+        // A process that took this rank for lost may have published the name since; that stays.
         if pointer.is_none() || pointer.rank() != self.node.rank() {
             return Ok(false);
         }
@@ -376,7 +376,7 @@ fn restless(entry: Entry) -> DirectoryError {
     Error::Protocol { peer: entry.hash.peer(), what }.into()
 }
 
-/// What an entry with the right hash holds.
+/// An entry with the right hash.
 enum Looked {
     /// The name's value, or nothing yet.
     Is(Option<Vec<u8>>),

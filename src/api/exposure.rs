@@ -1,4 +1,4 @@
-//! What of its private memory a node lets its peers read and write.
+//! The part of its private memory that a node lets its peers read and write.
 
 use std::sync::{Arc, Weak};
 
@@ -24,12 +24,12 @@ impl Node {
     /// overlap: each counts until it is withdrawn. Where
     /// [`Exposure::Everything`](crate::Exposure::Everything) is set that changes nothing.
     ///
-    /// Who holds the memory must keep it as long as it is exposed, as [`Remote::raw`](crate::Remote::raw)
-    /// demands of whoever names it. Dropping the result withdraws it: no message that comes later gets there.
-    /// Peers that were given a key for it over a network give that back before they hear anything more from
-    /// this node; [`Node::memory_sync`] waits until they have.
+    /// The holder of the memory must keep it as long as it is exposed, as [`Remote::raw`](crate::Remote::raw)
+    /// demands of every caller that names it. Dropping the result withdraws it: no message that comes later
+    /// gets there. Peers that were given a key for it over a network give that back before they hear anything
+    /// more from this node; [`Node::memory_sync`] waits until they have.
     ///
-    /// Peers of this host reach what is exposed by messages, which this process serves: under
+    /// Peers of this host reach what is exposed by messages, which this process serves. Under
     /// [`ProgressThread::Auto`](crate::ProgressThread::Auto) the first call starts the progress thread, which
     /// then also runs handlers, as peers may ask first what lies where.
     ///

@@ -91,7 +91,7 @@ pub enum HeapError {
 }
 
 impl HeapError {
-    /// What kind of error it is: a number and a name that do not change.
+    /// The kind of error: a number and a name that do not change.
     pub fn code(&self) -> Code {
         match self {
             HeapError::Full { .. } => Code::NoRoom,

@@ -28,7 +28,7 @@ impl Node {
     }
 
     /// The team of the job's ranks that are [near](Node::near_ranks), in their order. No message is sent to
-    /// make it, and it is there as long as the node: each call gives a handle on the same team, which meets
+    /// make it, and it is there as long as the node. Each call gives a handle on the same team, which meets
     /// only itself, and which other calls on other handles must keep in step with.
     ///
     /// # Errors
@@ -51,8 +51,8 @@ impl Node {
     /// handlers may call it.
     ///
     /// # Errors
-    /// [`Error::Fault`] where the values are not all in the live part of the heap; [`Error::Unaligned`] where
-    /// the pointer is not aligned as a `T` must be; at the first contact what [`Node::connect`] says;
+    /// [`Error::Fault`] where the values are not all in the live part of the heap. [`Error::Unaligned`] where
+    /// the pointer is not aligned as a `T` must be. At the first contact what [`Node::connect`] says;
     /// [`Error::PeerLost`], [`Error::NoSuchPeer`].
     pub fn local_ptr<T: Pod>(&self, ptr: GlobalPtr<T>, len: usize) -> Result<Option<*mut T>, Error> {
         self.may_call("a local pointer")?;

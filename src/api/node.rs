@@ -44,7 +44,7 @@ impl Node {
         Node { core, timeout, client, share: Some(Arc::new(share)) }
     }
 
-    /// What ends with the client; handlers' handles have none.
+    /// The parts that end with the client; handlers' handles have none.
     pub(crate) fn share(&self) -> Option<&Arc<Share>> {
         self.share.as_ref()
     }
@@ -93,12 +93,11 @@ impl Node {
         self.core.peers.own().size
     }
 
-    /// A handle on the same node whose blocking calls wait at most `timeout`. What is started by it and
-    /// waited for later (forms that end in `_nb` or `_nbi`) must end by then, too, counted from its start,
-    /// whoever waits for it, and how; an event of a collective of a [`Team`](crate::Team) waits at most so
-    /// long, from the wait on.
-    /// [`Duration::ZERO`] ends a call at once where it would have to wait; `STANDPIPE_TIMEOUT_MS=0` means no
-    /// limit.
+    /// A handle on the same node whose blocking calls wait at most `timeout`. An operation that it starts and
+    /// waits for later (forms that end in `_nb` or `_nbi`) must end by then, too. The time counts from the
+    /// operation's start, whoever waits for it, and how. An event of a collective of a [`Team`](crate::Team)
+    /// waits at most so long, from the wait on. [`Duration::ZERO`] ends a call at once where it would have to
+    /// wait; `STANDPIPE_TIMEOUT_MS=0` means no limit.
     pub fn within(&self, timeout: Duration) -> Node {
         Node { timeout: Some(timeout), ..self.clone() }
     }
@@ -107,9 +106,9 @@ impl Node {
     /// the job.
     ///
     /// # Errors
-    /// [`Error::NoSuchPeer`], [`Error::PeerLost`], [`Error::Timeout`] (after 60 s where the node has no
-    /// timeout), [`Error::HandlersDiffer`] where the peer has given a number of this process's to another
-    /// handler (the two are connected all the same), and [`Error::Connect`] or [`Error::Protocol`] where the
+    /// [`Error::NoSuchPeer`], [`Error::PeerLost`], and [`Error::Timeout`] (after 60 s where the node has no
+    /// timeout). [`Error::HandlersDiffer`] where the peer has given a number of this process's to another
+    /// handler; the two are connected all the same. [`Error::Connect`] or [`Error::Protocol`] where the
     /// peer's segments cannot be had or are not what they should be.
     pub fn connect(&self, peer: Rank) -> Result<(), Error> {
         self.may_wait("connecting to a peer")?;
@@ -157,10 +156,10 @@ impl Node {
     /// before it arrives. Active Messages may still be on their way.
     ///
     /// # Errors
-    /// [`Error::PeerLost`] when a rank cannot come any more, then and ever after; [`Error::WaitTimeout`],
-    /// after which the next call waits for the same barrier; [`Error::InHandler`]; what [`Node::quiet`] says
-    /// (then this process has not arrived: call it again), and at the first contact with rank 0 what
-    /// [`Node::connect`] says.
+    /// [`Error::PeerLost`] when a rank cannot come any more, then and ever after. [`Error::WaitTimeout`],
+    /// after which the next call waits for the same barrier. [`Error::InHandler`]. The errors of
+    /// [`Node::quiet`]; then this process has not arrived, so call it again. At the first contact with rank 0
+    /// those of [`Node::connect`].
     pub fn barrier(&self) -> Result<(), Error> {
         self.may_wait("a barrier")?;
         let _span = tracing::trace_span!("barrier").entered();
@@ -205,26 +204,27 @@ impl Node {
 
     /// Waits until every put of this client that was started before this call is complete at its target, and
     /// every get has arrived; what other threads start meanwhile is not waited for. Requests need not have
-    /// run. Of those who [share](Node::shared) a node, each waits for its own, and is told of its own
-    /// failures.
+    /// run. Each client that [shares](Node::shared) a node waits for its own operations, and is told of its
+    /// own failures.
     ///
-    /// After `Ok` nothing of it can write any more, here or at its target: a put that was cancelled, was
-    /// late, or whose event was dropped is waited for, too, until its target has told that no more of it can
-    /// arrive. So the target may be given to somebody else. A peer that is lost is not waited for.
+    /// After `Ok` none of them can write any more, here or at its target. That holds for a put that was
+    /// cancelled, was late, or whose event was dropped, too: this waits until its target has told that no
+    /// more of it can arrive. So the target may be given to somebody else. A peer that is lost is not waited
+    /// for.
     ///
     /// # Errors
     /// The first failure since the last call among operations that nobody waits for, and requests that their
-    /// peers refused ([`Error::NoSuchHandler`]); [`Error::Timeout`] naming a peer that is awaited, which may
-    /// still be written to; [`Error::InHandler`].
+    /// peers refused ([`Error::NoSuchHandler`]). [`Error::Timeout`] naming a peer that is awaited, which may
+    /// still be written to. [`Error::InHandler`].
     pub fn quiet(&self) -> Result<(), Error> {
         self.may_call("quiet")?;
         self.quieten("quiet", None, None, || self.core.due.failures.take(self.client))
     }
 
-    /// As [`Node::quiet`], of what this client has started with one peer, and of the failures of that: what
-    /// it has started with others goes on, and failures with them stay for later calls. A peer that is lost
-    /// is no failure by itself: only where something with it has failed. Failures with 4,096 peers are kept
-    /// until somebody asks: those with more are not told here. Looks once through all that is under way.
+    /// As [`Node::quiet`], of the operations that this client has started with one peer, and of their
+    /// failures. Operations with other peers go on, and their failures stay for later calls. A peer that is
+    /// lost is no failure by itself: only where something with it has failed. Failures with 4,096 peers are
+    /// kept until somebody asks: those with more are not told here. Looks once through all that is under way.
     ///
     /// # Errors
     /// [`Error::NoSuchPeer`]; the first failure with that peer since the last call of this or
@@ -268,7 +268,7 @@ impl Node {
         started: Option<Started>,
         noted: impl FnOnce() -> Option<Error>,
     ) -> Result<(), Error> {
-        // Whoever reads the heap after learning of this, by whatever way, sees the stores before.
+        // A process that reads the heap after learning of this, by whatever way, sees the stores before.
         fence(Ordering::SeqCst);
         let mut awaited = Awaited { node: self, with, looks: 0, started };
         let failed = match awaited.look() {
@@ -286,7 +286,7 @@ impl Node {
         failed.or(noted).map_or(Ok(()), Err)
     }
 
-    /// Says that `len` bytes of a peer's memory are going to be used: where a network wants that registered,
+    /// Says that `len` bytes of a peer's memory are going to be used. Where a network wants that registered,
     /// the peer is asked for it now, as far as this process may hold it at once, so that the first use need
     /// not wait. Nothing is waited for but the first contact with the peer, and nothing is promised: what is
     /// not used soon may be taken back. Elsewhere it does nothing.
@@ -302,8 +302,8 @@ impl Node {
         Ok(())
     }
 
-    /// Says that this memory is going to be put from or got into, or to be reached by peers: where a network
-    /// wants it registered, it is now, as far as there is room for what nobody uses. It may be taken back;
+    /// Says that this memory is going to be put from or got into, or to be reached by peers. Where a network
+    /// wants it registered, it is now, as far as there is room for unused memory. It may be taken back;
     /// nothing is promised, and elsewhere it does nothing.
     pub fn prepare<T>(&self, memory: &[T]) {
         if self.core.is_forked() {
@@ -313,17 +313,17 @@ impl Node {
         self.core.engine().prepare(addr as u64, len as u64);
     }
 
-    /// Whether [`Node::quiet`] has a failure to tell of. Whoever waits for an answer looks at this, too: the
-    /// peer may have refused the request. One look.
+    /// Whether [`Node::quiet`] has a failure to tell of. A caller that waits for an answer looks at this,
+    /// too: the peer may have refused the request. One look.
     pub fn has_failed(&self) -> bool {
         let has = || self.engine().has_detached_error() || self.core.due.failures.has(self.client);
         self.may_call("asking for failures").is_ok() && has()
     }
 
     /// Waits until no peer uses what was registered of this process's memory before changes of it that have
-    /// returned: memory that was unmapped, moved, mapped anew or emptied. Whoever tells peers of new memory
-    /// by messages, or by puts to other hosts, needs no such call: what this node sends after a change waits
-    /// for that by itself. It is for those who tell them by what does not go through it
+    /// returned: memory that was unmapped, moved, mapped anew or emptied. A process that tells peers of new
+    /// memory by messages, or by puts to other hosts, needs no such call: what this node sends after a change
+    /// waits for that by itself. It is for processes that tell them by other ways than this node
     /// ([`Directory::publish`](crate::Directory::publish) does): a file, a socket, a put or an atomic to a
     /// heap of this host, or a word of the own heap that others read. Costs nothing where nothing has
     /// changed, or nothing is registered.
@@ -350,8 +350,8 @@ impl Node {
     }
 
     /// Makes progress until `condition` holds, which it asks again whenever something has moved; sleeps in
-    /// between. What changes the condition should be a handler, a put by this node, or be followed by
-    /// [`Node::wake`]; a change by a peer's put into the heap is found within 100 ms.
+    /// between. A handler or a put by this node should change the condition, or a call of [`Node::wake`]
+    /// should follow the change. A change by a peer's put into the heap is found within 100 ms.
     ///
     /// # Errors
     /// [`Error::WaitTimeout`], [`Error::InHandler`].
@@ -377,7 +377,7 @@ impl Node {
         }
     }
 
-    /// What this node has done so far.
+    /// Counters of this node so far.
     pub fn stats(&self) -> Stats {
         if self.core.is_forked() {
             return Stats::new(Counters::default());
@@ -398,7 +398,7 @@ impl Node {
         Latencies::from_words(&self.core.counted.latencies.words())
     }
 
-    /// What this node has done about registered memory so far; all zero where it registers nothing.
+    /// Counters of registered memory so far; all zero where this node registers nothing.
     pub fn registrations(&self) -> RegistrationCounters {
         if self.core.is_forked() {
             return RegistrationCounters::default();
@@ -406,9 +406,9 @@ impl Node {
         self.core.engine().registration_counters()
     }
 
-    /// What this node has done so far as OpenMetrics text, with its rank and these labels: what a program
-    /// that is scraped answers with. Labels that the figures have themselves (`rank`, `operation`,
-    /// `mechanism`, `call`) are left out. Any thread, and handlers.
+    /// The counters of this node so far as OpenMetrics text, with its rank and these labels: the answer of a
+    /// program that is scraped. Labels that the figures have themselves (`rank`, `operation`, `mechanism`,
+    /// `call`) are left out. Any thread, and handlers.
     pub fn open_metrics(&self, labels: &[(&'static str, &str)]) -> String {
         let rank = ("rank", self.rank().to_string());
         let own = ["rank", "operation", "mechanism", "call"];
@@ -470,17 +470,17 @@ impl Node {
     }
 }
 
-/// Looks whether nothing at all is under way, before what is under way is noted: so that a wait which soon
-/// ends notes nothing, and one beside threads that start ever more ends nonetheless.
+/// Looks whether nothing at all is under way, before it notes what is. So a wait that soon ends notes
+/// nothing, and one beside threads that start ever more ends nonetheless.
 const LOOKS: u32 = 2;
 
-/// What a call waits for.
+/// The target of a call's wait.
 struct Awaited<'a> {
     node: &'a Node,
     /// Only what is with this peer.
     with: Option<Rank>,
     looks: u32,
-    /// What was started by the time that it was noted.
+    /// The operations that were started by the time that it was noted.
     started: Option<Started>,
 }
 

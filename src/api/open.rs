@@ -72,7 +72,7 @@ pub enum OpenError {
     Heap {
         /// The heap's size.
         bytes: u64,
-        /// What does not allow it.
+        /// The reason.
         source: SegmentError,
     },
     /// The configuration asks for a network, and there is none to be had.
@@ -117,7 +117,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// What kind of error it is: a number and a name that do not change.
+    /// The kind of error: a number and a name that do not change.
     pub fn code(&self) -> Code {
         match self {
             OpenError::Environment(_) => Code::Setting,
@@ -142,8 +142,8 @@ into_io_error!(OpenError);
 impl Node {
     /// Opens this process's node: joins the job that `standpipe run`, Open MPI's `mpirun`, MPICH's `mpiexec`,
     /// Slurm's `srun` or torchrun started it in, or makes a job of one. Under other launchers than ours all
-    /// of the job's processes must open a node, and the last handle of each host's lowest rank waits, when it
-    /// is dropped, until all others there have left. Ranks on other hosts are reached over the network,
+    /// of the job's processes must open a node. There the last handle of each host's lowest rank waits, when
+    /// it is dropped, until all others there have left. Ranks on other hosts are reached over the network,
     /// whatever [`Config::transport`] says of those on this.
     ///
     /// From now on every process of the job may put to and get from every address of this one, as `ptrace`
@@ -424,7 +424,7 @@ impl Seat {
     }
 }
 
-/// What a heap holds from the beginning, which may be accessed then, and where in it the directory lies.
+/// The initial contents of a heap, which may be accessed then, and where in it the directory lies.
 fn first_blocks(heap: &Segment, allocated: Mapping) -> Result<(HeapAllocator, u64), SegmentError> {
     let mut allocator = HeapAllocator::new(heap.len());
     if allocated.len > 0 {
@@ -511,9 +511,9 @@ fn allow_tracer(launcher: u32) {
 }
 
 /// Spinning pays only while there is a core for whoever is waited for: within a host that may be a progress
-/// thread, which would wait for the core of who spins. What comes over a network takes longer, and sleeping
-/// would cost more: with progress threads on, two processes on two cores put 8 bytes over tcp in 25 µs, in 70
-/// asleep, whether the target computes or not.
+/// thread, which would wait for the core of who spins. Data that comes over a network takes longer, and
+/// sleeping would cost more. With progress threads on, two processes on two cores put 8 bytes over tcp in 25
+/// µs, in 70 asleep, whether the target computes or not.
 fn default_spin(size: u32, threaded: bool) -> Duration {
     let cores = vm::host::cores();
     let threads = size as usize * if threaded { 2 } else { 1 };

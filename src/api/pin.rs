@@ -28,8 +28,8 @@ debug_is_display!(PinError);
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PinError {
-    /// This node registers no memory: all peers are near, or the network reaches memory that is not
-    /// registered, or none has been met yet over one that does, or the strategy is
+    /// This node registers no memory. All peers are near; or the network reaches memory that is not
+    /// registered; or no peer has been met yet over one that does; or the strategy is
     /// [`Strategy::Bounce`](crate::Strategy::Bounce), by which all goes by message.
     #[error("pinning: this node registers no memory")]
     NotOffered,
@@ -59,8 +59,8 @@ pub enum PinError {
         len: u64,
     },
     /// The library would not hear of changes of that memory now, and so keeps no registration of it. It has
-    /// just been given back to the system (`MADV_DONTNEED`), and may be pinned in some milliseconds; or
-    /// another copy of the library in this process watches it; or it is of a kind that the kernel does not
+    /// just been given back to the system (`MADV_DONTNEED`), and may be pinned in some milliseconds. Or
+    /// another copy of the library in this process watches it, or it is of a kind that the kernel does not
     /// watch, as a mapped file.
     #[error(
         "pinning {len} bytes at {addr:#x}: changes of that memory would not be told now; try again if it was just given back to the system"
@@ -77,7 +77,7 @@ pub enum PinError {
 }
 
 impl PinError {
-    /// What kind of error it is: a number and a name that do not change.
+    /// The kind of error: a number and a name that do not change.
     pub fn code(&self) -> Code {
         match self {
             PinError::NotOffered => Code::NotOffered,

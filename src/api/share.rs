@@ -26,9 +26,9 @@ impl Node {
     /// Only the timeout is each client's own. Its handlers are registered for the client.
     ///
     /// # Errors
-    /// [`OpenError::Conflict`], which names the setting and both values; [`OpenError::Clients`] beyond 256 at
-    /// a time; [`OpenError::Handler`]; [`OpenError::Forked`] in a child made by `fork` by a process that has
-    /// called this; [`OpenError::InHandler`] where it would wait, in a handler, for another thread to open or
+    /// [`OpenError::Conflict`], which names the setting and both values. [`OpenError::Clients`] beyond 256 at
+    /// a time. [`OpenError::Handler`]. [`OpenError::Forked`] in a child made by `fork` by a process that has
+    /// called this. [`OpenError::InHandler`] where it would wait, in a handler, for another thread to open or
     /// close the node. At the first call, what [`Node::open`] says.
     pub fn shared(config: Config) -> Result<Node, OpenError> {
         let may_wait = handler_scope::may_wait("sharing a node", vm::forks::generation()).is_ok();

@@ -1,5 +1,5 @@
-//! One number and name for each kind of error, whichever type it comes in: what does not change when messages
-//! and variants do, for faces in other languages, for logs and for tests.
+//! One number and name for each kind of error, whichever type it comes in. They do not change when messages
+//! and variants do: for faces in other languages, for logs and for tests.
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -8,9 +8,9 @@ use std::io::ErrorKind;
 /// is given.
 macro_rules! codes {
     ($($code:ident = $number:literal, $name:literal, $kind:ident, $meaning:literal;)*) => {
-        /// What kind of error it is. Numbers and names never change, and none is used again; new kinds come
-        /// with new ones. The error type of every call has a method `code`, and becomes a
-        /// [`std::io::Error`] of the kind that the code has.
+        /// The kind of error. Numbers and names never change, and none is used again; new kinds come with new
+        /// ones. The error type of every call has a method `code`, and becomes a [`std::io::Error`] of the
+        /// kind that the code has.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         #[repr(u16)]
@@ -32,7 +32,7 @@ macro_rules! codes {
                 match self { $(Code::$code => $meaning),* }
             }
 
-            /// What the standard library calls the like.
+            /// The standard library's kind of the like.
             pub const fn io_kind(self) -> ErrorKind {
                 match self { $(Code::$code => ErrorKind::$kind),* }
             }

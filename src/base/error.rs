@@ -10,7 +10,7 @@ use crate::base::code::{Code, into_io_error};
 use crate::base::debug_is_display::debug_is_display;
 use crate::base::until::{UnmetSignal, in_words};
 
-/// What is wrong with a segment, and what to do about it where this process's limits do not allow it.
+/// The fault of a segment, and what to do about it where this process's limits do not allow it.
 pub(crate) fn with_remedy(error: &SegmentError) -> String {
     match error {
         SegmentError::Lockable { .. } => format!(
@@ -83,7 +83,7 @@ pub enum Error {
         addr: u64,
         /// Bytes of that part.
         len: u64,
-        /// What was to be done with it.
+        /// The access that was wanted.
         rights: Rights,
     },
     /// The operation's own local memory is not accessible.
@@ -116,7 +116,7 @@ pub enum Error {
     /// The deadline passed in a wait that is for no one peer.
     #[error("the deadline passed while waiting for {waited_for}")]
     WaitTimeout {
-        /// What was waited for, in words: all ranks at a barrier, a condition.
+        /// The awaited condition, in words: all ranks at a barrier, for example.
         waited_for: &'static str,
     },
     /// The job has no such rank; or, outside any, no node of that number has been met.
@@ -148,7 +148,7 @@ pub enum Error {
     /// The call may wait, and a handler must not.
     #[error("{call} may wait, and cannot be called in a handler")]
     InHandler {
-        /// What was called.
+        /// The call.
         call: &'static str,
     },
     /// A queue of completions has no place left: it was made for so many operations, and so many are under
@@ -161,33 +161,33 @@ pub enum Error {
     /// The operating system refused something.
     #[error("the system gives no {what}: {why}")]
     System {
-        /// What was asked of it.
+        /// The resource that was asked for.
         what: &'static str,
-        /// What it said.
+        /// The system's reason.
         why: String,
     },
     /// The node has closed, by [`Node::close`](crate::Node::close) of another handle.
     #[error("{call}: the node has closed")]
     Closed {
-        /// What was called.
+        /// The call.
         call: &'static str,
     },
     /// This process is a child made by `fork`, and the node its parent's. Rust's `Command` and all else that
     /// starts a program is fine; so is a node that the child opens itself.
     #[error("{call}: the node is that of the process that this one was forked from; open one of its own")]
     Forked {
-        /// What was called.
+        /// The call.
         call: &'static str,
     },
     /// The two ends of a transfer differ in length, or a list has another number of entries than it must
     /// have.
     #[error("{given} {what}, where {expected} were expected")]
     Length {
-        /// What was counted, and where: the unit, and the argument or end.
+        /// The unit that was counted, and the argument or end where it was counted.
         what: &'static str,
-        /// What was given.
+        /// The number that was given.
         given: u64,
-        /// What fits.
+        /// The number that fits.
         expected: u64,
     },
     /// A message has more payload than one can have.
@@ -228,8 +228,8 @@ pub enum Error {
         /// Where one ends that begins no later.
         end: u64,
     },
-    /// Memory of another rank was named than it has to be: a counter lies with its put's target, or here
-    /// where it is waited for, the runs of an operation that has an event are of one peer, and a long reply's
+    /// The call names memory of another rank than it has to be. A counter lies with its put's target, or here
+    /// where it is waited for. The runs of an operation that has an event are of one peer. A long reply's
     /// place is at its requester.
     #[error("memory of rank {peer} where that of rank {expected} was expected")]
     Elsewhere {
@@ -244,13 +244,13 @@ pub enum Error {
     NoReduction {
         /// The elements' type.
         of: ElementType,
-        /// What was to be done with them.
+        /// The operation.
         reduction: Reduction,
     },
     /// Bytes are no whole number of elements, or elements were said to be of no bytes.
     #[error("{what}: {given} are no whole elements of {each} bytes")]
     PartOfElement {
-        /// What is counted, in words.
+        /// The name of these bytes, in words.
         what: &'static str,
         /// How many there are.
         given: u64,
@@ -299,7 +299,7 @@ pub enum Error {
     BadName {
         /// Its names.
         name: String,
-        /// What is wrong with them.
+        /// Their fault.
         why: &'static str,
     },
     /// The node has as many named teams of all ranks as it may.
@@ -319,7 +319,7 @@ pub enum Error {
     Protocol {
         /// The peer.
         peer: Rank,
-        /// What was wrong.
+        /// The fault.
         what: String,
     },
     /// The peer runs another version of the library, which says the same in other words. Nothing was sent.
@@ -329,7 +329,7 @@ pub enum Error {
     Versions {
         /// The peer.
         peer: Rank,
-        /// What has versions, in words.
+        /// The part that has versions, in words.
         what: &'static str,
         /// This process's.
         ours: u32,
@@ -343,7 +343,7 @@ pub enum Error {
     Differ {
         /// The two ranks.
         ranks: [Rank; 2],
-        /// What each of them called, in words.
+        /// The calls of both, in words.
         what: String,
     },
     /// The team's collectives are over: a member gave one up, or has the team no more. Other teams are not
@@ -352,7 +352,7 @@ pub enum Error {
     Team {
         /// The rank that it lies with.
         peer: Rank,
-        /// What it has done.
+        /// The peer's act, in words.
         what: &'static str,
     },
     /// A function of the program's panicked while the library ran it, on whichever thread made progress. The
@@ -374,7 +374,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// What kind of error it is: a number and a name that do not change.
+    /// The kind of error: a number and a name that do not change.
     pub fn code(&self) -> Code {
         match self {
             Error::PeerLost { .. } => Code::PeerLost,

@@ -1,5 +1,5 @@
-//! Whether a call may be made: not by a child made by `fork`, whose node is its parent's, nor of a node that
-//! has closed, nor, if it may wait, in a handler.
+//! Whether a call may be made. A child made by `fork` may make none, as its node is its parent's. Nor may a
+//! call be made of a node that has closed, nor, if it may wait, in a handler.
 
 use std::cell::Cell;
 

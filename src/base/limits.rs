@@ -1,8 +1,8 @@
 //! The limits of places: how many operations may hold what at a time, in one table that the code takes its
 //! numbers from, and that `tests/bursts` goes through.
 //!
-//! Only what is under way holds a place. Whoever finds none waits in turn for the end of one, or goes another
-//! way at once.
+//! Only what is under way holds a place. An operation that finds none waits in turn for the end of another,
+//! or goes another way at once.
 
 use engine::limits;
 
@@ -66,7 +66,7 @@ pub const ENTRIES: u64 = 1024;
 /// A kind of places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// What takes one.
+    /// The things that take one.
     pub name: &'static str,
     /// How many there are.
     pub places: usize,

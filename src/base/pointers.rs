@@ -41,9 +41,9 @@ impl<T> GlobalPtr<T> {
     }
 
     /// The same place in the heap of `peer`. Numbers of peers that came by their
-    /// [addresses](crate::Node::connect_to) are each node's own, and each has 0 itself: what one of them says
-    /// of its own heap means something here once it bears the number that it has here. Of a third node's heap
-    /// nobody else can tell.
+    /// [addresses](crate::Node::connect_to) are each node's own, and each has 0 itself. A pointer that one of
+    /// them names to its own heap means something here once it bears the number that it has here. Of a third
+    /// node's heap nobody else can tell.
     pub const fn at(self, peer: Rank) -> GlobalPtr<T> {
         GlobalPtr::new(peer, self.offset)
     }
@@ -145,14 +145,14 @@ impl Remote {
     /// the rights needed, makes operations end with [`Error::Fault`](crate::Error::Fault).
     ///
     /// # Safety
-    /// As long as this value, copies of it and operations with it exist: a put through it must not change
-    /// memory that the peer's program assumes not to change, nor make it a value invalid for its type; a get
-    /// reads whatever is there at that moment, possibly in parts. Where the peer is this very process, both
-    /// count for its own memory.
+    /// It holds as long as this value, copies of it and operations with it exist. A put through it must not
+    /// change memory that the peer's program assumes not to change, nor make it a value invalid for its type.
+    /// A get reads whatever is there at that moment, possibly in parts. Where the peer is this very process,
+    /// both count for its own memory.
     ///
     /// Cross-memory attach finds the peer by its process number, as Linux has no form of it that takes a
     /// pidfd. Between the peer's end and the launcher's notice of it, the system could in theory give that
-    /// number to a new process of the same user, which an operation would then reach instead.
+    /// number to a new process of the same user. An operation would then reach that process instead.
     pub const unsafe fn raw(peer: Rank, addr: u64) -> Remote {
         Remote { peer, place: Place::new(MemId::Space, addr) }
     }

@@ -1,8 +1,8 @@
-//! What a counter has to be for a wait to end.
+//! The values of a counter that end a wait.
 
 use std::fmt;
 
-/// What a counter has to be for a wait for signals to end. A number alone is made [`Until::Ge`] of it.
+/// The values of a counter that end a wait for signals. A number alone is made [`Until::Ge`] of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Until<T = u64> {
@@ -74,9 +74,9 @@ impl<T: fmt::Display> fmt::Display for Until<T> {
 pub struct UnmetSignal {
     /// Where the counter lies in this process's heap.
     pub offset: u64,
-    /// What was waited for.
+    /// The values that were waited for.
     pub until: Until<i128>,
-    /// What the counter was in the end.
+    /// The counter's last value.
     pub seen: i128,
 }
 

@@ -21,7 +21,7 @@ const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 /// The key that targets register their memory with, where they may choose.
 const KEY: u64 = 0x51a9d;
 
-/// What memory is registered by.
+/// The domain that registers memory.
 const PAGE_BYTES: usize = 4096;
 
 /// An endpoint of its own, and memory that the other side may reach.
@@ -29,7 +29,7 @@ pub struct Wire {
     endpoint: Endpoint,
     memory: SharedMemory,
     desc: Desc,
-    /// What the other side must know of the memory: where it lies, and its key.
+    /// All that the other side must know of the memory: where it lies, and its key.
     place: [u64; 2],
     there: Option<(Peer, [u64; 2])>,
 }
@@ -70,7 +70,7 @@ impl Wire {
         !self.endpoint.description().mr_mode.local
     }
 
-    /// What `times` registrations of so many pages take, and what their ends take.
+    /// The time that `times` registrations of so many pages take, and their ends.
     ///
     /// # Errors
     /// [`NetworkError::Provider`] where one fails: so many pages may not be registered.
@@ -102,7 +102,7 @@ impl Wire {
         Ok(took)
     }
 
-    /// What the other side must know.
+    /// All that the other side must know.
     pub fn card(&self) -> Vec<u8> {
         let words = self.place.iter().flat_map(|word| word.to_ne_bytes());
         words.chain(self.endpoint.address().iter().copied()).collect()

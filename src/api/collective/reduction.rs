@@ -20,7 +20,7 @@ use element::{Act, Combined, refused};
 pub use element::Element;
 pub use located::Located;
 
-/// What combines the values of a collective: a [`Reduction`], or a function of the caller's.
+/// Combines the values of a collective: a [`Reduction`], or a function of the caller's.
 pub(crate) trait Combine<T> {
     /// Combines each of the first with that at the same place of the second.
     fn combine(&mut self, into: &mut [T], from: &[T]);
@@ -41,7 +41,7 @@ pub(crate) struct BuiltIn(Reduction);
 pub(crate) struct BuiltInOf(ElementType, Reduction);
 
 impl BuiltIn {
-    /// What combines so many elements, and what members must agree on.
+    /// The function that combines so many elements, and all that members must agree on.
     ///
     /// # Errors
     /// [`Error::NoReduction`].

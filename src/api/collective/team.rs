@@ -48,7 +48,7 @@ struct Membership {
     recent: Mutex<Recent>,
 }
 
-/// What the next collective may use again.
+/// Buffers that the next collective may use again.
 #[derive(Default)]
 struct Recent {
     /// The last one's plan, whose partners are connected.
@@ -128,8 +128,8 @@ impl Team {
     }
 
     /// Splits the team: those who give the same color are in a new one, in the order of their keys and, where
-    /// these are alike, of their ranks in this team. Who gives none is in no new team and gets `None`. All
-    /// members must call it.
+    /// these are alike, of their ranks in this team. A member that gives none is in no new team and gets
+    /// `None`. All members must call it.
     ///
     /// # Errors
     /// [`Error::PeerLost`], [`Error::Team`], [`Error::Differ`], [`Error::Timeout`], [`Error::InHandler`].

@@ -20,13 +20,13 @@ use crate::transport::shm::Attach;
 pub struct Setting {
     /// The environment variable.
     pub name: &'static str,
-    /// What its value counts, or which words it takes.
+    /// The unit of its value, or the words that it takes.
     pub unit: &'static str,
     /// The value where the variable is not set.
     pub default: &'static str,
-    /// What a larger value costs.
+    /// The cost of a larger value.
     pub cost: &'static str,
-    /// What it does.
+    /// Its effect.
     pub help: &'static str,
     /// The methods of [`Config`] that set the same.
     pub methods: &'static [&'static str],
@@ -43,7 +43,7 @@ const ATTACH: &[(&str, Attach)] =
 const EXPOSE: &[(&str, Exposure)] =
     &[("auto", Exposure::Auto), ("everything", Exposure::Everything), ("ranges", Exposure::Ranges)];
 
-/// What was read, or what the message is to add to the row's unit: mostly nothing.
+/// The value that was read, or words to add to the row's unit in the message: mostly nothing.
 type Parsed<T> = Result<T, String>;
 
 /// Every setting that the library reads from the environment.
@@ -217,8 +217,8 @@ pub const SETTINGS: &[Setting] = &[
     },
 ];
 
-/// What else begins with [`PREFIX`] and is read by some part of this project: by launchers and jobs, by its
-/// commands, by its historic layers, and by its tests, whose names go on.
+/// Other variables that begin with [`PREFIX`] and that some part of this project reads: launchers and jobs,
+/// its commands, its historic layers, and its tests, whose names go on.
 const OTHERS: [&str; 16] = [
     "STANDPIPE_JOB",
     "STANDPIPE_SECRET",
@@ -244,7 +244,7 @@ pub const UNKNOWN_VARIABLES: &str = "standpipe::unknown_variables";
 /// So much of a name may be other than in the one that is meant.
 const UNLIKE: f64 = 0.4;
 
-/// What all names of variables begin with that this project reads.
+/// The beginning of all names of variables that this project reads.
 const PREFIX: &str = "STANDPIPE_";
 
 debug_is_display!(ConfigError);
@@ -260,15 +260,15 @@ pub enum ConfigError {
         name: &'static str,
         /// Its value.
         value: String,
-        /// What it should be.
+        /// A description of right values.
         unit: &'static str,
-        /// What somebody will have meant who set that, or why it is not taken; may be empty.
+        /// A guess at what the user meant, or why it is not taken; may be empty.
         hint: String,
     },
     /// There is no such setting.
     #[error("there is no setting {name:?}; the settings are {}", SETTINGS.iter().map(|setting| setting.name).collect::<Vec<_>>().join(", "))]
     NoSuch {
-        /// What was asked for.
+        /// The value that was asked for.
         name: String,
     },
 }
@@ -282,7 +282,7 @@ impl ConfigError {
         }
     }
 
-    /// What kind of error it is: a number and a name that do not change.
+    /// The kind of error: a number and a name that do not change.
     pub fn code(&self) -> Code {
         Code::Setting
     }
@@ -304,8 +304,8 @@ impl Config {
         Config::from_lookup(crate::base::environment::variable)
     }
 
-    /// What is wrong with each of this process's environment variables of [`SETTINGS`] whose value cannot be
-    /// read, in the order of that table: [`Config::from_env`] ends with the first. For programs that start
+    /// One message for each of this process's environment variables of [`SETTINGS`] whose value cannot be
+    /// read, in the order of that table. [`Config::from_env`] ends with the first. For programs that start
     /// others, and those that explain.
     pub fn bad_variables() -> Vec<ConfigError> {
         bad_of(crate::base::environment::variable)
@@ -318,8 +318,8 @@ impl Config {
         names.filter(|name| is_unknown(name)).collect()
     }
 
-    /// What to say of a [variable that nothing reads](Config::unknown_variables): a sentence that names the
-    /// variable that will have been meant, if one is like it.
+    /// A sentence about a [variable that nothing reads](Config::unknown_variables): it names the variable
+    /// that the user probably meant, if one is like it.
     pub fn unknown_variable(name: &str) -> String {
         let names = SETTINGS.iter().map(|setting| setting.name).chain(OTHERS.into_iter().filter(is_whole));
         let likeness = |known: &str| {
@@ -394,7 +394,7 @@ fn bad_of(lookup: impl Fn(&str) -> Option<String>) -> Vec<ConfigError> {
     set_by(lookup).filter_map(|(setting, value)| setting.read(&mut config, &value).err()).collect()
 }
 
-/// What is added to the message about a word that is not known: which one will have been meant, if any.
+/// The end of the message about an unknown word: which word the user probably meant, if any.
 fn meant<'a>(text: &str, words: impl IntoIterator<Item = &'a str>) -> String {
     let text = text.to_ascii_lowercase();
     let unlike = |word: &str| {

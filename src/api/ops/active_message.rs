@@ -1,7 +1,7 @@
 //! Active Messages: small requests that run a named handler at the peer, which may reply.
 //!
 //! Handlers are registered by name, with the configuration or at any time, and messages name them by a hash
-//! of their names: whoever sends needs not have the handler, and is told where the receiver has not. A node's
+//! of their names. So a sender need not have the handler, and is told where the receiver has not. A node's
 //! handlers run one at a time, on whichever thread makes progress, and in the order in which one peer sent
 //! its requests (and, apart from these, its replies). Generic Active Messages are the model: a request may be
 //! replied to once, from its handler, and a reply's handler sends nothing.
@@ -75,10 +75,10 @@ fn runnable(handler: impl Fn(&mut Call<'_>) + Send + Sync + 'static) -> Handler 
 /// - put to and get from heaps, and private memory where cross-memory attach reaches it; atomics;
 /// - look at [`Call::node`]'s rank, size, statistics and its own heap's arrays, allocate and free there;
 /// - [try](Node::try_request) to send requests, and [start](Node::request_long_nb) long ones;
-/// - anything that does not wait for other threads of the job: change its own program's state, wake its own
-///   threads, take a lock that nobody holds while calling something of this library that waits.
+/// - anything that does not wait for other threads of the job. It may change its own program's state, wake
+///   its own threads, and take a lock that nobody holds while calling something of this library that waits.
 ///
-/// What waits ends with [`Error::InHandler`]: requests that are not tried, barrier, quiet, waiting for
+/// Calls that wait end with [`Error::InHandler`]: requests that are not tried, barrier, quiet, waiting for
 /// events, transfers that would have to go by message, first contact with a peer other than the sender. A
 /// handler that panics ends the call that made progress.
 pub struct Call<'a> {
@@ -139,8 +139,8 @@ impl Call<'_> {
         Node::from_inner(self.core, self.client)
     }
 
-    /// Replies without payload. A reply that fails does not count: another may be tried. Who asks has the
-    /// handler mostly, so that is not looked at: where it has not, it refuses the reply, and [`Node::quiet`]
+    /// Replies without payload. A reply that fails does not count: another may be tried. A requester has the
+    /// handler mostly, so that is not looked at. Where it has not, it refuses the reply, and [`Node::quiet`]
     /// tells this client.
     ///
     /// # Errors
@@ -215,17 +215,17 @@ pub enum Landed {
 
 /// Handlers.
 impl Node {
-    /// Registers a handler under a name in a namespace, for this handle's client: it runs for messages to
+    /// Registers a handler under a name in a namespace, for this handle's client. It runs for messages to
     /// [`HandlerId::of`] these, from now on, until the client [closes](Node::close) or its last handle is
-    /// dropped. What a handler may do is said at [`Call`]; through it, it has the node: a handle of its own
-    /// client's that it kept would keep that from ever being the last one dropped.
+    /// dropped. [`Call`] says what a handler may do. Through it, the handler has the node: a handle of its
+    /// own client's that it kept would keep that from ever being the last one dropped.
     ///
     /// Any thread may call this at any time, also a handler. It does not wait.
     ///
     /// # Errors
     /// [`Error::HandlerTaken`] where the name is registered in this process already, or another one that has
-    /// the same hash; [`Error::BadName`] for an empty name, a name or namespace of more than 255 bytes,
-    /// and one with a zero byte; [`Error::HandlersFull`] beyond 4,096 in a node. [`Error::System`] where the
+    /// the same hash. [`Error::BadName`] for an empty name, a name or namespace of more than 255 bytes, and
+    /// one with a zero byte. [`Error::HandlersFull`] beyond 4,096 in a node. [`Error::System`] where the
     /// system gives no thread for those who come from without.
     pub fn register(
         &self,
@@ -323,7 +323,7 @@ impl NodeCore {
         };
         match standing {
             Some(Standing::There) => Ok(()),
-            // Whoever has it not refuses the message.
+            // A receiver that has it does not refuse the message.
             None => Ok(()),
             Some(Standing::NotThere) => Err(self.no_such_handler(peer.rank(), handler)),
             Some(Standing::Another) => Err(self.handler_differs(peer.rank(), handler.number())),

@@ -1,5 +1,5 @@
 //! Atomics on words of heaps. All ranks of a host reach a word through the same memory, and for all others
-//! its owner's processor does them there: so all of them, and the owner's own threads, see one order of its
+//! its owner's processor does them there. So all of them, and the owner's own threads, see one order of its
 //! changes. No network's own atomics are used: a card does not order its changes with those of the processor.
 
 use std::convert::identity;
@@ -105,8 +105,8 @@ words! {
     f64, WordType::F64, f64::to_bits, f64::from_bits, u64, AtomicU64, atomic_u64, fetch_u64, swap_u64;
 }
 
-/// Atomics. Any thread may call them; in handlers, only on heaps that are mapped here. What was written
-/// before an atomic is visible to whoever sees its effect by an atomic of their own.
+/// Atomics. Any thread may call them; in handlers, only on heaps that are mapped here. A process that sees an
+/// atomic's effect by an atomic of its own sees all that was written before it.
 impl Node {
     /// Changes the word by an operation with `value`, and returns the word from before.
     ///
@@ -178,7 +178,7 @@ impl Node {
     /// the peer is, once it is connected.
     ///
     /// # Errors
-    /// Those that show at once, as for [`Node::fetch`].
+    /// Errors that show at once, as for [`Node::fetch`].
     // Where `op` is known it is one instruction. A call instead would store registers, and for those stores
     // the next update's line is waited for, one after the other.
     #[inline(always)]
@@ -193,7 +193,7 @@ impl Node {
     /// and whether it failed. For the rest as [`Node::update_nbi`].
     ///
     /// # Errors
-    /// Those that show at once, as for [`Node::fetch`].
+    /// Errors that show at once, as for [`Node::fetch`].
     #[inline]
     pub fn atomic_store_nbi<T: AtomicWord>(&self, word: GlobalPtr<T>, value: T) -> Result<(), Error> {
         match self.store_mapped(word, value) {
@@ -334,7 +334,7 @@ impl Node {
     }
 }
 
-/// What an atomic on a mapped word of that size counts as.
+/// The tally of an atomic on a mapped word of that size.
 #[inline(always)]
 const fn fast_op(size: u64) -> FastOp {
     if size == 4 { FastOp::Atomic4Mapped } else { FastOp::Atomic8Mapped }

@@ -50,7 +50,7 @@ pub unsafe trait GetBuffer: Buffer {
     unsafe fn filled(&mut self) {}
 }
 
-/// What a put takes from a buffer.
+/// The bytes that a put takes from a buffer.
 pub(crate) fn source<B: PutBuffer>(buffer: &mut B) -> Lent<'_> {
     let (start, len) = (buffer.start(), buffer.byte_len());
     // SAFETY: by the traits the bytes are valid and initialised while the buffer lives, and its owner is
@@ -58,7 +58,7 @@ pub(crate) fn source<B: PutBuffer>(buffer: &mut B) -> Lent<'_> {
     unsafe { Lent::source_at(start, len) }
 }
 
-/// What a get writes in a buffer.
+/// The bytes that a get writes in a buffer.
 pub(crate) fn target<B: GetBuffer>(buffer: &mut B) -> Lent<'_> {
     let (start, len) = (buffer.start(), buffer.byte_len());
     // SAFETY: by the traits any bytes may be written there while the buffer lives; for the rest as `source`.
@@ -76,8 +76,8 @@ pub(crate) fn filled<B: GetBuffer>(buffer: &mut B) {
 macro_rules! slices {
     ($($owner:ty, $value:ident: $bound:path, $start:ident, [$($traits:ident),*];)*) => {
         $(
-            // SAFETY: the owner has its values in memory of their own, which moves with none of its moves.
-            // What is shared is only put from, which reads.
+            // SAFETY: the owner has its values in memory of their own, which moves with none of its moves. A
+            // shared buffer is only put from, which reads.
             unsafe impl<$value: $bound + Send + Sync + 'static> Buffer for $owner {
                 fn start(&mut self) -> *mut u8 {
                     self.$start().cast::<u8>().cast_mut()
@@ -343,14 +343,14 @@ impl<K: Send + 'static> Foreign<K> {
     /// operation can touch them any more.
     ///
     /// # Safety
-    /// While this value, or an operation that it was handed to, is there: the bytes are one piece of valid
-    /// memory, which this program may read, and write where they are got into; nobody else writes them, nor
-    /// reads them where they are got into; and what is put from is initialised.
+    /// While this value, or an operation that it was handed to, is there, the bytes are one piece of valid
+    /// memory. This program may read them, and write them where they are got into. Nobody else writes them,
+    /// nor reads them where they are got into. Bytes that are put from are initialised.
     pub unsafe fn new(start: *mut u8, len: usize, keeper: K) -> Foreign<K> {
         Foreign { start, len, keeper }
     }
 
-    /// What keeps the memory.
+    /// The value that keeps the memory.
     pub fn into_keeper(self) -> K {
         self.keeper
     }

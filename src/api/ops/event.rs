@@ -1,4 +1,4 @@
-//! What a non-blocking operation gives back: something to test, wait on or await.
+//! A non-blocking operation gives back an event: something to test, wait on or await.
 
 use std::fmt;
 use std::future::Future;
@@ -21,7 +21,7 @@ use crate::runtime::core::{Engine, NodeCore};
 /// Awaiting it, [`wait`](Event::wait) or [`wait_local`](Event::wait_local) give the buffer back. Dropping it
 /// lets the operation go on, with the buffer kept as long as it needs it, and [`Node::quiet`] report its
 /// failure; forgetting it leaks the buffer. Any executor may await it, and needs no other thread of the
-/// program: the first await that has to wait starts the node's progress thread, or under
+/// program. The first await that has to wait starts the node's progress thread, or under
 /// [`ProgressThread::Off`](crate::ProgressThread::Off) a thread that only wakes tasks.
 #[must_use = "dropping the event leaves the operation's failure to the next `quiet`"]
 pub struct Event<B: Send + 'static = ()> {
@@ -29,7 +29,7 @@ pub struct Event<B: Send + 'static = ()> {
     peer: Rank,
     state: State,
     buffer: Option<B>,
-    /// What tells the buffer that a get has filled it, or an atomic's old word.
+    /// Tells the buffer that a get has filled it, or gives it an atomic's old word.
     filled: fn(&mut B, u64),
     /// Whether a task or queue has been noted to be told.
     is_awaited: bool,
@@ -179,8 +179,8 @@ impl<B: Send + 'static> Event<B> {
     }
 
     /// Ends the operation now, if it has not ended, with [`Error::Cancelled`], and gives the buffer back,
-    /// which is touched no more. What it was to do may have been done at the peer, in part or whole. Never
-    /// waits; also in handlers.
+    /// which is touched no more. The peer may have done the operation, in part or whole. Never waits; also in
+    /// handlers.
     pub fn cancel(mut self) -> (Result<(), Error>, B) {
         self.give_up(Some(&Error::Cancelled { peer: self.peer }));
         self.take()
@@ -231,7 +231,7 @@ impl<B: Send + 'static> Event<B> {
         !self.is_under_way()
     }
 
-    /// How an operation has ended that nobody goes on with: the node has closed, or is a parent's, whose
+    /// The result of an operation that nobody goes on with. The node has closed, or is a parent's, whose
     /// operation goes on in the parent's memory, of which the buffer here is a copy.
     #[cold]
     fn refused(&self, op: OpId, refused: Error) -> Result<u64, Error> {
@@ -356,7 +356,7 @@ impl<B: Send + 'static> Future for Event<B> {
 impl<B: Send + 'static> Drop for Event<B> {
     fn drop(&mut self) {
         if self.node.core.is_forked() {
-            // What the parent waits for is none of the child's.
+            // The child waits for none of the parent's operations.
             std::mem::forget(self.buffer.take());
             return;
         }
@@ -370,7 +370,7 @@ impl<B: Send + 'static> Drop for Event<B> {
                 }
                 self.node.core.engine().detach(op);
             }
-            // Whoever has cancelled it knows.
+            // The caller that has cancelled it knows.
             State::Done(Ok(_) | Err(Error::Cancelled { .. })) | State::Taken => {}
             State::Done(Err(error)) => self.node.core.due.failures.note(self.node.client, self.peer, error),
         }

@@ -36,8 +36,8 @@ impl Node {
 
 impl<B: Send + 'static> Group<B> {
     /// Takes an operation of this node in. One that has ended already, or could not even start, costs a wait
-    /// nothing. What other nodes of this process have under way is waited for, too, but somebody else must
-    /// make progress for them.
+    /// nothing. It also waits for operations that other nodes of this process have under way, but somebody
+    /// else must make progress for them.
     ///
     /// # Panics
     /// When the event has been awaited to its end: it has given its buffer away.
@@ -99,10 +99,10 @@ impl<B: Send + 'static> Group<B> {
     }
 
     /// Waits until all operations have ended at their targets too, and gives the buffers back in the order in
-    /// which they came in, with the failure, if any, of the operation that came in first of those that
-    /// failed. When the node's timeout passes first, those that are left are ended with [`Error::Timeout`]
-    /// and touch their buffers no more; in a handler they are ended at once, with [`Error::InHandler`] where
-    /// nothing else has failed before them.
+    /// which they came in. The failure, if any, is that of the operation that came in first of those that
+    /// failed. When the node's timeout passes first, the rest are ended with [`Error::Timeout`] and touch
+    /// their buffers no more. In a handler they are ended at once, with [`Error::InHandler`] where nothing
+    /// else has failed before them.
     pub fn wait(mut self) -> (Result<(), Error>, Vec<B>) {
         if !self.settle() {
             let forbidden = self.node.may_wait("waiting for a group").err();
@@ -122,7 +122,7 @@ impl<B: Send + 'static> Group<B> {
         (first, buffers)
     }
 
-    /// Whether all have ended. What was seen to have ended is not looked at again.
+    /// Whether all have ended. An operation that was seen to have ended is not looked at again.
     fn settle(&mut self) -> bool {
         let mut settled = self.settled;
         self.settle_each(settled, |has_ended| {

@@ -1,4 +1,4 @@
-//! What messages are made of.
+//! Parts that messages are made of.
 
 use engine::Lane;
 

@@ -43,8 +43,8 @@ impl Signal {
     }
 }
 
-/// Puts that signal. Whoever sees the counter's new value by [`Node::wait_signal`], or
-/// by an atomic, sees the bytes. Those of several calls that are not complete yet arrive in any order, unless
+/// Puts that signal. A process that sees the counter's new value by [`Node::wait_signal`], or by an atomic,
+/// sees the bytes. Those of several calls that are not complete yet arrive in any order, unless
 /// [`Node::fence`] is called in between. Any thread may call these.
 impl Node {
     /// Puts values anywhere in a peer's memory, then changes a counter in its heap, and wakes whoever waits
@@ -100,7 +100,7 @@ impl Node {
     /// counter has changed, and whether that failed.
     ///
     /// # Errors
-    /// Those that show at once, as for [`Node::put_signal`].
+    /// Errors that show at once, as for [`Node::put_signal`].
     pub fn put_signal_nbi<T: Pod>(
         &self,
         to: impl Into<Remote>,

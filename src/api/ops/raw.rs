@@ -24,10 +24,10 @@ pub struct RawPiece {
 /// event of one.
 ///
 /// # Safety
-/// Of all: until the call returns, or of forms with an event until that has ended, or `keeper` is given back
-/// or dropped, the bytes of each piece are valid memory, which this program may read, or write if they are
-/// got into. Nobody else writes them, nor reads what is got into; and what is put from is initialised. Pieces
-/// that are got into do not lie over one another.
+/// For all forms the bytes of each piece are valid memory, which this program may read, or write if they are
+/// got into. They are so until the call returns, or, of forms with an event, until that has ended, or
+/// `keeper` is given back or dropped. Nobody else writes them, nor reads what is got into; and what is put
+/// from is initialised. Pieces that are got into do not lie over one another.
 impl Node {
     /// Puts the pieces.
     ///

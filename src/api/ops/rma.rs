@@ -137,7 +137,7 @@ impl Node {
     /// the bytes are in place, and whether that failed. What goes by message is copied first.
     ///
     /// # Errors
-    /// Those that show at once, as for [`Node::put_list`].
+    /// Errors that show at once, as for [`Node::put_list`].
     pub fn put_list_nbi(&self, pieces: &[PutPiece<'_>]) -> Result<(), Error> {
         let pieces = pieces.iter().map(|piece| (piece.to, Lent::source(piece.from)));
         self.scatter(Direction::Put, pieces, &mut Rest::Forgotten)
@@ -171,15 +171,14 @@ impl Node {
     /// place at the target, and whether that failed.
     ///
     /// # Errors
-    /// Those that show at once, as for [`Node::put_bytes`].
+    /// Errors that show at once, as for [`Node::put_bytes`].
     #[inline]
     pub fn put_nbi<T: Pod>(&self, to: impl Into<Remote>, from: &[T]) -> Result<(), Error> {
         let to = to.into();
         if let [value] = from
             && size_of::<T>() <= 8
         {
-            // What goes to a call by reference is stored first, whether the call is made or not: so it goes
-            // by value.
+            // An argument by reference is stored first, whether the call is made or not: so it goes by value.
             return match self.put_mapped(to, &[*value]) {
                 true => Ok(()),
                 false => self.put_value_nbi(to.peer, to.place.mem, to.place.offset, *value),
@@ -399,7 +398,7 @@ impl Node {
         self.may_wait("a put or get by message")?;
         let (to, bytes) = (list.direction(), list.bytes());
         let _span = tracing::trace_span!("transfer", peer = peer.rank(), direction = ?to, bytes).entered();
-        // Whoever waits for it ends it: it needs no deadline of its own.
+        // The waiting call ends it: it needs no deadline of its own.
         self.core.counted.latencies.time(timed(list.direction()), || {
             let op = self.start_by(peer, list, None);
             self.finish(op).map(|_| ())
@@ -464,7 +463,7 @@ impl Node {
     }
 }
 
-/// What becomes of pieces that cannot be copied at once.
+/// The way of pieces that cannot be copied at once.
 #[derive(Debug)]
 pub(crate) enum Rest<'o> {
     /// They are waited for.
@@ -472,9 +471,9 @@ pub(crate) enum Rest<'o> {
     /// They are started, as this operation: all are with one peer, and whoever has lent the local memory
     /// keeps it until the operation has ended.
     Started(&'o mut Option<engine::OpId>),
-    /// What is put is copied, and `quiet` says what came of it.
+    /// The data of puts is copied, and `quiet` tells the result.
     Forgotten,
-    /// What is put is copied, and these events say what came of it.
+    /// The data of puts is copied, and these events tell the result.
     Counted(&'o mut Vec<Event<()>>),
 }
 

@@ -211,7 +211,7 @@ impl Node {
     /// are in place, and whether that failed.
     ///
     /// # Errors
-    /// Those that show at once, as for [`Node::put_strided`].
+    /// Errors that show at once, as for [`Node::put_strided`].
     pub fn put_strided_nbi(
         &self,
         to: impl Into<Remote>,

@@ -12,7 +12,7 @@ use crate::base::error::Error;
 use crate::base::pointers::Remote;
 use crate::transport::shm::Lent;
 
-/// What is counted of the local memory.
+/// The unit of the local memory.
 pub(crate) const LOCAL: &str = "bytes of local memory";
 
 /// A run of bytes of a peer.
@@ -63,8 +63,8 @@ impl Indexed<'_> {
     }
 }
 
-/// Indexed and vector puts and gets: one call for all runs, as [`Node::put_list`] makes it. What does not fit
-/// moves nothing.
+/// Indexed and vector puts and gets: one call for all runs, as [`Node::put_list`] makes it. A length that
+/// does not fit moves nothing.
 impl Node {
     /// Puts blocks of `from` to blocks that lie at offsets from `to`.
     ///
@@ -117,7 +117,7 @@ impl Node {
     /// are in place, and whether that failed.
     ///
     /// # Errors
-    /// Those that show at once, as for [`Node::put_indexed`].
+    /// Errors that show at once, as for [`Node::put_indexed`].
     pub fn put_indexed_nbi(
         &self,
         to: impl Into<Remote>,
@@ -182,7 +182,7 @@ impl Node {
     /// [`Node::quiet`] says when the bytes are in place, and whether that failed.
     ///
     /// # Errors
-    /// Those that show at once, as for [`Node::put_vector`].
+    /// Errors that show at once, as for [`Node::put_vector`].
     pub fn put_vector_nbi(&self, to: &[RemoteRun], from: &[&[u8]]) -> Result<(), Error> {
         let here = || from.iter().map(|run| Lent::source(run));
         self.vector(Direction::Put, to, here, &mut Rest::Forgotten)

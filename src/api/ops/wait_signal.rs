@@ -105,8 +105,8 @@ impl Node {
         self.await_signal(SignalWait::new(counter, until))
     }
 
-    /// Waits as [`Node::wait_signal`] does, for a signal of `sender`'s: if that peer is lost, and the counter
-    /// is still not what was waited for once all is in place that it had put, this ends.
+    /// Waits as [`Node::wait_signal`] does, for a signal of `sender`'s. If that peer is lost, this ends once
+    /// all is in place that it had put, and the counter is still not what was waited for.
     ///
     /// # Errors
     /// [`Error::PeerLost`] naming `sender`; [`Error::NoSuchPeer`]; for the rest as for [`Node::wait_signal`].
@@ -119,8 +119,8 @@ impl Node {
         self.await_signal(SignalWait::new(counter, until).by(sender))
     }
 
-    /// What a counter in this process's heap is, if it is as `until` says; makes progress once if it is not.
-    /// Never waits; also in handlers.
+    /// The value of a counter in this process's heap, if it is as `until` says; makes progress once if it is
+    /// not. Never waits; also in handlers.
     ///
     /// # Errors
     /// As for [`Node::wait_signal`], but for the timeout and handlers.
@@ -242,7 +242,7 @@ impl Node {
                     None
                 })
             });
-            // What the peer had sent may have come, and not been done yet.
+            // Data from the peer may have come, and not been handled yet.
             let gone = || {
                 let is_lost = self.lost_sender(all, need).is_some() && self.core.drain_messages();
                 let found = if is_lost { look() } else { return None };

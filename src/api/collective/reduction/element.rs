@@ -3,16 +3,16 @@
 use bytemuck::Pod;
 use engine::collective::{ElementType, Reduction};
 
-/// What [`Reduction`]s combine: the integers of 8 to 64 bits, `f32` and `f64`; with the feature `half` also
+/// [`Reduction`]s combine these: the integers of 8 to 64 bits, `f32` and `f64`; with the feature `half` also
 /// `half::f16` and `half::bf16`; and each of these with an index, as [`Located`](crate::Located). Nothing
 /// else can implement it; other types are combined by functions
 /// ([`Team::all_reduce_with`](crate::Team::all_reduce_with)).
 pub trait Element: Pod + Combined {
-    /// What it is called at run time.
+    /// Its name at run time.
     const TYPE: ElementType;
 }
 
-/// What makes a type an [`Element`]. It cannot be named outside, so that nobody else implements it.
+/// Makes a type an [`Element`]. It cannot be named outside, so that nobody else implements it.
 pub trait Combined {
     /// Lets `act` do with elements of this type what combines them.
     ///
@@ -21,9 +21,9 @@ pub trait Combined {
     fn by<A: Act>(reduction: Reduction, act: A) -> A::Done;
 }
 
-/// What is to be done with elements in bytes, once it is known what combines them.
+/// A task for elements in bytes, once it is known how to combine them.
 pub trait Act {
-    /// What comes of it.
+    /// Its result.
     type Done;
 
     /// Does it, with elements that need no alignment.
@@ -44,7 +44,7 @@ pub trait Half: Pod {
     fn narrow(from: &[f32], into: &mut [Self]);
 }
 
-/// What no type has is refused before anything is begun.
+/// A combination that no type has is refused before anything is begun.
 #[cold]
 pub(super) fn refused(of: ElementType, reduction: Reduction) -> ! {
     unreachable!("{of} has no {reduction}, which was to be looked at before")

@@ -9,7 +9,7 @@ use super::element::{Act, Combined, Element, refused};
 
 /// A number that may come with an index, as [`Located`].
 pub trait Value: Pod + PartialOrd {
-    /// What it is called at run time.
+    /// Its name at run time.
     const TYPE: NumberType;
 
     /// Whether it is none, and neither less than any nor greater.
@@ -22,10 +22,9 @@ pub trait Value: Pod + PartialOrd {
 /// A number with where it was found, such as a rank or a place in an array: of these [`Reduction::Min`] and
 /// [`Reduction::Max`] give the least or the greatest number and its index. They have no other reduction.
 ///
-/// Of equal numbers, as `0.0` and `-0.0` are, it is the one with the lowest index. What is not a number (NaN)
-/// is taken only where all are such, and the one with the lowest index then. So the result is the same in
-/// whatever order elements are combined. Where the index is the same, too, it is the one with the lesser
-/// bits.
+/// Of equal numbers, as `0.0` and `-0.0` are, it is the one with the lowest index. NaN is taken only where
+/// all values are NaN, and the one with the lowest index then. So the result is the same in whatever order
+/// elements are combined. Where the index is the same, too, it is the one with the lesser bits.
 ///
 /// It is plain old data, without padding and alignment: the bytes of the number, and then those of the index.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Pod, Zeroable)]

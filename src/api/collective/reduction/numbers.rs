@@ -13,7 +13,7 @@ struct Packed<T>(T);
 
 /// As [`Act`], of numbers of one type.
 pub(super) trait ActOn<T> {
-    /// What comes of it.
+    /// Its result.
     type Done;
 
     /// Does it.

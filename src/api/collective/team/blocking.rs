@@ -21,11 +21,11 @@ pub(super) fn expect_len(what: &'static str, given: usize, expected: usize) -> R
     Err(Error::Length { what, given: given as u64, expected: expected as u64 })
 }
 
-/// What is counted where a collective's arguments are.
+/// The unit of a collective's arguments.
 pub(super) const FROM: &str = "values in `from`";
 const INTO: &str = "values in `into`";
 
-/// What a reduction of these combines, by a function of the caller's.
+/// A reduction of these, by a function of the caller's.
 pub(super) fn own_elements<T: Pod>(values: &[T]) -> Elements {
     let bytes = size_of::<T>() as u64;
     Elements { count: bytes_of(values) / bytes, bytes, function: Function::Own, commutative: false }
@@ -202,8 +202,8 @@ impl Team {
         Ok(())
     }
 
-    /// Combines all members' values, each with those at the same place, and leaves the result in everyone's:
-    /// the same at all of them, but for which NaN or zero it is where their processors differ.
+    /// Combines all members' values, each with those at the same place, and leaves the result in everyone's.
+    /// The result is the same at all of them, but for which NaN or zero it is where their processors differ.
     ///
     /// # Errors
     /// As for [`Team::barrier`]; [`Error::NoReduction`] where the type has no such reduction, and then

@@ -7,7 +7,7 @@ use super::{Team, TeamEvent};
 use crate::api::collective::reduction::BuiltInOf;
 use crate::base::error::Error;
 
-/// What is counted where a reduction's arguments are.
+/// The unit of a reduction's arguments.
 const FROM: &str = "bytes in `from`";
 const VALUES: &str = "bytes in `values`";
 
@@ -19,7 +19,7 @@ fn count(what: &'static str, given: usize, each: usize) -> Result<u64, Error> {
     }
 }
 
-/// What a reduction of these bytes combines, and how.
+/// A reduction of these bytes, and how it combines them.
 fn built_in(
     what: &'static str,
     given: usize,
@@ -29,7 +29,7 @@ fn built_in(
     count(what, given, of.bytes()).and_then(|count| BuiltInOf::new(of, reduction, count))
 }
 
-/// What a reduction of these bytes combines by a function of the caller's.
+/// A reduction of these bytes by a function of the caller's.
 fn own(what: &'static str, given: usize, each: usize) -> Result<Elements, Error> {
     let count = count(what, given, each)?;
     Ok(Elements { count, bytes: each as u64, function: Function::Own, commutative: false })

@@ -34,7 +34,7 @@ pub(super) type Combining<T> = Box<dyn Combine<T> + Send>;
 ///
 /// Awaiting it and [`wait`](TeamEvent::wait) give the result. Dropping it lets the collective go on, with its
 /// memory kept as long as that is needed, and [`Node::quiet`](crate::Node::quiet), which does not wait for
-/// it, report its failure once it has failed. Other members wait until this one goes on, which it does in any
+/// it, report its failure once it has failed. Other members wait until this one goes on. It does so in any
 /// call that waits, and by the progress thread: at once where a task awaits, and else once messages have
 /// waited for 10 ms. Where [`ProgressThread::Off`](crate::ProgressThread::Off) rules that out, they wait
 /// until this one's task is polled.
@@ -142,7 +142,7 @@ impl<T: Pod + Send> TeamEvent<T> {
 impl<T> Owned<T> {
     fn take(&self) -> Vec<T> {
         if self.core.upgrade().is_some_and(|core| core.is_forked()) {
-            // Who was at it in the parent is not there to let go of the lock.
+            // In a child, a thread of the parent's that held the lock is not there to let go of it.
             return Vec::new();
         }
         std::mem::take(&mut lock(&self.memory).output)
@@ -174,7 +174,7 @@ impl<T: Pod + Send> Future for TeamEvent<T> {
     }
 }
 
-/// What is given, and room for what comes of it.
+/// The input, and room for the result.
 struct Given<T> {
     what: Result<Collective, Error>,
     input: Option<Vec<T>>,
@@ -188,7 +188,7 @@ impl<T: Pod> Given<T> {
     }
 }
 
-/// What combines elements, kept for whoever makes progress.
+/// The function that combines elements, kept for the thread that makes progress.
 pub(super) fn boxed<T, C: Combine<T> + Send + 'static>(
     by: Result<(C, Elements), Error>,
 ) -> Result<(Combining<T>, Elements), Error> {
@@ -255,7 +255,7 @@ impl Team {
         sends: &[usize],
         receives: &[usize],
     ) -> TeamEvent<T> {
-        // What is refused below needs no room.
+        // A call that is refused below needs no room.
         let all = receives.iter().try_fold(0usize, |all, count| all.checked_add(*count));
         let room = vec![T::zeroed(); all.filter(|_| receives.len() == self.size() as usize).unwrap_or(0)];
         let what = self.all_to_all_v_of(&from, sends, &room, receives);
@@ -321,7 +321,7 @@ impl Team {
         self.start(self.given_by(by, what, None, values))
     }
 
-    /// What is given to a reduction.
+    /// The input of a reduction.
     fn given_by<T: Pod>(
         &self,
         by: Result<(Combining<T>, Elements), Error>,

@@ -28,7 +28,7 @@ impl Team {
         if root < self.size() { Ok(()) } else { Err(Error::NoSuchRoot { root, size: self.size() }) }
     }
 
-    /// Connects to those that this member talks to in a plan. Who is lost is the engine's to judge; others
+    /// Connects to those that this member talks to in a plan. The engine judges which peers are lost; others
     /// must not wait for the connection while a lock is held.
     fn meet(&self, plan: &Plan) -> Result<(), Error> {
         for member in plan.partners() {
@@ -41,7 +41,7 @@ impl Team {
         Ok(())
     }
 
-    /// What this member does in a collective, once it is connected to those that it does it with.
+    /// The part of this member in a collective, once it is connected to those that it does it with.
     pub(super) fn plan(&self, what: &Collective) -> Result<Arc<Plan>, Error> {
         if let Some((last, plan)) = &lock(&self.membership.recent).plan
             && last == what
@@ -203,8 +203,8 @@ impl Team {
         buffers: &Buffers<'_, T>,
     ) -> (Arc<Plan>, Option<Scratch>) {
         let core = &self.node.core;
-        // What goes over a network is copied on its way as it is. And all who map the heap could look into a
-        // stage: where not all is exposed, nothing that is not theirs may lie there.
+        // Data that goes over a network is copied on its way as it is. And all who map the heap could look
+        // into a stage: where not all is exposed, nothing that is not theirs may lie there.
         if core.has_network() || core.peers.own().identity.ranges_only {
             return (plan, None);
         }
@@ -278,7 +278,7 @@ impl Team {
     }
 }
 
-/// What has come of a collective that was begun by its rounds.
+/// The result of a collective that was begun by its rounds.
 #[derive(PartialEq, Eq)]
 enum Exchange {
     Over,
