@@ -55,7 +55,7 @@ impl fmt::Display for WordType {
     }
 }
 
-/// What an atomic makes of a word and a value.
+/// The new word that an atomic makes of a word and a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AtomicOp {
@@ -103,9 +103,9 @@ pub enum Change {
     /// Stores `new` if the word holds `expected`, bit by bit: of floating-point numbers, 0.0 is not -0.0, and
     /// a NaN is itself.
     CompareSwap {
-        /// What the word must hold.
+        /// The word that it expects.
         expected: u64,
-        /// What it then gets.
+        /// The word that it then gets.
         new: u64,
     },
 }
@@ -115,7 +115,7 @@ pub enum Change {
 pub struct Atomic {
     /// The word's type.
     pub word: WordType,
-    /// What becomes of it.
+    /// How it changes.
     pub change: Change,
     /// Whether threads of the owner that sleep are to look at the word then.
     pub signals: bool,
@@ -243,8 +243,8 @@ impl Atomic {
         Atomic { signals: true, ..self }
     }
 
-    /// What is done, and the value, of an operation that signals; `None` for a compare-and-swap, which has
-    /// two values.
+    /// The action, and the value, of an operation that signals; `None` for a compare-and-swap, which has two
+    /// values.
     pub(crate) const fn to_signal(self) -> Option<(u16, u64)> {
         match self.change {
             Change::Apply(op, value) => Some((op as u16 | (self.word as u16) << TYPE_SHIFT, value)),

@@ -1,4 +1,4 @@
-//! What happened, counted: operations and bytes by mechanism, and the reasons for the paths taken.
+//! Counts of operations and bytes by mechanism, and of the reasons for the paths taken.
 
 use crate::{Mechanism, PathReason};
 
@@ -83,17 +83,17 @@ pub struct Scalar {
     get_mut: fn(&mut Counters) -> &mut u64,
 }
 
-/// What collectors are told of a counter.
+/// A counter's name and meaning for collectors.
 #[derive(Debug)]
 pub struct Metric {
     /// Its name without the prefix that all metrics have; it ends in `_bytes` where it counts bytes.
     pub name: &'static str,
-    /// What it counts, in words.
+    /// Its meaning, in words.
     pub help: &'static str,
 }
 
 impl Scalar {
-    /// Those that collectors and reports show.
+    /// The counters that collectors and reports show.
     pub fn shown() -> impl Iterator<Item = (&'static Scalar, &'static Metric)> {
         Counters::SCALARS.iter().filter_map(|scalar| scalar.metric.as_ref().map(|metric| (scalar, metric)))
     }

@@ -30,7 +30,7 @@ pub enum OpError {
     NotExposed {
         /// The peer.
         peer: Rank,
-        /// What was to be done.
+        /// The wanted access.
         direction: Direction,
         /// The address of the part of the transfer that was refused.
         addr: u64,
@@ -59,7 +59,7 @@ pub enum OpError {
     Protocol {
         /// The peer.
         peer: Rank,
-        /// What was wrong.
+        /// The fault.
         what: &'static str,
     },
     /// A collective of a team cannot end, nor can later ones of that team.
@@ -67,7 +67,7 @@ pub enum OpError {
     Team {
         /// The peer that it lies with.
         peer: Rank,
-        /// What it has done.
+        /// The peer's act.
         what: &'static str,
     },
     /// A function of the program's, which combines what a collective reduces, panicked in this process.

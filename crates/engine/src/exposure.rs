@@ -1,4 +1,4 @@
-//! What of its private memory a process lets its peers read and write: everything, or ranges.
+//! The private memory that a process lets its peers read and write: everything, or ranges.
 //!
 //! The owner asks before it does what a message asks for, and before it hands out a key. Ranges may overlap,
 //! and each counts until it is withdrawn: memory is exposed as long as any range that covers it is.
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use crate::Direction;
 
-/// What peers may do with memory. There is nothing else to do with it.
+/// The accesses that peers may make to memory. There is nothing else to do with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rights {
     /// Get it.
@@ -36,7 +36,7 @@ pub(crate) struct Ranges {
 }
 
 impl Ranges {
-    /// Exposes `len` bytes from `start` on. What would go beyond the last address ends there.
+    /// Exposes `len` bytes from `start` on. A range that would go beyond the last address ends there.
     pub(crate) fn expose(&mut self, start: u64, len: u64, rights: Rights) {
         self.each(rights, |covered| covered.add(start, start.saturating_add(len)));
     }

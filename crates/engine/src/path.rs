@@ -166,7 +166,7 @@ impl Path {
     }
 }
 
-/// What a transfer is to do.
+/// The task of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Wanted {
@@ -235,10 +235,10 @@ pub enum Keys {
     },
 }
 
-/// What decides the path of a transfer, or of the next piece of one.
+/// The facts that decide the path of a transfer, or of the next piece of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Facts {
-    /// What is to be done.
+    /// The task.
     pub wanted: Wanted,
     /// Bytes to be moved.
     pub bytes: u64,

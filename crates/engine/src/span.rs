@@ -81,7 +81,7 @@ impl Piece {
         Some(Piece { remote, local, len })
     }
 
-    /// Splits off the piece's first part: at most `most` bytes, and no further than the end of the remote
+    /// Splits off the piece's first part: at most `most` bytes. It ends no further than the end of the remote
     /// bucket that it starts in, so that an access error names the very bucket. The rest is `None` when
     /// nothing is left.
     ///

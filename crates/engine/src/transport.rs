@@ -1,4 +1,4 @@
-//! What a transport offers the engine: few verbs, and no flags.
+//! The verbs that a transport offers the engine: few, and no flags.
 //!
 //! Every transport sends messages, hands out what arrived, and reaches its own process's memory. One-sided
 //! copies are an optional part: a transport that has none keeps the default methods, and the engine goes by
@@ -20,7 +20,7 @@ pub enum Lane {
     Reply,
 }
 
-/// What became of a one-sided operation at submission.
+/// The fate of a one-sided operation at submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Submit {
     /// Complete already; the value is an atomic's old word, and 0 for copies.
@@ -33,7 +33,7 @@ pub enum Submit {
     Failed(OpError),
 }
 
-/// What became of a registration at submission.
+/// The fate of a registration at submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Registering {
     /// The memory is registered; the key is what peers need.
@@ -47,7 +47,7 @@ pub enum Registering {
     Failed(RegisterError),
 }
 
-/// What became of a deregistration at submission.
+/// The fate of a deregistration at submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deregistering {
     /// Nothing is pinned any more.
@@ -82,7 +82,7 @@ pub enum SendError {
     Failed(OpError),
 }
 
-/// What a transport reports.
+/// A report of a transport's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A message arrived; it lies in the inbox given to [`Transport::poll`].
@@ -128,10 +128,10 @@ pub enum Event {
     /// The peer's rank is another process's now: the one that it was is lost, and the new one knows nothing
     /// of what was.
     ///
-    /// The transport keeps the two apart. What the engine sent or submitted before this was returned never
-    /// reaches the new process; nothing from the new process is returned before this, and nothing from the
-    /// old one afterwards, but the ends of one-sided operations with it. Both lanes to the new process are
-    /// empty.
+    /// The transport keeps the two apart. Messages and operations that the engine sent or submitted before
+    /// this was returned never reach the new process. Nothing from the new process is returned before this.
+    /// Nothing from the old one is returned afterwards, but the ends of one-sided operations with it. Both
+    /// lanes to the new process are empty.
     Returned {
         /// The peer.
         peer: Rank,
@@ -141,7 +141,7 @@ pub enum Event {
     },
 }
 
-/// What a [look for the end of a copy](Transport::poll_copied) has found.
+/// The result of a [look for the end of a copy](Transport::poll_copied).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Copied {
     /// This pending copy has ended, and well.
@@ -208,11 +208,11 @@ pub trait Transport {
     /// Makes progress and returns the next event, if there is one. `inbox` is overwritten by a message.
     ///
     /// A message of the request lane is returned only while the reply lane to its sender has room for one
-    /// reply of any size, so that a reply sent before the next call is never `Busy`.
+    /// reply of any size. So a reply sent before the next call is never `Busy`.
     fn poll(&mut self, inbox: &mut Inbox) -> Option<Event>;
 
     /// Takes the next message of a peer's requests, if it has no payload and its header begins like this, and
-    /// returns the rest of it: a look by who waits for that message, and only a look. Everything else is for
+    /// returns the rest of it. The caller waits for that message, and only looks. Everything else is for
     /// [`Transport::poll`]. Optional.
     #[inline(always)]
     fn take_like(
@@ -297,7 +297,7 @@ pub trait Transport {
         false
     }
 
-    /// Starts a one-sided copy between a peer's bounce buffer and this process's memory: as
+    /// Starts a one-sided copy between a peer's bounce buffer and this process's memory. It does as
     /// [`Transport::copy`] does, but for a transport that counts copies, since this one is part of what is
     /// counted as going by message.
     fn copy_bounced(&mut self, op: OpId, peer: Rank, direction: Direction, piece: Piece) -> Submit {
@@ -325,7 +325,7 @@ pub trait Transport {
     /// ever returned.
     ///
     /// A copy by key, or to or from a bounce buffer, is reported nonetheless, as soon as the peer's memory is
-    /// touched no more either, or the peer is gone: until then its registrations and stages stay in use.
+    /// touched no more either, or the peer is gone. Until then its registrations and stages stay in use.
     ///
     /// Returns whether the operation may still write at the peer. If so, it is reported nonetheless, whatever
     /// it is: when it can write no more, or the peer is gone. Never of a get.
@@ -366,7 +366,7 @@ pub trait Transport {
     }
 
     /// Whether a short put that signals is to go to this peer as one message, not as a copy and then an
-    /// atomic: where each of the two takes a way there and back. Optional.
+    /// atomic. That is so where each of the two takes a way there and back. Optional.
     fn signals_by_message(&self, peer: Rank) -> bool {
         let _ = peer;
         false

@@ -292,8 +292,8 @@ impl NodeCore {
         result
     }
 
-    /// Something has moved, so that nobody looks at deadlines who would if there were nothing to do: it may
-    /// never be quiet.
+    /// Deadlines are looked at when nothing moves. Under constant traffic something always does, so this
+    /// looks at them every [`MOVES_UNTIMED`] moves.
     #[inline]
     pub(super) fn note_moved(&self) {
         // Several threads may count one move: how many it are exactly does not matter.

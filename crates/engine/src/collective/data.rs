@@ -166,7 +166,7 @@ impl Plan {
 
     fn bruck_all_to_all(&mut self, block: u64) {
         let (me, size) = (u64::from(self.me), u64::from(self.size));
-        // What is for the member so many places on, under way.
+        // The data for the member so many places on, under way.
         let all = self.reserve(size * block);
         let (out, into) = (self.reserve(size * block), self.reserve(size * block));
         let cut = |of: Span, at: u64, count: u64| Span { at: of.at + at * block, len: count * block, ..of };

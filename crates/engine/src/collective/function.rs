@@ -1,5 +1,5 @@
-//! What reductions combine, and how: types and operations with numbers that all members, and faces in other
-//! languages, know them by.
+//! The types and operations of reductions, with numbers that all members, and faces in other languages, know
+//! them by.
 
 use std::fmt;
 

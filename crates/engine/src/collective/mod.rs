@@ -32,7 +32,8 @@ const BRUCK_BLOCK_MAX: u64 = 256;
 /// have come to it.
 const TOGETHER: usize = EARLY_MESSAGES as usize;
 
-/// What the members of a team do together. All of them must name the same, with the same root and sizes.
+/// An action that the members of a team do together. All of them must name the same, with the same root and
+/// sizes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Collective {
     /// Nobody passes before all have come.
@@ -79,12 +80,12 @@ pub enum Collective {
     Reduce {
         /// The member that gets the result.
         root: u32,
-        /// What is combined.
+        /// The values that are combined.
         elements: Elements,
     },
     /// The same to all members.
     AllReduce {
-        /// What is combined.
+        /// The values that are combined.
         elements: Elements,
     },
     /// A split of the team: an all-gather of colors and keys.
@@ -155,7 +156,7 @@ impl TeamId {
     }
 }
 
-/// What all members of a collective must agree on, as it stands in each of its messages.
+/// The part of a collective that all members must agree on, as it stands in each of its messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Signature {
     /// Which collective: the kind's number in the low byte, the root above it, and what combines elements
@@ -293,7 +294,7 @@ impl Collective {
         }
     }
 
-    /// What `member` of a team of `size` does.
+    /// The plan of `member` of a team of `size`.
     ///
     /// # Panics
     /// When `member`, or the root, is not below `size`, or the lists of an all-to-all-v are not of that
@@ -303,7 +304,7 @@ impl Collective {
     }
 
     /// The same for a member whose scratch memory others reach at less cost than the memories that `hidden`
-    /// names, with the same messages: much that several members get of it, or combine, is copied to scratch
+    /// names, with the same messages. Much that several members get of it, or combine, is copied to scratch
     /// memory before it is given. `None`: nothing much is given out of scratch memory.
     ///
     /// Where nothing is combined, what one member gets once stays where it is: it would be copied twice.
@@ -314,7 +315,8 @@ impl Collective {
         let (Collective::Reduce { elements, .. } | Collective::AllReduce { elements }) = self else {
             return self.plan(size, member).staged(hidden);
         };
-        // Copies of one segment at a time stay in the caches. What has an order is combined out of no stage.
+        // Copies of one segment at a time stay in the caches. Values whose order matters are combined
+        // out of no stage.
         let copies = elements.commutative && hidden(Memory::In);
         self.plan_by(size, member, if copies { 1 } else { TOGETHER }).staged(hidden)
     }
@@ -386,7 +388,7 @@ impl Collective {
 /// Bytes that each member gives to a split: whether it has a color, the color, and the key.
 pub const SPLIT_BYTES: u64 = 24;
 
-/// What a member gives to a split.
+/// The data that a member gives to a split.
 pub fn split_entry(color: Option<u32>, key: i64) -> [u8; SPLIT_BYTES as usize] {
     let words = [u64::from(color.is_some()), u64::from(color.unwrap_or(0)), key as u64];
     let mut bytes = [0; SPLIT_BYTES as usize];
@@ -395,7 +397,7 @@ pub fn split_entry(color: Option<u32>, key: i64) -> [u8; SPLIT_BYTES as usize] {
 }
 
 /// The members of the old team that gave `color`, in the order of their keys, and where those are alike in
-/// the old team's order. What members gave that no correct one gives is no color.
+/// the old team's order. A value of a member's that no correct one gives is no color.
 pub fn split_members(entries: &[u8], color: u32) -> Vec<u32> {
     let word = |entry: &[u8], at: usize| {
         u64::from_le_bytes(entry[8 * at..8 * at + 8].try_into().expect("an entry has three words"))

@@ -43,14 +43,14 @@ impl fmt::Display for Algorithm {
     }
 }
 
-/// What a reduction combines.
+/// The values of a reduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Elements {
     /// How many.
     pub count: u64,
     /// Bytes of each.
     pub bytes: u64,
-    /// What combines them, which all members must give alike, with the size.
+    /// The combining function, which all members must give alike, with the size.
     pub function: Function,
     /// Whether the order of operands does not matter.
     pub commutative: bool,
@@ -67,7 +67,7 @@ impl Elements {
 pub enum Memory {
     /// What the member gives. It may be the same memory as [`Memory::Out`] for reductions.
     In,
-    /// What it gets; for a broadcast also what the root gives.
+    /// The memory that it gets; for a broadcast also what the root gives.
     Out,
     /// [`Plan::scratch`] bytes that only the collective uses.
     Scratch,
@@ -104,7 +104,7 @@ impl Span {
     }
 }
 
-/// What a member does next.
+/// The next step of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
     /// Begins to send to a member; the bytes stay as they are until the next [`Step::Wait`].
@@ -138,7 +138,7 @@ pub enum Step {
         len: u64,
     },
     /// Begins to get some of the bytes that a member has been awaited for, once it has said where they lie.
-    /// What uses them, and the next [`Step::Wait`], goes on when they are there.
+    /// Steps that use them, and the next [`Step::Wait`], go on when they are there.
     Pull {
         /// The member.
         from: u32,
@@ -174,8 +174,8 @@ pub enum Step {
         from: Span,
     },
     /// Combines this member's elements with those that all others have been awaited for, in any order, out of
-    /// where these lie. Who cannot reach them there goes on with the next steps, which do the same and are
-    /// left out otherwise.
+    /// where these lie. A member that cannot reach them there goes on with the next steps, which do the same
+    /// and are left out otherwise.
     Fold {
         /// This member's operands.
         own: Span,
@@ -188,7 +188,7 @@ pub enum Step {
     },
 }
 
-/// What a member does in a collective. It is over when all steps have been done, and all that was sent and
+/// The steps of a member in a collective. It is over when all steps have been done, and all that was sent and
 /// received in them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {

@@ -108,7 +108,7 @@ impl Plan {
             (true, true) => self.copy(have, result),
             (true, false) => self.send(root, RESULT, have),
             (false, true) => {
-                // What it has combined so far may lie there.
+                // The values that it has combined so far may lie there.
                 self.wait();
                 self.receive(top, RESULT, result);
             }
@@ -144,7 +144,7 @@ impl Plan {
     ) {
         let mut scratch = 0;
         for segments in Segment::all(elements, self.size).chunks(together) {
-            // What was sent of those before may lie there.
+            // Values that were sent before may lie there.
             self.wait();
             scratch = scratch.max(std::mem::take(&mut self.scratch));
             for segment in segments {
@@ -159,7 +159,8 @@ impl Plan {
         self.scratch = self.scratch.max(scratch);
     }
 
-    /// What the segments need one after the other, where this member's parts are long enough for strips.
+    /// The scratch that the segments need, one after the other, where this member's parts are long enough for
+    /// strips.
     fn reserve_strips(&mut self, elements: &Elements, segments: &[Segment]) -> Strips {
         let parts = segments.iter().map(|segment| segment.part(self.size, self.me).1);
         let longest = parts.filter(|len| *len > EAGER_MAX).max().unwrap_or(0);
@@ -191,7 +192,7 @@ impl Plan {
             self.receive(from, segment.tag, operands[from as usize]);
         }
         self.wait();
-        // What this member gave stays as it is: it is the caller's.
+        // This member's own values stay as they are: they are the caller's.
         let result = self.reserve(len);
         self.copy(operands[0], result);
         for operand in &operands[1..] {

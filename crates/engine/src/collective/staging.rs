@@ -36,7 +36,7 @@ impl Plan {
                 }
                 step => {
                     if step == Step::Wait {
-                        // What was sent has been gotten.
+                        // Sent data has been gotten.
                         places.clear();
                         end = self.scratch;
                     }

@@ -13,7 +13,7 @@ pub(in crate::node) struct Core<T> {
     pub(in crate::node) size: u32,
     pub(in crate::node) transport: T,
     pub(in crate::node) counters: Counters,
-    /// As many bytes as a message's payload has at most. What lies here is of the call under way.
+    /// As many bytes as a message's payload has at most. Its contents belong to the call under way.
     pub(in crate::node) scratch: Vec<u8>,
     lost: BTreeMap<Rank, Lost>,
     /// How many processes of its rank came before a peer's, where any did.
@@ -22,7 +22,7 @@ pub(in crate::node) struct Core<T> {
     to_lose: VecDeque<Rank>,
 }
 
-/// What became of a peer that was lost.
+/// The fate of a peer that was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lost {
     /// It is gone: nothing is sent to it.

@@ -4,15 +4,15 @@
 //! Calls come in, [`Transport`] verbs go out. The caller drives: after starting operations it calls
 //! [`Node::poll`] until that returns [`Polled::Idle`], runs the handlers that [`Polled::Deliver`] names, and
 //! asks [`Node::outcome`] what became of its operations. Calling again pays after a message arrived (the
-//! transport knows when) and, while operations with deadlines are under way, after [`Node::expire`]; that is
-//! called when the earliest deadline passes, and when [`Node::wants_time`] says so. A peer that was lost may
-//! be replaced by another process of its rank: [`Node::take_replaced`] tells of that.
+//! transport knows when). While operations with deadlines are under way it also pays after [`Node::expire`].
+//! Call that when the earliest deadline passes, and when [`Node::wants_time`] says so. A peer that was lost
+//! may be replaced by another process of its rank: [`Node::take_replaced`] tells of that.
 //!
-//! [`Node`] stands here, what callers ask of it in `calls`. Its parts are what is under way (`operations`),
-//! messages and what waits to be sent (`mail`), the job's `barrier`, collectives (`teams`), what moves bytes
-//! (`transfer`), and what asks peers for keys and gives them (`registration`). No part holds another: each
-//! call of one is lent what is in `core`, the mail and the operations. `poll`, `deadlines` and `peer_loss`
-//! bring what happens to the parts, and `work` hands on what follows.
+//! [`Node`] stands here, what callers ask of it in `calls`. It has these parts: operations under way
+//! (`operations`), messages and those that wait to be sent (`mail`), the job's `barrier`, and collectives
+//! (`teams`). `transfer` moves bytes, and `registration` asks peers for keys and gives them. No part holds
+//! another: each call of one is lent what is in `core`, the mail and the operations. `poll`, `deadlines` and
+//! `peer_loss` bring what happens to the parts, and `work` hands on what follows.
 //!
 //! [`Transport`]: crate::Transport
 
@@ -83,9 +83,9 @@ pub struct Node<T> {
     barrier: Barrier,
     teams: Teams,
     bounce_pool: BouncePool,
-    /// What is registered, where the transport needs that.
+    /// The registered memory, where the transport needs that.
     registration: Option<Box<Registration>>,
-    /// What of its private memory peers may reach by messages and keys; `None`: everything.
+    /// The private memory that peers may reach by messages and keys; `None`: all of it.
     exposed: Option<Box<Ranges>>,
     /// Transfers that can go on.
     ready: VecDeque<OpKey>,
@@ -152,7 +152,7 @@ impl<T: Transport> Node<T> {
         &mut self.core.transport
     }
 
-    /// What this node has done so far, except for operations that never entered it.
+    /// Counts of this node so far, except for operations that never entered it.
     pub fn counters(&self) -> &Counters {
         &self.core.counters
     }

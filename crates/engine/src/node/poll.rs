@@ -188,7 +188,7 @@ impl<T: Transport> Node<T> {
                 self.refuse_move(peer, ask, payload);
             }
             _ if self.registration.is_none() => self.core.counters.malformed += 1,
-            // What it sent before it was lost must not be given anything any more: it would never come back.
+            // A request that it sent before it was lost gets nothing any more: that would never come back.
             _ if self.core.is_gone(peer) => {}
             (Message::Move(ask), Lane::Request) => self.serve_move(peer, ask, payload),
             (Message::Moved(moved), Lane::Reply) => self.on_moved(peer, moved, payload),
@@ -275,7 +275,7 @@ impl<T: Transport> Node<T> {
             }
             Message::Bounce(ask) => self.on_unsent_request(ask.op, error),
             Message::HandlerAsk(ask) => self.on_unsent_request(ask.op, error),
-            // Whoever is gone has its bounce buffer back, and wants no answer.
+            // A peer that is gone has its bounce buffer back, and wants no answer.
             Message::BounceGive { .. } | Message::AmDone { .. } | Message::AmRefused { .. } => {}
             Message::Am(am) => self.ops.note_failure(am.client, peer, Err(error)),
             _ => self.ops.note_failure(0, peer, Err(error)),

@@ -1,10 +1,10 @@
-//! What is counted about registration.
+//! Counters of registration.
 
 use std::ops::AddAssign;
 
 use crate::Rank;
 
-/// What happened, in all.
+/// Counts of all that happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableCounters {
     /// Runs that were wanted and registered already.
@@ -37,8 +37,8 @@ pub struct TableCounters {
     pub budget: u64,
 }
 
-/// What happened between this process and one peer: as the one that uses the peer's memory, and as the one
-/// whose memory the peer uses.
+/// Counts between this process and one peer: as the one that uses the peer's memory, and as the one whose
+/// memory the peer uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PeerCounters {
     /// Pieces of transfers whose memory at the peer was held.
@@ -69,13 +69,13 @@ impl AddAssign for PeerCounters {
     }
 }
 
-/// What happened about registration, peer by peer. All together it is what the node's own counters say.
+/// Counts of registration, peer by peer. All together it is what the node's own counters say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ByPeer {
     /// Every peer of which something was asked, or that asked, in order. Another process of the same rank,
     /// after a loss, is another peer.
     pub peers: Vec<(Rank, PeerCounters)>,
-    /// Those that are gone, together: a node keeps nothing of each.
+    /// Peers that are gone, together: a node keeps nothing of each.
     pub gone: PeerCounters,
 }
 

@@ -1,4 +1,4 @@
-//! What goes in the messages by which peers ask for registration: lists of runs and of firehoses.
+//! The contents of the messages by which peers ask for registration: lists of runs and of firehoses.
 //!
 //! ```text
 //! move     runs to attach (12 bytes each: first bucket, count), firehoses to detach (4 bytes each), a put's data
@@ -27,12 +27,12 @@ pub(crate) struct Move<'a> {
 }
 
 impl Move<'_> {
-    /// What is asked for.
+    /// The runs that are asked for.
     pub(crate) fn attach(&self) -> impl Iterator<Item = Run> {
         self.runs.iter().map(run_to_attach)
     }
 
-    /// What is given up.
+    /// The firehoses that are given up.
     pub(crate) fn detach(&self) -> impl Iterator<Item = HolderId> {
         self.holders.iter().map(|bytes| HolderId(u32::from_le_bytes(*bytes)))
     }

@@ -2,11 +2,11 @@
 //!
 //! To give up one registration for another can take as long as many messages. Never to do it keeps what was
 //! used first; always to do it is slow where no use comes back in time. So it is done when [`PATIENCE`] times
-//! as much time has gone into messages, for want of room, as it takes more than a message: where it never
-//! pays, it then adds a part in [`PATIENCE`] to what messages alone would take, and a program that moves on
-//! has its new working set registered after as many messages. This is the rule for renting skis (Karlin,
-//! Manasse, Rudolph, Sleator, 1988) with more patience: there, with 1, either way costs at most twice the
-//! best. Whatever is used oftener is wanted oftener when it is time, and so comes first.
+//! as much time has gone into messages, for want of room, as it takes more than a message. Where it never
+//! pays, it then adds a part in [`PATIENCE`] to what messages alone would take. A program that moves on has
+//! its new working set registered after as many messages. This is the rule for renting skis (Karlin, Manasse,
+//! Rudolph, Sleator, 1988) with more patience: there, with 1, either way costs at most twice the best. Memory
+//! that is used oftener is wanted oftener when it is time, and so comes first.
 
 use crate::Nanos;
 
@@ -14,7 +14,7 @@ use crate::Nanos;
 const PATIENCE: Nanos = 5;
 
 /// For how much a new time counts in what is expected: one part in so many, where it is more than that and
-/// where it is less. What keeps an owner from answering messages is the work of moves as a rule, also of
+/// where it is less. The work of moves is what keeps an owner from answering messages as a rule, also of
 /// moves that it answered at once.
 const MESSAGE: Weights = Weights { more: 16, less: 2 };
 const MOVE: Weights = Weights { more: 4, less: 8 };
@@ -35,12 +35,12 @@ impl Weights {
     }
 }
 
-/// What small messages to one peer took, and moves that asked for little and gave something up for it.
+/// The times of small messages to one peer, and of moves that asked for little and gave something up for it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct MissPolicy {
     message: Option<Nanos>,
     moved: Option<Nanos>,
-    /// What has gone into messages for want of room since a right was last given up for another.
+    /// The time that has gone into messages for want of room since a right was last given up for another.
     spent: Nanos,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! A transport between hosts reaches only memory that is *registered*: pinned, and known to the network card
 //! by a key. That takes long, and pinned memory is scarce. So registrations are kept while that pays, and
-//! peers keep the right to use them (a *firehose*), in bytes never more than a budget: Firehose (Bonachea,
-//! Bell), and the pin-down cache of PM (Tezuka et al.) at both ends.
+//! peers keep the right to use them (a *firehose*), in bytes never more than a budget. That is Firehose
+//! (Bonachea, Bell), and the pin-down cache of PM (Tezuka et al.) at both ends.
 
 mod counters;
 pub mod firehose;
@@ -30,8 +30,8 @@ pub struct RegId {
     pub generation: u32,
 }
 
-/// What a peer's transport needs, besides the address, to reach registered memory; and what the owner's
-/// transport makes.
+/// The key that a peer's transport needs, besides the address, to reach registered memory; the owner's
+/// transport makes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key(pub u64);
 

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use super::{PeerCounters, Quota, Settings};
 use crate::Rank;
 
-/// What one peer holds, and what was counted of it at this end.
+/// The bytes that one peer holds, and its counts at this end.
 #[derive(Clone, Copy, Debug, Default)]
 struct Lease {
     held: u64,
@@ -36,7 +36,7 @@ pub(crate) struct Leases {
     last: Cell<usize>,
     /// Of what is held, the part that is guaranteed.
     kept: u64,
-    /// What was counted of peers that are gone.
+    /// Counts of peers that are gone.
     gone: PeerCounters,
 }
 
@@ -62,7 +62,7 @@ impl Leases {
     pub(crate) fn share(&self, peer: Rank) -> u64 {
         match self.quota {
             Quota::Even => self.peers_bytes / self.others,
-            // What is guaranteed to the others and held is theirs; what they do not use of it may be lent.
+            // Guaranteed bytes that others hold are theirs; those that they do not use may be lent.
             Quota::Leases { .. } => {
                 self.peers_bytes.saturating_sub(self.kept - self.held(peer).min(self.guaranteed()))
             }
@@ -81,8 +81,8 @@ impl Leases {
         self.set(peer, self.held(peer) - bytes);
     }
 
-    /// Who is to give back how much, so that `peer` may have `bytes` more: whoever holds most beyond what is
-    /// guaranteed to it. Nobody is asked twice for the same.
+    /// The peer that is to give back, and how much, so that `peer` may have `bytes` more: the one that holds
+    /// most beyond what is guaranteed to it. Nobody is asked twice for the same.
     pub(crate) fn recall_for(&mut self, peer: Rank, bytes: u64) -> Option<(Rank, u64)> {
         let guaranteed = match self.quota {
             Quota::Even => return None,
@@ -115,7 +115,7 @@ impl Leases {
         self.by_peer[at].1.served += 1;
     }
 
-    /// What was counted at this end of each peer that is there, and of those that are gone together.
+    /// Counts at this end of each peer that is there, and of those that are gone together.
     pub(crate) fn counters(&self) -> (impl Iterator<Item = (Rank, PeerCounters)>, PeerCounters) {
         (self.by_peer.iter().map(|(rank, lease)| (*rank, lease.counters())), self.gone)
     }
@@ -128,7 +128,7 @@ impl Leases {
         self.gone += lease.counters();
     }
 
-    /// What every peer holds.
+    /// The bytes that every peer holds.
     pub(crate) fn all(&self) -> impl Iterator<Item = (Rank, u64)> {
         self.by_peer.iter().map(|(rank, lease)| (*rank, lease.held))
     }

@@ -3,7 +3,7 @@
 use crate::Nanos;
 use crate::span::BucketSize;
 
-/// What a node does about registration. The same at every rank of a job, or peers ask for what is refused.
+/// A node's settings of registration. The same at every rank of a job, or peers ask for what is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The unit of accounting.
@@ -20,7 +20,7 @@ pub struct Settings {
     pub quota: Quota,
     /// Which victim goes first.
     pub order: Order,
-    /// What an operation leaves behind when it ends.
+    /// The rights and registrations that outlive an operation.
     pub keep: Keep,
     /// Bytes of a put's data that go inside the message that asks for registration, at most.
     pub put_in_move_max: u32,
@@ -53,13 +53,13 @@ pub enum Order {
     /// first out, and comes to this, as a victim that is wanted again leaves it and comes back at its end.
     Lru,
     /// SIEVE (Zhang et al., NSDI '24): a hand moves from the oldest on, and spares once what was used again
-    /// since it entered or the hand passed. What is in use when it comes by is the newest when it is idle
+    /// since it entered or the hand passed. An entry in use when it comes by is the newest when it is idle
     /// again.
     #[default]
     Sieve,
 }
 
-/// What an operation leaves behind when it ends.
+/// The rights and registrations that outlive an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
     /// The right to use the peer's registration (Firehose).

@@ -50,7 +50,7 @@ pub(crate) trait Linked {
     fn links(&mut self, at: u32) -> &mut Links;
     /// Whether anybody refers to the entry, so that it must stay.
     fn is_used(&self, at: u32) -> bool;
-    /// What an entry is of, whatever its place: another one of the same is known by it later.
+    /// A name for what the entry is of, whatever its place: another one of the same is known by it later.
     fn name(&self, at: u32) -> u64;
 }
 
@@ -232,7 +232,7 @@ impl VictimQueue {
 /// How much of what SIEVE has picked lately is wanted again, by a sample.
 #[derive(Clone, Copy, Debug)]
 struct Regrets {
-    /// What was picked last of the sample, by a part of a hash of its name; 0: nothing.
+    /// The entries of the sample that were picked last, by a part of a hash of their names; 0: nothing.
     tags: [u16; Regrets::TAGS],
     /// Of the sample, since the hand was at the oldest: how many were picked, and how many picked ones came
     /// back.

@@ -1,4 +1,4 @@
-//! Active Messages on the wire. They are the hottest messages, so each side has its short cut: the sender
+//! Active Messages on the wire. They are the hottest messages, so each side has its short cut. The sender
 //! encodes an [`Am`] without a [`Message`](super::Message) around it, and the receiver of a short one looks
 //! at [`AmHead`] alone.
 

@@ -41,7 +41,7 @@ impl Chunk {
 pub struct Signal {
     /// Where in the heap the word is.
     pub word: u64,
-    /// What becomes of it: one that [signals](Atomic::signals), and no compare-and-swap. `None`: nothing that
+    /// The atomic on it: one that [signals](Atomic::signals), and no compare-and-swap. `None`: nothing that
     /// is known.
     pub atomic: Option<Atomic>,
 }
@@ -77,7 +77,7 @@ pub struct ChunkDone {
     pub slot: u64,
     /// How it went. `None`: in a way that no status says.
     pub status: Option<Status>,
-    /// What the word was that was to change after the chunk, if there was one.
+    /// The old value of the word that was to change after the chunk, if there was one.
     pub old: u64,
 }
 
@@ -106,7 +106,7 @@ impl ChunkDone {
     }
 }
 
-/// What a peer is to do with a bounce buffer: a part of its heap that transfers by messages go through.
+/// A peer's task with a bounce buffer: a part of its heap that transfers by messages go through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BounceAct {
     /// Lend one.
@@ -120,7 +120,7 @@ pub enum BounceAct {
 /// Asks a peer for something with a bounce buffer. Answered by [`Bounced`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BounceAsk {
-    /// What to do.
+    /// The task.
     pub act: BounceAct,
     /// The initiator's operation, which the answer echoes.
     pub op: OpId,

@@ -21,7 +21,7 @@ pub struct HandlerIs {
     pub found: Option<Found>,
 }
 
-/// What a node has under a handler's number.
+/// The handler under a number of a node's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
     /// No handler.

@@ -6,7 +6,7 @@
 //! word 2-5 arguments
 //! word 6   place: mostly an offset in some memory
 //! ```
-//! Seven words and a transport's own sequence word fill one cache line. Whatever a peer sends,
+//! Seven words and a transport's own sequence word fill one cache line. For all that a peer sends,
 //! [`Header::decode`] returns a header of a known kind or an error.
 
 /// Words of a header by which [`Transport::take_like`](crate::Transport::take_like) knows a message.
@@ -61,9 +61,9 @@ pub enum Kind {
     TeamOffer,
     /// The receiver of a [`Kind::TeamOffer`] has got the bytes.
     TeamTaken,
-    /// What was offered lay there until now.
+    /// The offered memory lay there until now.
     TeamConfirmed,
-    /// What was offered could not be reached.
+    /// The offered memory could not be reached.
     TeamDoubted,
     /// The sender still is in the collective.
     TeamUpheld,
@@ -119,7 +119,7 @@ const KINDS: [Kind; 33] = [
     Kind::AmRefused,
 ];
 
-/// A message's header: its fields by where they stand. What they mean depends on the kind, and is for
+/// A message's header: its fields by where they stand. Their meaning depends on the kind, and is for
 /// [`Message`](super::Message) to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
@@ -148,9 +148,9 @@ pub enum WireError {
     /// The header's length is not the payload's.
     #[error("the header says {header} bytes of payload, and {payload} came")]
     Length {
-        /// What the header says.
+        /// The bytes of payload that the header says.
         header: u32,
-        /// What came.
+        /// The bytes of payload that came.
         payload: usize,
     },
     /// No memory has this number.

@@ -14,7 +14,7 @@ use crate::{Direction, Rank};
 
 /// A message, but for its payload.
 ///
-/// Peers are hostile. A field that is an `Option` because a peer may have written nonsense there says so: the
+/// Peers are hostile. A field that is an `Option` because a peer may have written nonsense there says so. The
 /// nonsense is `None`, which is never sent, and the message's handler knows how to refuse it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {

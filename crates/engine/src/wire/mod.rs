@@ -1,4 +1,4 @@
-//! What messages look like: a header of seven 64-bit words, and a payload.
+//! Messages have a header of seven 64-bit words, and a payload.
 //!
 //! [`Message`] says what there is to say, and becomes words and comes out of them in one place, by way of a
 //! [`Header`], which says where in the words each field stands. A new message is a variant of [`Message`], a

@@ -49,7 +49,7 @@ impl Status {
     }
 }
 
-/// What an answer's status means for the chunk at `place`, which went in that direction.
+/// The meaning of an answer's status for the chunk at `place`, which went in that direction.
 pub(crate) fn chunk_result(
     status: Option<Status>,
     peer: Rank,

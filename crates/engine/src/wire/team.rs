@@ -1,4 +1,4 @@
-//! What members of a team tell each other.
+//! The messages that members of a team send each other.
 
 use super::header::{HEAD_WORDS, Header, Kind};
 use crate::collective::{Difference, Function, Signature, TeamId};

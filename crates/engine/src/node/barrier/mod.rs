@@ -1,7 +1,7 @@
 //! The barrier of the whole job: a counter, and a message from whoever arrives last.
 //!
 //! Every rank adds one to a word of rank 0's control memory. The rank that completes a round tells all
-//! others. A rank is woken once, by the message that it waits for: with more processes than cores this costs
+//! others. A rank is woken once, by the message that it waits for. With more processes than cores this costs
 //! what a bare futex barrier costs, where rounds of messages would wake everyone several times.
 //!
 //! A caller [arrives](Barrier::arrive_at_next), and waits by an operation or [polls](Barrier::is_open). The
@@ -154,7 +154,7 @@ impl Barrier {
         if lent.mail.hold_arrival() {
             return;
         }
-        // Who waited has been told; the counter that is there now, if any, is another process's.
+        // Waiting callers have been told; the counter that is there now, if any, is another process's.
         if self.lost.contains(&KEEPER) {
             return;
         }
@@ -188,7 +188,7 @@ impl Barrier {
 
     /// Enters an operation by whose name the transport reports the counter.
     fn ask(&mut self, ops: &mut Operations, arrives_at: Option<u64>) -> OpKey {
-        // Who has given one up does not report it.
+        // A rank that has given one up does not report it.
         self.asked.retain(|(key, _)| ops.get(*key).is_some());
         let key = ops.insert(OpKind::BarrierCount, None);
         self.asked.push((key, arrives_at));
@@ -272,7 +272,7 @@ impl Barrier {
         core: &mut Core<T>,
         given_up: Option<Rank>,
     ) -> Option<Rank> {
-        // Whoever gives this rank up does not tell it so: the transport does.
+        // A rank that gives this one up does not tell it so: the transport does.
         let given_up = given_up.filter(|given_up| *given_up < core.size && *given_up != core.rank);
         match given_up {
             Some(given_up) => _ = self.lost.insert(given_up),
@@ -294,7 +294,7 @@ impl Barrier {
     fn tell_all<T: Transport>(&mut self, lent: &mut Lent<'_, T>, notice: Message) {
         let me = lent.core.rank;
         for peer in (0..lent.core.size).filter(|peer| *peer != me) {
-            // Whoever has the rank of one that was lost waits for no barrier.
+            // A process that has the rank of one that was lost waits for no barrier.
             if self.lost.contains(&peer) {
                 continue;
             }

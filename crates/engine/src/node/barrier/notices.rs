@@ -16,7 +16,7 @@ pub(super) struct UnsentNotices {
     by_peer: BTreeMap<Rank, Message>,
     /// Polls until they are tried again.
     polls_left: u32,
-    /// What `polls_left` started from: it doubles with each trial in vain.
+    /// The value that `polls_left` started from: it doubles with each trial in vain.
     pause: u32,
 }
 

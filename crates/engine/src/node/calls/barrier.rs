@@ -7,8 +7,8 @@ use crate::{Nanos, Transport};
 impl<T: Transport> Node<T> {
     /// Arrives at the next barrier, or waits on for the one whose wait ended early by timeout or
     /// cancellation. The outcome is `Ok` once every rank has arrived, and [`OpError::PeerLost`] if one cannot
-    /// come any more, then and ever after: the barrier is that of the processes that the job began with, and
-    /// whoever takes the place of one that was lost has none.
+    /// come any more, then and ever after. The barrier is that of the processes that the job began with, and
+    /// a process that takes the place of a lost one has none.
     ///
     /// Call it again only after the outcome of the call before.
     ///

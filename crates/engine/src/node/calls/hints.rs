@@ -11,7 +11,7 @@ use crate::{MemId, Piece, Place, Rank, Transport};
 
 impl<T: Transport> Node<T> {
     /// Asks `peer` for the registrations of `len` bytes of its memory, as far as they may be held at once and
-    /// are not held, and waits for none: a transfer that comes meanwhile waits for what was asked for here.
+    /// are not held, and waits for none. A transfer that comes meanwhile waits for what was asked for here.
     /// Where nothing need be registered, nothing is asked. The peer may refuse, and take back what it gave.
     pub fn prefetch(&mut self, peer: Rank, remote: Place, len: u64) {
         let is_asked =
@@ -52,9 +52,9 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// Registers `len` bytes of this process's memory from an address on, as far as there is room for what
-    /// nobody uses: a transfer to or from there, of this process or of a peer that asks, finds them
-    /// registered. Where nothing need be, nothing is.
+    /// Registers `len` bytes of this process's memory from an address on, as far as there is room for unused
+    /// memory. A transfer to or from there, of this process or of a peer that asks, finds them registered.
+    /// Where nothing need be, nothing is.
     pub fn prepare(&mut self, addr: u64, len: u64) {
         let (mut at, end) = (addr, addr.saturating_add(len));
         let Some(registration) = &mut self.registration else { return };

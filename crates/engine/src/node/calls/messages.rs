@@ -36,7 +36,7 @@ impl<T: Transport> Node<T> {
     /// next poll, and only where it has not replied.
     #[cold]
     pub fn acknowledge(&mut self, peer: Rank, stamp: u64) {
-        // Who is gone wants no answer.
+        // A peer that is gone wants no answer.
         let _ = self.mail.send_soon(&mut self.core, peer, Lane::Reply, Message::AmDone { stamp });
     }
 

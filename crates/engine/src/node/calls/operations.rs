@@ -1,4 +1,4 @@
-//! The node's calls about operations, whichever table they are in. What is kept of them is in
+//! The node's calls about operations, whichever table they are in. Their state is in
 //! [`operations`](crate::node::operations).
 
 use crate::node::Node;

@@ -1,4 +1,4 @@
-//! The node's calls about registration. What is done with these is in
+//! The node's calls about registration. The work behind these is in
 //! [`registration`](crate::node::registration).
 
 use crate::node::Node;
@@ -28,7 +28,7 @@ impl<T: Transport> Node<T> {
         self.registration = Some(Box::new(Registration::new(settings, processes)));
     }
 
-    /// What happened about registration; all zero where there is none.
+    /// Counts of registration; all zero where there is none.
     #[inline]
     pub fn registration_counters(&self) -> RegistrationCounters {
         self.registration.as_ref().map_or_else(RegistrationCounters::default, |registration| {
@@ -40,17 +40,16 @@ impl<T: Transport> Node<T> {
         })
     }
 
-    /// What of that happened with which peer, as this node's counters say in all; nothing where there is no
-    /// registration. A peer that was never asked and never asked itself is not among them. What was counted
-    /// of one that is lost stays in [`ByPeer::gone`]. Takes time and memory in proportion to the peers that
-    /// are named.
+    /// The counts of [`Node::registration_counters`] peer by peer; nothing where there is no registration. A
+    /// peer that was never asked and never asked itself is not among them. Counts of a lost peer stay in
+    /// [`ByPeer::gone`]. Takes time and memory in proportion to the peers that are named.
     pub fn registration_by_peer(&self) -> ByPeer {
         self.registration.as_ref().map(|registration| registration.by_peer()).unwrap_or_default()
     }
 
     /// Takes note that `len` bytes of this process's space from `offset` on are not the memory that they
     /// were: freed, or mapped anew. No transfer that starts from now on, here or at any peer that hears of
-    /// the new memory from here, uses a registration from before: until all peers that hold one have given it
+    /// the new memory from here, uses a registration from before. Until all peers that hold one have given it
     /// back, nothing is sent. How long they may take counts from the next [`Node::expire`]: see
     /// [`Node::wants_time`].
     pub fn invalidate(&mut self, offset: u64, len: u64) {
@@ -66,7 +65,7 @@ impl<T: Transport> Node<T> {
     /// Looks at all that is kept about registration anew.
     ///
     /// # Errors
-    /// What does not add up.
+    /// The first inconsistency.
     pub fn audit(&self) -> Result<(), String> {
         let Some(registration) = &self.registration else { return Ok(()) };
         self.mail.audit()?;

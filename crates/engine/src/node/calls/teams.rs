@@ -23,7 +23,7 @@ impl<T: Transport> Node<T> {
         self.teams.member_rank(team, member)
     }
 
-    /// What two members called, if a team's collectives are over because they called different ones.
+    /// The two members' calls, if a team's collectives are over because they called different ones.
     pub fn difference(&self, team: TeamId) -> Option<Difference> {
         self.teams.difference(team)
     }
@@ -130,7 +130,7 @@ impl<T: Transport> Node<T> {
         self.teams.in_flight()
     }
 
-    /// What collectives under way have offered may change from now on: for a node that ends.
+    /// Memory that collectives under way have offered may change from now on: for a node that ends.
     pub fn give_up_offers(&mut self) {
         if self.teams.in_flight() > 0 {
             self.core.transport.give_up_offers();
@@ -141,7 +141,7 @@ impl<T: Transport> Node<T> {
 /// Collectives by rounds that are polled for.
 impl<T: Transport> Node<T> {
     /// Begins a team's next collective with this member's word, if it is one by rounds and nothing stands
-    /// against it: then whoever has begun it asks [`Node::poll_small_collective`] for what comes of it,
+    /// against it. The caller that has begun it then asks [`Node::poll_small_collective`] for the result,
     /// between polls. `false`: nothing was begun.
     pub fn begin_small_collective(&mut self, id: TeamId, what: &Collective, word: [u8; 8]) -> bool {
         let (teams, _, mut lent) = self.teams_lent();
@@ -150,8 +150,8 @@ impl<T: Transport> Node<T> {
         is_begun
     }
 
-    /// What the small collective that this caller has begun has come to. Its last word is given once, and
-    /// ends it: after that it falls back.
+    /// The result of the small collective that this caller has begun. Its last word is given once, and ends
+    /// it: after that it falls back.
     #[inline]
     pub fn poll_small_collective(&mut self) -> SmallPolled {
         self.teams.poll_small(&mut self.core)

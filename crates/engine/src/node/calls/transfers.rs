@@ -101,7 +101,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Withdraws what was exposed by the same call of [`Node::expose`]. No message gets there any more,
-    /// unless another range covers it. Who holds a key for it is told to give that back; until then nothing
+    /// unless another range covers it. Holders of a key for it are told to give that back; until then nothing
     /// is sent, as after [`Node::invalidate`].
     pub fn withdraw(&mut self, start: u64, len: u64, rights: Rights) {
         if let Some(exposed) = self.exposed.as_mut().filter(|_| len > 0) {

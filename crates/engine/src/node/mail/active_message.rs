@@ -4,7 +4,7 @@ use crate::op_id::OpId;
 use crate::wire::{Am, AmForm};
 use crate::{Header, Lane, Place, Rank};
 
-/// What an Active Message carries besides its arguments.
+/// The contents of an Active Message besides its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AmBody<'a> {
     /// Nothing.
@@ -52,7 +52,7 @@ pub struct Refused {
     pub client: u8,
 }
 
-/// What one call of [`Node::poll`](crate::Node::poll) did.
+/// The result of one call of [`Node::poll`](crate::Node::poll).
 #[derive(Debug, PartialEq, Eq)]
 pub enum Polled {
     /// Nothing: no message, no completion, nothing that waited could go on.

@@ -5,10 +5,10 @@ use crate::node::core::Core;
 use crate::wire::Message;
 use crate::{Lane, Rank, SendError, Transport};
 
-/// Bytes of answers, at most, that wait for revoked rights to be given back, but for those of a few polls.
-/// Who gives a right back at all does so at its next poll, or at the end of an operation: in a tenth of a
-/// second, say, in which an owner that copied without pause would answer so much. Without this bound peers
-/// could fill its memory while one of them is silent.
+/// Bytes of answers, at most, that wait for revoked rights to be given back, but for those of a few polls. A
+/// peer that gives a right back at all does so at its next poll, or at the end of an operation. That
+/// takes a tenth of a second, say, in which an owner that copied without pause would answer so much. Without
+/// this bound peers could fill its memory while one of them is silent.
 const HELD_BYTES_MAX: usize = 256 << 20;
 
 /// Messages with payload that wait, by the way that they are to go, in turn.
@@ -28,7 +28,7 @@ struct Deferred {
 }
 
 impl Deferred {
-    /// What it adds to [`DeferredMessages::held_bytes`].
+    /// The part that it adds to [`DeferredMessages::held_bytes`].
     fn held_bytes(&self) -> usize {
         if self.held { size_of::<Deferred>() + self.payload.len() } else { 0 }
     }
@@ -47,7 +47,7 @@ impl DeferredMessages {
         self.lists.has((peer, lane))
     }
 
-    /// Those that wait to go that way.
+    /// The messages that wait to go that way.
     pub(super) fn to(&self, peer: Rank, lane: Lane) -> impl Iterator<Item = &Message> {
         self.lists.get((peer, lane)).into_iter().flatten().map(|deferred| &deferred.message)
     }
@@ -127,7 +127,7 @@ impl DeferredMessages {
     /// Looks at all that waits anew.
     ///
     /// # Errors
-    /// What does not add up.
+    /// The first inconsistency.
     pub(super) fn audit(&self) -> Result<(), String> {
         let held: usize = self.lists.all().map(Deferred::held_bytes).sum();
         if held == self.held_bytes {

@@ -1,5 +1,5 @@
-//! What is held back until no peer uses any more what is no longer this process's memory: whoever sees what
-//! this process does next may know of what it did before.
+//! Messages that are held back until no peer uses any more what is no longer this process's memory. For a
+//! process that sees what this one does next may know of what it did before.
 
 use crate::node::transfer::state::HeldStart;
 use crate::op_id::OpKey;

@@ -227,8 +227,8 @@ impl Mail {
         }
     }
 
-    /// Whether an answer to a peer must wait. What waits for the same peer goes first, if it may: each
-    /// request leaves room for one answer, so that no more wait than came while answers were held back.
+    /// Whether an answer to a peer must wait. Messages that wait for the same peer go first, if they may.
+    /// Each request leaves room for one answer, so that no more wait than came while answers were held back.
     #[inline(always)]
     fn answer_must_wait<T: Transport>(&mut self, core: &mut Core<T>, peer: Rank) -> bool {
         self.must_wait(peer, Lane::Reply) && self.answer_waits(core, peer)
@@ -255,7 +255,7 @@ impl Mail {
         !self.deferred.is_empty()
     }
 
-    /// What is deferred on that way.
+    /// The messages deferred on that way.
     pub(in crate::node) fn deferred(&self, peer: Rank, lane: Lane) -> impl Iterator<Item = &Message> {
         self.deferred.to(peer, lane)
     }
@@ -268,7 +268,7 @@ impl Mail {
     /// Looks at all that waits anew.
     ///
     /// # Errors
-    /// What does not add up.
+    /// The first inconsistency.
     pub(in crate::node) fn audit(&self) -> Result<(), String> {
         self.deferred.audit()
     }
@@ -334,14 +334,14 @@ impl Mail {
         (client, stamp): (u8, u64),
     ) -> Result<(), SendError> {
         let &AmSend { peer, lane, .. } = message;
-        // Who is replied to is the process that has asked.
+        // The reply goes to the process that has asked.
         let is_reply = lane == Lane::Reply;
         if core.has_lost() && (core.is_gone(peer) || !is_reply && core.is_lost(peer)) {
             return Err(SendError::Failed(OpError::PeerLost { peer }));
         }
         let payload = message.payload();
         if is_reply {
-            // What waits in the outbox does not keep it: it has room by contract.
+            // Messages that wait in the outbox do not keep it: it has room by contract.
             if self.answer_must_wait(core, peer) {
                 let am = Message::Am(message.am(client, stamp));
                 self.deferred.push((peer, lane), am, payload, true);

@@ -1,4 +1,5 @@
-//! What waits for room, by the way that it is to go: lanes are few, and what waits for one lane may be much.
+//! Things that wait for room, by the way that they are to go. Lanes are few, and many things may wait for one
+//! lane.
 
 use std::collections::VecDeque;
 
@@ -30,7 +31,7 @@ impl<K: Copy + Ord, T> WaitQueues<K, T> {
         !self.lists.is_empty() && self.find(key).is_ok()
     }
 
-    /// What waits for this.
+    /// The things that wait for this.
     pub(super) fn get(&self, key: K) -> Option<&VecDeque<T>> {
         self.find(key).ok().map(|at| &self.lists[at].1)
     }

@@ -38,7 +38,7 @@ use crate::{Nanos, OpError, Rank, Transport};
 #[derive(Default)]
 pub(in crate::node) struct Operations {
     table: SlotMap<OpKey, Op>,
-    /// None has a deadline before this: so that whoever goes to sleep need not look at all.
+    /// No operation's deadline is earlier: so a thread that goes to sleep need not look at all.
     none_due_before: Option<Nanos>,
     clients: Clients,
     /// The watched ones that have ended, in that order.
@@ -51,10 +51,10 @@ pub(in crate::node) struct Operations {
 /// The end of an operation that nobody asks about: it has left the table.
 pub(in crate::node) struct End {
     pub(in crate::node) key: OpKey,
-    /// What it was part of.
+    /// The larger thing that it was part of.
     pub(in crate::node) parent: Option<OpKey>,
     pub(in crate::node) outcome: Outcome,
-    /// What it was doing, whose memory may be used again.
+    /// Its work, whose memory may be used again.
     pub(in crate::node) kind: OpKind,
 }
 
@@ -317,7 +317,7 @@ impl Operations {
         self.clients.forget_peer(peer);
     }
 
-    /// Those that settle: each with its client and peer.
+    /// The settling operations: each with its client and peer.
     pub(in crate::node) fn settling(&self) -> impl ExactSizeIterator<Item = (OpId, u8, Rank)> {
         self.clients.settling()
     }

@@ -23,7 +23,7 @@ pub(in crate::node) struct Op {
     pub(in crate::node) parent: Option<OpKey>,
 }
 
-/// Who cares how an operation ends.
+/// The one that cares how an operation ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::node) enum Interest {
     /// Somebody asks now and then.
@@ -86,13 +86,13 @@ impl Failures {
     }
 }
 
-/// What an operation is doing.
+/// The work of an operation.
 pub(in crate::node) enum OpKind {
     /// A one-sided operation that the transport will report, and what comes after it.
     OneSided { peer: Rank, on_complete: Option<Box<OnComplete>> },
     /// A transfer by messages.
     ByMessage(Box<MessageTransfer>),
-    /// What moves pieces of one through the peer's heap.
+    /// Moves pieces of one through the peer's heap.
     Bounce(Bounce),
     /// A transfer by keys.
     Keyed(Box<KeyedTransfer>),

@@ -2,11 +2,10 @@
 //!
 //! The law: *when nothing of mine is under way, nothing of mine can still write, here or there.* An operation
 //! that was cancelled, or is late, gives its caller's buffer back at once. A transport or a peer that has
-//! some of it goes on with that, and the operation *settles*: by the transport's report, by the peer's
-//! answer, or with the loss of the peer. Until then the operation counts for
-//! [`Node::is_quiet`](crate::Node::is_quiet) and for [`Started`], and no more for
-//! [`Node::in_flight`](crate::Node::in_flight). Gets settle at once: nothing of theirs writes at a peer, and
-//! a transport that gives one up touches local memory no more.
+//! some of it goes on with that. The operation *settles*: by the transport's report, by the peer's answer, or
+//! with the loss of the peer. Until then the operation counts for [`Node::is_quiet`](crate::Node::is_quiet)
+//! and for [`Started`], and no more for [`Node::in_flight`](crate::Node::in_flight). Gets settle at once:
+//! nothing of theirs writes at a peer, and a transport that gives one up touches local memory no more.
 //!
 //! | what was given up | what is awaited |
 //! |---|---|
@@ -60,7 +59,7 @@ pub(super) struct Clients {
     unsettled: [u32; 1 << u8::BITS],
     /// How many of them settle.
     settling_of: [u32; 1 << u8::BITS],
-    /// What is awaited of those.
+    /// The ends that are awaited of those.
     settling: Settling,
 }
 

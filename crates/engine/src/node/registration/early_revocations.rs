@@ -15,7 +15,7 @@ use crate::Rank;
 use crate::registration::Run;
 use crate::registration::table::HolderId;
 
-/// What is kept of one peer.
+/// The notices of one peer.
 #[derive(Default)]
 struct Owner {
     /// Rights that it may yet revoke, at most.
@@ -24,7 +24,7 @@ struct Owner {
     notices: BTreeMap<u32, u32>,
 }
 
-/// What was asked of peers, and what they revoked too early.
+/// Rights that were asked of peers, and those that they revoked too early.
 #[derive(Default)]
 pub(in crate::node) struct EarlyRevocations(BTreeMap<Rank, Owner>);
 

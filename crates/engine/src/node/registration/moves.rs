@@ -177,7 +177,7 @@ impl<T: Transport> Node<T> {
             // It may have said that it gives it up before it was told of it.
             let Some((reg, run)) = registration.table.held_by(peer, holder) else { continue };
             let fits = payload.len() + message::GIVEN_BYTES <= self.core.transport.payload_max();
-            // What is registered may be more than was asked for, and less may be exposed by now.
+            // The registration may be more than was asked for, and less may be exposed by now.
             let may = fits && allow_key(self.exposed.as_deref(), registration.settings.bucket, run);
             match registration.table.key(reg).filter(|_| may) {
                 Some(key) => message::put_given(&Given { run, key, holder }, &mut payload),
@@ -279,7 +279,7 @@ impl<T: Transport> Node<T> {
             self.give_back(peer, some, Because::Recalled);
         }
         if holders.is_empty() && !self.will_answer_recall(peer) {
-            // What is in use now may be asked for again.
+            // Memory in use now may be asked for again.
             self.give_back(peer, &[], Because::Recalled);
         }
     }

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::registration::table::HolderId;
 use crate::{Nanos, Rank};
 
-/// What a holder is given, besides what all are, for each right that was revoked: a program may free very
-/// much at once, and each right is a message there and one back.
+/// The time that a holder is given, besides what all are, for each right that was revoked. A program may free
+/// very much at once, and each right is a message there and one back.
 pub(in crate::node) const TIME_PER_RIGHT: Nanos = 100_000;
 
 /// A holder answers exactly once for each; the name means this right and no other until then.
@@ -14,10 +14,10 @@ pub(in crate::node) const TIME_PER_RIGHT: Nanos = 100_000;
 pub(in crate::node) struct Revocations {
     /// By holders, and the rights' names.
     rights: BTreeMap<(Rank, u32), Right>,
-    /// Those that a holder has and may use.
+    /// Rights that a holder has and may use.
     out: BTreeMap<u64, Rank>,
     holders: BTreeMap<Rank, Owing>,
-    /// Those that nobody has looked at the clock for.
+    /// Rights that nobody has looked at the clock for.
     untimed: Vec<(Rank, u64)>,
     /// How many there ever were.
     count: u64,
@@ -30,8 +30,8 @@ struct Right {
     given_up: bool,
 }
 
-/// What a holder has not answered, by the rights' numbers: since when each is waited for, once anybody has
-/// looked, and how many there were then.
+/// The rights that a holder has not answered for, by their numbers: since when each is waited for, once
+/// anybody has looked, and how many there were then.
 type Owing = BTreeMap<u64, (Option<Nanos>, u64)>;
 
 impl Revocations {
@@ -107,7 +107,7 @@ impl Revocations {
         theirs.into_iter().filter(|(_, right)| right.given_up).map(|((_, name), _)| HolderId(name)).collect()
     }
 
-    /// Who may still use any.
+    /// The holders that may still use any.
     pub(in crate::node) fn owing(&self) -> BTreeSet<Rank> {
         self.holders.keys().copied().collect()
     }

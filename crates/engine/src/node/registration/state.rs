@@ -1,4 +1,4 @@
-//! What a node keeps about registration.
+//! A node's state of registration.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use crate::registration::{ByPeer, PeerCounters, RegId, Run, Settings, TableCount
 use crate::wire::{MoveId, Status};
 use crate::{Nanos, Rank};
 
-/// What happened at the initiator's end, and what the table counts at the owner's.
+/// Counts of the initiator's end, and those of the table at the owner's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RegistrationCounters {
     /// Pieces of transfers whose peer's memory was held.
@@ -33,7 +33,7 @@ pub struct RegistrationCounters {
     pub given_back: u64,
     /// Messages by which peers asked.
     pub served: u64,
-    /// What the table of this process's own memory counts.
+    /// The counts of the table of this process's own memory.
     pub table: TableCounters,
 }
 
@@ -64,8 +64,8 @@ impl RegistrationCounters {
 /// pipe full.
 pub(in crate::node) const CHUNK_BYTES: u64 = 1 << 20;
 
-/// Looks for a holder's answer in its time, at least: where none was for longer, no more than the time
-/// between two passes. It may lie unread, as this process was stopped or had much else to do.
+/// A holder's time to answer is divided into so many looks. A longer gap between two looks counts as one, as
+/// the answer may lie unread while this process is stopped or has much else to do.
 const LOOKS_PER_RECALL: Nanos = 8;
 
 /// The time in which answers are looked for.
@@ -76,8 +76,8 @@ struct AnswerClock {
 }
 
 impl AnswerClock {
-    /// What it will be if one looks now, as one does at least so often. Threads may have read the clock in
-    /// another order.
+    /// Its value if one looks now, as one does at least so often. Threads may have read the clock in another
+    /// order.
     fn by(&self, now: Nanos, at_least: Nanos) -> Nanos {
         self.sum.saturating_add(now.saturating_sub(self.looked).min(at_least))
     }
@@ -97,7 +97,7 @@ pub(in crate::node) struct Registration {
     pub(in crate::node) moves: Slab<PendingMove>,
     /// Asked by peers, and waiting for registrations.
     pub(in crate::node) serves: Slab<ServedMove>,
-    /// Who waits for a registration of this process.
+    /// By registration of this process, all that wait for it.
     pub(in crate::node) waiting: HashMap<RegId, Vec<Waiter>>,
     /// Moves asked for, in all: their tokens tell them apart.
     pub(in crate::node) serial: u32,
@@ -156,7 +156,7 @@ pub(in crate::node) struct ServedMove {
     pub(in crate::node) status: Status,
 }
 
-/// Who waits for a registration.
+/// An operation, or a move that a peer has asked for, that waits for a registration.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::node) enum Waiter {
     Op(OpKey),
@@ -166,7 +166,7 @@ pub(in crate::node) enum Waiter {
 impl Registration {
     pub(in crate::node) fn new(settings: Settings, ranks: u32) -> Registration {
         let table = Table::new(settings, ranks);
-        // What its owner would let any rank hold that holds nothing yet.
+        // The bytes that its owner would let any rank hold that holds nothing yet.
         let limit = table.limit(0);
         Registration {
             table,
@@ -263,25 +263,25 @@ impl Registration {
         self.table.recall_answered(peer);
     }
 
-    /// Who has not given back a right that was revoked.
+    /// The holders that have not given back a right that was revoked.
     pub(in crate::node) fn owing(&self) -> BTreeSet<Rank> {
         self.revocations.owing()
     }
 
-    /// Begins to wait for whoever is not waited for yet, and says who has had `recall_within` to answer while
-    /// answers were looked for, as they have just been or not, and when to look for the next.
+    /// Begins to wait for each peer that is not waited for yet. Says which peers have had `recall_within` to
+    /// answer while answers were looked for, as they have just been or not, and when to look for the next.
     pub(in crate::node) fn late(&mut self, now: Nanos, looked: bool) -> (Vec<Rank>, Option<Nanos>) {
         self.wants_time = false;
         let within = self.settings.recall_within;
         let at_least = (within / LOOKS_PER_RECALL).max(TIME_PER_RIGHT);
-        // Who is waited for from now on has nothing of the time since the last look.
+        // A peer that is waited for from now on has nothing of the time since the last look.
         let since = self.answer_clock.by(now, at_least);
         if looked {
             self.answer_clock.look(now, at_least);
         }
         let clock = self.answer_clock.sum;
         let table = &self.table;
-        // Who has given back as much by itself has answered.
+        // A peer that has given back as much by itself has answered.
         self.recalled.retain(|peer, recalled| {
             let owes = table.owes(*peer);
             if !owes {
@@ -309,7 +309,7 @@ impl Registration {
         self.counters.hits + self.hoses.recent_hits()
     }
 
-    /// What happened at both ends, peer by peer.
+    /// Counts of both ends, peer by peer.
     pub(in crate::node) fn by_peer(&self) -> ByPeer {
         let ((ours, mut gone), (theirs, gone_too)) = (self.hoses.counters(), self.table.peer_counters());
         gone += gone_too;
@@ -321,7 +321,7 @@ impl Registration {
     /// Whether what is counted of each peer makes what is counted in all.
     ///
     /// # Errors
-    /// What does not add up.
+    /// The first inconsistency.
     pub(in crate::node) fn audit_by_peer(&self) -> Result<(), String> {
         let RegistrationCounters { misses, moves, served, .. } = self.counters;
         let hits = self.hits();

@@ -8,9 +8,9 @@ use crate::{OpError, Place, Transport};
 pub enum Memories {
     /// In the process. They must stay valid until the collective has an outcome.
     At {
-        /// What this member gives.
+        /// The memory that this member gives.
         input: Place,
-        /// What it gets.
+        /// The memory that it gets.
         output: Place,
         /// [`Plan::scratch`](crate::collective::Plan::scratch) bytes for the collective.
         scratch: Place,
@@ -31,9 +31,9 @@ impl Kept {
     /// Bytes of all three memories, at most. Where the transport's messages hold fewer, that is the most.
     pub const MAX: u64 = 2 << 10;
 
-    /// What a member gives, room for what it gets, and for what the collective needs besides. Without an
-    /// `input`, what is given lies where the result will be. The memory is that of an earlier collective's,
-    /// whose contents are gone.
+    /// Memory that a member gives, room for what it gets, and for what the collective needs besides. Without
+    /// an `input`, what is given lies where the result will be. The memory is that of an earlier
+    /// collective's, whose contents are gone.
     pub fn hold(&mut self, input: Option<&[u8]>, output: &[u8], scratch: u64) {
         self.bytes.clear();
         self.bytes.extend_from_slice(input.unwrap_or(&[]));
@@ -53,7 +53,7 @@ impl Kept {
         self.bytes.is_empty()
     }
 
-    /// What the member gets, once the collective is over.
+    /// The memory that the member gets, once the collective is over.
     pub fn output(&self) -> &[u8] {
         &self.bytes[self.starts[1]..self.starts[2]]
     }

@@ -16,7 +16,7 @@ use crate::{Nanos, OpError, Place, Rank, Transport};
 /// How a member takes part in a collective.
 #[derive(Debug)]
 pub struct Start {
-    /// What it works on.
+    /// The memory that it works on.
     pub memories: Memories,
     /// Whether [`Polled::Local`](crate::node::Polled::Local) is to tell of steps in own memory; otherwise
     /// whoever waits for the outcome asks for them.
@@ -40,7 +40,7 @@ impl Teams {
         self.roster.member_rank(team, member)
     }
 
-    /// What two members called, if a team's collectives are over because they called different ones.
+    /// The two members' calls, if a team's collectives are over because they called different ones.
     pub(in crate::node) fn difference(&self, team: TeamId) -> Option<Difference> {
         self.roster.difference(team)
     }
@@ -137,7 +137,7 @@ impl Teams {
             let was_told = std::mem::replace(&mut state.is_told, true);
             self.tell_of_end(key, start.steps_told);
             lent.ops.finish(key, Err(broken.error));
-            // Who has not been told may wait for this process.
+            // A member that has not been told may wait for this process.
             if !was_told {
                 self.roster.tell_team(lent, team);
             }

@@ -54,7 +54,8 @@ impl Teams {
         self.forget_team(lent, id);
     }
 
-    /// A rank is lost, and with it all teams that it is in. What has all that it needs of it goes on.
+    /// A rank is lost, and with it all teams that it is in. A collective that has all that it needs of it
+    /// goes on.
     pub(in crate::node) fn break_teams_of<T: Transport>(&mut self, lent: &mut Lent<'_, T>, peer: Rank) {
         let has = |team: &Team| team.members.as_ref().is_some_and(|members| members.member(peer).is_some());
         let hit: Vec<TeamId> =
@@ -99,7 +100,7 @@ impl Teams {
             team.runs.remove(&run.number);
         }
         self.give_up_gets(lent, &run, error);
-        // Whoever waits for the outcome may free it then.
+        // A caller that waits for the outcome may free it then.
         if run.sends.iter().any(|send| send.state == Sent::Offered) {
             lent.core.transport.give_up_offers();
         }
@@ -107,7 +108,7 @@ impl Teams {
         lent.ops.finish(key, Err(error));
     }
 
-    /// Gives up the transfers that get what members offer. Those that have not been started never are.
+    /// Gives up the transfers that get what members offer. Transfers that have not been started never are.
     fn give_up_gets<T: Transport>(&mut self, lent: &mut Lent<'_, T>, run: &CollectiveRun, error: OpError) {
         let gets = run.receives.iter().filter_map(|receive| match receive.state {
             Received::Getting(get) => Some(get),
@@ -124,7 +125,7 @@ impl Teams {
         }
     }
 
-    /// Whoever does a collective's steps may let go of its memory.
+    /// A caller that does a collective's steps may let go of its memory.
     pub(super) fn tell_of_end(&mut self, key: OpKey, steps_told: bool) {
         if steps_told {
             self.wants.local.push_back(key);

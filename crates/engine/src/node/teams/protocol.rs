@@ -1,4 +1,5 @@
-//! What members of a team tell each other: all of it is taken for what anybody might have sent.
+//! The messages that members of a team send each other. The receiver takes each for something that anybody
+//! might have sent.
 
 use super::roster::{DIFFER, says_unknown};
 use super::run::{Received, Receiving, Sent};
@@ -12,8 +13,8 @@ use crate::wire::{self, BreakReason, Message, Pace, StepData, TeamBroken, TeamMe
 use crate::{Lane, OpError, Rank, Transport};
 
 /// Answers about as many teams that this process has not, or collectives that somebody doubts, may wait for
-/// room on the way to a member: it asks for each of them, and takes none. Whoever keeps the rules asks no
-/// more often than it has such teams, or collectives under way.
+/// room on the way to a member: it asks for each of them, and takes none. A member that keeps the rules asks
+/// no more often than it has such teams, or collectives under way.
 const UNTAKEN_MAX: usize = 1 << 13;
 
 impl Teams {
@@ -54,7 +55,7 @@ impl Teams {
         };
         if team.is_over(number) {
             if let TeamMessage::Pace(pace) = message {
-                // What it says of collectives that go on counts, however far it has come.
+                // Its word on collectives that go on counts, however far it has come.
                 self.on_pace(lent, (id, peer), pace);
             }
             // It does not know yet.
@@ -117,8 +118,8 @@ impl Teams {
         }
     }
 
-    /// What this process called as a team's collective of that number, if it is under way or has ended not
-    /// long ago.
+    /// This process's call as a team's collective of that number, if it is under way or has ended not long
+    /// ago.
     fn called(&self, id: TeamId, number: u64) -> Option<Signature> {
         if (self.small.team, self.small.number) == (id, number) {
             return Some(self.small.signature);
@@ -144,8 +145,8 @@ impl Teams {
         }
     }
 
-    /// What this process has offered is not needed any more, and the receiver has seen that it still lay
-    /// there, or asks.
+    /// The memory that this process has offered is not needed any more. The receiver has seen that it still
+    /// lay there, or asks.
     fn on_taken<T: Transport>(
         &mut self,
         lent: &mut Lent<'_, T>,
@@ -169,7 +170,7 @@ impl Teams {
                     run.close(1);
                     if !is_seen {
                         let confirmed = Message::Team(id, TeamMessage::Confirmed { number, tag });
-                        // Who cannot be told is lost, or will be.
+                        // A member that cannot be told is lost, or will be.
                         let _ = mail.send_soon(core, peer, Lane::Request, confirmed);
                     }
                 }
@@ -181,7 +182,7 @@ impl Teams {
         self.go_on_with(lent, key);
     }
 
-    /// What this process has taken was the bytes that were offered.
+    /// The bytes that this process has taken were those that were offered.
     fn on_confirmed<T: Transport>(
         &mut self,
         lent: &mut Lent<'_, T>,
@@ -220,7 +221,7 @@ impl Teams {
             lent.core.counters.malformed += 1;
             return;
         }
-        // Who cannot be told is lost, or will be.
+        // A member that cannot be told is lost, or will be.
         let _ = self.roster.tell(lent, peer, id, TeamMessage::Upheld { number });
     }
 
@@ -331,8 +332,8 @@ impl Teams {
     }
 }
 
-/// Whether more answers wait for this member than it could have asked for within the rules. What this process
-/// says by itself does not count, and has an end.
+/// Whether more answers wait for this member than it could have asked for within the rules. Words that this
+/// process says by itself do not count, and have an end.
 #[cold]
 fn takes_no_answers<T>(lent: &Lent<'_, T>, peer: Rank) -> bool {
     let is_answer = |message: &&Message| match message {

@@ -16,7 +16,7 @@ pub const NAMED_TEAMS_MAX: usize = 1024;
 /// Named teams that peers have come to, and this process has not, at most.
 const UNASKED_MAX: usize = 64;
 
-/// What is said of one of two members that differ: which of them is wrong nobody knows.
+/// The message about one of two members that differ: which of them is wrong nobody knows.
 pub(super) const DIFFER: &str = "and another member called different ones";
 
 /// All teams, by their names.
@@ -94,7 +94,7 @@ impl Roster {
 
 /// Calls of members, compared.
 impl Roster {
-    /// What two members called, if a team's collectives are over because they called different ones.
+    /// The two members' calls, if a team's collectives are over because they called different ones.
     pub(super) fn difference(&self, team: TeamId) -> Option<Difference> {
         self.all.get(&team)?.broken?.difference
     }
@@ -159,7 +159,7 @@ impl Roster {
         let pace = team.paces.entry(rank).or_default();
         pace.told = pace.told.max(started);
         let pace = Pace { come_to: started, wants: 0, waits_in: None };
-        // Who cannot be told is lost, or will be.
+        // A member that cannot be told is lost, or will be.
         let _ = self.tell(lent, rank, id, TeamMessage::Pace(pace));
     }
 
@@ -234,7 +234,7 @@ impl Roster {
     }
 
     fn tell_one<T: Transport>(&self, lent: &mut Lent<'_, T>, id: TeamId, to: Rank, broken: TeamBroken) {
-        // Who cannot be told is lost, or will be.
+        // A member that cannot be told is lost, or will be.
         let _ = self.tell(lent, to, id, TeamMessage::Broken(broken));
     }
 }
@@ -249,8 +249,8 @@ pub(super) fn says_unknown(broken: &TeamBroken) -> bool {
     (broken.why, broken.from) == (Some(BreakReason::Dropped), 0)
 }
 
-/// What says as much as these two messages to one member, of which the first has not gone. So no more of them
-/// wait than a few for each team, and one for each collective that is doubted.
+/// A message that says as much as these two messages to one member, of which the first has not gone. So no
+/// more of them wait than a few for each team, and one for each collective that is doubted.
 fn both(waiting: &TeamMessage, notice: &TeamMessage) -> Option<TeamMessage> {
     match (waiting, notice) {
         // It keeps the largest of what it hears, by either.

@@ -1,7 +1,7 @@
 //! How collectives under way go on.
 //!
-//! Members number the collectives of their team as they come to them. Whoever is ahead of another waits
-//! before it sends that one more than a few collectives' messages ([`AHEAD`](crate::limits::AHEAD)): so no
+//! Members number the collectives of their team as they come to them. A member that is ahead of another waits
+//! before it sends that one more than a few collectives' messages ([`AHEAD`](crate::limits::AHEAD)). So no
 //! member must keep more than a fixed number of them, and none waits for ever, since what the slowest needs
 //! is never held back.
 //!
@@ -163,7 +163,7 @@ impl Teams {
         let Some(team) = self.roster.all.get(&id) else { return };
         let asks = TeamMessage::Pace(Pace { come_to: team.started, wants: 0, waits_in });
         for peer in missing {
-            // Who cannot be told is lost, or will be.
+            // A member that cannot be told is lost, or will be.
             let _ = self.roster.tell(lent, peer, id, asks);
         }
     }

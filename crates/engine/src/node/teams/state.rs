@@ -13,7 +13,7 @@ use crate::op_id::{OpId, OpKey};
 /// The teams of a node, and their collectives under way.
 ///
 /// It is told what callers and members do, and says what follows by [`Teams::next_wanted`], which the loop
-/// does: transfers that get what members offer are operations of their own, parts of their collectives, and
+/// does. Transfers that get what members offer are operations of their own, parts of their collectives, and
 /// their ends come to [`Teams::on_read`]. A poll that finds nothing calls [`Teams::retry`], and whoever has
 /// looked at the clock [`Teams::ask_the_awaited`]. The loss of a peer ends the teams that it is in:
 /// [`Teams::break_teams_of`].
@@ -33,7 +33,7 @@ impl Teams {
         Teams { roster: Roster::new(size), runs, small, wants: Wants::default() }
     }
 
-    /// What the small collective that its caller has begun has come to.
+    /// The result of the small collective that its caller has begun.
     #[inline(always)]
     pub(in crate::node) fn poll_small<T: Transport>(&mut self, core: &mut Core<T>) -> SmallPolled {
         self.small.poll(core)

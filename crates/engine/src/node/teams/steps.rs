@@ -1,8 +1,8 @@
 //! The steps of a collective: what is sent, received, offered and gotten by each.
 //!
-//! A step's bytes ride in its message where they fit; otherwise the message says where they lie, and the
-//! receiver gets them as it gets anything, all at once or part by part, and says when it has. What fails here
-//! ends the collective, which is for the caller to do.
+//! A step's bytes ride in its message where they fit. Otherwise the message says where they lie; the receiver
+//! gets them as it gets anything, all at once or part by part, and says when it has. A failure here ends the
+//! collective, which is for the caller to do.
 
 use super::roster::Roster;
 use super::run::{CollectiveRun, Pulling, Received, Receiving, Sending, Sent};
@@ -16,7 +16,7 @@ use crate::op_id::OpKey;
 use crate::wire::{self, Message, Pace, StepData, TeamMessage};
 use crate::{Lane, OpError, Piece, Place, Rank, SendError, Transport};
 
-/// What is said of a member whose bytes do not lie where it says, or were to lie somewhere.
+/// The message about a member whose bytes do not lie where it says, or were to lie somewhere.
 const NOT_OFFERED: &str = "has offered no memory";
 
 /// How a step ended.
@@ -167,7 +167,7 @@ impl<T: Transport> Steps<'_, '_, T> {
         }
         match run.memories.place(from) {
             Some(at) if len > EAGER_MAX.min(core.scratch.len() as u64) => {
-                // Who cannot see it asks anyway.
+                // A member that cannot see it asks anyway.
                 let given_up = core.transport.offers_given_up(core.rank).unwrap_or(0);
                 Ok(StepData::Offer { at, len, given_up })
             }
@@ -242,7 +242,7 @@ impl<T: Transport> Steps<'_, '_, T> {
         Ok(())
     }
 
-    /// What two members must have called alike.
+    /// Compares the parts of a call that both members must have alike.
     fn agree(&mut self, run: &CollectiveRun, theirs: Signature, peer: Rank) -> Result<(), OpError> {
         if run.signature == theirs {
             return Ok(());
@@ -298,7 +298,7 @@ impl<T: Transport> Steps<'_, '_, T> {
     /// Has bytes of a member's gotten that lie where it says, by an operation that is part of the collective.
     fn get(&mut self, run: &CollectiveRun, from: Rank, offered: Place, into: Span) -> Result<OpKey, OpError> {
         let fault = OpError::Protocol { peer: from, what: NOT_OFFERED };
-        // What is kept here is too little for anybody to offer.
+        // The memory that is kept here is too little for anybody to offer.
         let local = run.memories.place(into).ok_or(fault)?;
         let piece = Piece::new(offered, local, into.len).ok_or(fault)?;
         let kind = OpKind::OneSided { peer: from, on_complete: None };
@@ -331,9 +331,9 @@ impl<T: Transport> Steps<'_, '_, T> {
         }
     }
 
-    /// What a member offers could not be gotten. Where nothing accessible lies there, it may have given up
-    /// the collective, and freed what it offered before this process has heard of it: so it is asked. All
-    /// else fails at once.
+    /// Memory that a member offers could not be gotten. Where nothing accessible lies there, it may have
+    /// given up the collective, and freed what it offered before this process has heard of it: so it is
+    /// asked. All else fails at once.
     fn doubt(&mut self, run: &mut CollectiveRun, error: OpError) -> Result<(), OpError> {
         let (OpError::Fault { peer, .. } | OpError::NotExposed { peer, .. }) = error else {
             return Err(error);
@@ -347,8 +347,8 @@ impl<T: Transport> Steps<'_, '_, T> {
         self.lent.mail.send_soon(self.lent.core, peer, Lane::Request, asks)
     }
 
-    /// What a member has offered is here, unless that one has given it up meanwhile: that can be seen, or it
-    /// is asked.
+    /// Memory that a member has offered is here, unless that one has given it up meanwhile: that can be seen,
+    /// or it is asked.
     fn took(&mut self, run: &mut CollectiveRun, at: usize) -> Result<(), OpError> {
         let Lent { core, mail, .. } = &mut *self.lent;
         let receive = &mut run.receives[at];

@@ -54,7 +54,7 @@ pub(super) struct Team {
     pub(super) started: u64,
     /// Which collectives of it cannot end any more.
     pub(super) broken: Option<Broken>,
-    /// What two members called, found just now: by it the team is about to be broken.
+    /// The two members' calls, found just now: by it the team is about to be broken.
     pub(super) differs: Option<Difference>,
     /// The members that this one has had to do with have been told why.
     pub(super) is_told: bool,
@@ -65,7 +65,7 @@ pub(super) struct Team {
     pub(super) paces: HashMap<Rank, Pace>,
     /// Members that want to be told how far this process has come.
     pub(super) asking: u32,
-    /// What came for collectives that are not there, or not so far.
+    /// Messages for collectives that are not there, or not so far.
     pub(super) early: HashMap<Slot, Arrived>,
     /// Collectives under way, by their numbers.
     pub(super) runs: HashMap<u64, OpKey>,
@@ -81,7 +81,7 @@ pub(super) struct Broken {
     pub(super) error: OpError,
     /// Why, as the other members do, and whose reason it is.
     pub(super) told: (BreakReason, Rank),
-    /// What two members called, where that is why.
+    /// The two members' calls, where that is why.
     pub(super) difference: Option<Difference>,
 }
 
@@ -94,7 +94,7 @@ pub(super) struct Pace {
     pub(super) told: u64,
     /// The last that it has been asked for, to be told when it has come near.
     pub(super) asked: u64,
-    /// What it has asked for, and not been told; 0 if nothing.
+    /// The number that it has asked for, and not been told; 0 if nothing.
     pub(super) wants: u64,
     /// Its messages for collectives that this process has not come to.
     pub(super) early: u64,
@@ -119,7 +119,7 @@ impl Team {
         }
     }
 
-    /// What this process had called, if that has ended well not long ago.
+    /// This process's call, if that has ended well not long ago.
     pub(super) fn ended_as(&self, number: u64) -> Option<Signature> {
         let (of, signature) = self.ended[number as usize % ENDED];
         (of == number).then_some(signature)

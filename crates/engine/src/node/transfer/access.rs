@@ -1,8 +1,8 @@
-//! What of its private memory this process lets its peers read and write.
+//! The private memory that this process lets its peers read and write.
 //!
 //! The heap is there to be shared, and always is. Private memory is exposed as a whole, or in ranges: then
-//! each message that asks for it is looked at, and no key is handed out that reaches beyond them. What a
-//! collective of this process offers to a member, that member may read until it has.
+//! each message that asks for it is looked at, and no key is handed out that reaches beyond them. A member
+//! may read what a collective of this process offers to it, until it has it.
 
 use super::state::MessageTransfer;
 use crate::exposure::Ranges;
@@ -36,7 +36,7 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// As [`Node::permit`], for a part of a transfer, which `chunk` is. What comes in this process's own name
+    /// As [`Node::permit`], for a part of a transfer, which `chunk` is. A message in this process's own name
     /// is only taken for its own if it has just such a part under way: others may write to the rings that it
     /// lies in.
     pub(in crate::node) fn permit_chunk(

@@ -2,15 +2,15 @@
 //! chunks inside messages.
 //!
 //! A peer's private memory that cannot be reached one-sided goes by message. Where its heap can be reached
-//! one-sided, most of the way is free of messages all the same: the owner copies between its memory and a
+//! one-sided, most of the way is free of messages all the same. The owner copies between its memory and a
 //! bounce buffer, and the initiator between the bounce buffer and its own memory. A *bounce* has one bounce
-//! buffer at a time, and moves piece after piece of its transfer through it; a few of them take turns, so
+//! buffer at a time, and moves piece after piece of its transfer through it. A few of them take turns, so
 //! that one copies at the owner while another does here. Pieces that a bounce cannot move, for want of a
 //! bounce buffer or since there is nothing at an address, go by chunks, whose answers say what is wrong with
 //! which.
 //!
-//! A bounce outlives its transfer when that ends before its time: what the network still brings must not find
-//! another's bytes in the bounce buffer, so that this is given back only when nothing is under way to it any
+//! A bounce outlives its transfer when that ends before its time. Bytes that the network still brings must
+//! not get among another's in the bounce buffer, so it is given back only when nothing is under way to it any
 //! more.
 
 use super::bounce_pool::{Bounce, BounceStep};
@@ -187,7 +187,7 @@ impl<T: Transport> Node<T> {
         let Some(bounce) = self.bounce_of(key) else { return };
         let (peer, buffer) = (bounce.peer, bounce.buffer.take());
         if let Some(buffer) = buffer {
-            // Whoever is gone has taken it back by itself.
+            // A peer that is gone has taken it back by itself.
             let _ = self.mail.send_soon(
                 &mut self.core,
                 peer,
@@ -205,7 +205,7 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// What a bounce asked for could not be sent in the end.
+    /// The request of a bounce could not be sent in the end.
     pub(in crate::node) fn on_unsent_request(&mut self, id: OpId, error: OpError) {
         let key = id.key();
         match self.ops.get(key).map(|op| &op.kind) {
@@ -227,8 +227,8 @@ impl<T: Transport> Node<T> {
     }
 
     /// Lets a transfer's bounces end without it, which is over before its time: they touch its memory no
-    /// more. What they have not asked for yet they do not ask for: it might come after what the caller puts
-    /// next. Adds those to `awaited` whose bytes the peer may still copy on.
+    /// more. Pieces that they have not asked for yet they do not ask for: they might come after what the
+    /// caller puts next. Adds those to `awaited` whose bytes the peer may still copy on.
     pub(in crate::node) fn orphan_bounces(&mut self, transfer: OpKey, awaited: &mut Vec<Awaited>) {
         let Some(of) = self.transfer_under_way(transfer) else { return };
         if std::mem::take(&mut of.bounces) == 0 {

@@ -9,18 +9,18 @@ use crate::{Direction, Piece, Rank};
 /// again.
 const REFUSED_TURNS: u32 = 32;
 
-/// What moves pieces of a transfer through a bounce buffer.
+/// Moves pieces of a transfer through a bounce buffer.
 pub(in crate::node) struct Bounce {
     pub(in crate::node) peer: Rank,
     pub(in crate::node) direction: Direction,
-    /// What it moves now.
+    /// The piece that it moves now.
     pub(in crate::node) piece: Piece,
     /// Where in the peer's heap its bounce buffer begins.
     pub(in crate::node) buffer: Option<u64>,
     pub(in crate::node) step: BounceStep,
 }
 
-/// What a bounce waits for.
+/// The event that a bounce waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::node) enum BounceStep {
     /// A bounce buffer, for a get with the bytes in it.

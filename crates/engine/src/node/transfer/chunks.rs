@@ -121,7 +121,7 @@ impl<T: Transport> Node<T> {
         chunk: Piece,
         signal: Option<(Place, Atomic)>,
     ) -> Result<bool, SendError> {
-        // What waits for the lane goes before: it may be about the same memory.
+        // Messages that wait for the lane go before: they may be about the same memory.
         if self.mail.is_taken(peer, Lane::Request) {
             return Err(SendError::Busy);
         }

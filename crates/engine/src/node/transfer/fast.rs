@@ -79,7 +79,7 @@ impl<T: Transport> Node<T> {
         } else {
             None
         };
-        // Where a local end was found, by the firehose that reaches the remote one, there is one.
+        // Where `acquire_local` has found a local end, it found this firehose before it.
         let kept = registration.settings.keep == Keep::Firehoses;
         let held = match registration.hoses.acquire_recent(peer, remote.offset, len) {
             Some(held) => held,

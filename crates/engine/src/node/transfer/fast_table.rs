@@ -35,7 +35,7 @@ pub(in crate::node) struct FastTransfer {
     pub(in crate::node) client: u8,
     /// In a free place: the next one.
     pub(in crate::node) peer: Rank,
-    /// What it uses until the transport is done with it.
+    /// The firehose and the registration that it uses until the transport is done with it.
     pub(in crate::node) hose: HoseId,
     pub(in crate::node) local: Option<RegId>,
     pub(in crate::node) deadline: Option<Nanos>,

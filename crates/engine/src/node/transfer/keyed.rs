@@ -25,7 +25,7 @@ use crate::{
 /// Pieces, at most, of one part.
 const PART_PIECES: usize = 32;
 
-/// What a transfer does next.
+/// The next step of a transfer.
 enum Next {
     /// Submit what has been gathered.
     Submit,
@@ -66,7 +66,7 @@ impl<T: Transport> Node<T> {
         pieces: &[Piece],
         on_complete: Option<OnComplete>,
     ) {
-        // What an earlier transfer has left, in most cases.
+        // A spare one that an earlier transfer has left, in most cases.
         let mut keyed =
             self.spare_keyed.pop().unwrap_or_else(|| Box::new(KeyedTransfer::new(peer, direction)));
         let (mut todo, mut pins) = (std::mem::take(&mut keyed.todo), std::mem::take(&mut keyed.pins));
@@ -132,7 +132,7 @@ impl<T: Transport> Node<T> {
         // The end of the last bucket of all is 2^64: the differences wrap to what they should be.
         let to_edge = (end_of(run) << bucket.bytes().trailing_zeros()).wrapping_sub(piece.remote.offset);
         let len = piece.len.min(to_edge);
-        // What fits is copied whole, and never the beginning of what does not.
+        // A piece that fits is copied whole, and never the beginning of one that does not.
         let (len, local) = if part.bytes + piece.len <= self.core.transport.unregistered_max(direction) {
             (len, None)
         } else {

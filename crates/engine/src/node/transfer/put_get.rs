@@ -92,7 +92,7 @@ impl<T: Transport> Node<T> {
             return self.start_keyed(key, (peer, direction), in_spaces.of(pieces), on_complete);
         }
         if direction == Direction::Put && self.mail.holds_back() {
-            // Who looks at what is put may know of what this process did before.
+            // A peer that looks at what is put may know of what this process did before.
             self.mail.hold_start(key, HeldStart::Put(pieces.to_vec(), on_complete));
         } else {
             self.submit(key, peer, direction, pieces, on_complete, choice);

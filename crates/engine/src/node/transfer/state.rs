@@ -1,4 +1,4 @@
-//! What the node keeps of transfers under way, and what comes after their bytes. Nothing here decides what
+//! The node's state of transfers under way, and what comes after their bytes. Nothing here decides what
 //! happens next.
 
 use crate::limits::{BOUNCES_MAX, WINDOW};
@@ -7,7 +7,7 @@ use crate::registration::firehose::HoseId;
 use crate::wire::Am;
 use crate::{Atomic, Direction, KeyedPiece, Lane, MemId, Nanos, OpError, Piece, Place, Rank};
 
-/// What is done at the target of a transfer when that is complete.
+/// The action at the target of a transfer when that is complete.
 #[derive(Clone, Copy)]
 pub(in crate::node) enum OnComplete {
     /// An Active Message announces it.
@@ -26,9 +26,9 @@ pub(in crate::node) enum HeldStart {
 pub(in crate::node) struct MessageTransfer {
     pub(in crate::node) peer: Rank,
     pub(in crate::node) direction: Direction,
-    /// What is still to be sent, last piece first.
+    /// The pieces that are still to be sent, last piece first.
     pub(in crate::node) rest: Vec<Piece>,
-    /// What has been sent and not answered.
+    /// The pieces that have been sent and not answered.
     pub(in crate::node) window: [Option<Piece>; WINDOW],
     pub(in crate::node) error: Option<OpError>,
     /// Bounces at work for it, and how many there may be.
@@ -38,7 +38,7 @@ pub(in crate::node) struct MessageTransfer {
     pub(in crate::node) stalled: bool,
     /// Since when it has been on its way, if that is to be known when it ends.
     pub(in crate::node) since: Option<Nanos>,
-    /// What comes after it.
+    /// The action after it.
     pub(in crate::node) on_complete: Option<OnComplete>,
     /// Its last chunk brings with it what comes after it, a [signal](OnComplete::Signal): the word from
     /// before, once that is known.
@@ -99,16 +99,16 @@ impl MessageTransfer {
 pub(in crate::node) struct KeyedTransfer {
     pub(in crate::node) peer: Rank,
     pub(in crate::node) direction: Direction,
-    /// What has not been submitted, last piece first.
+    /// The pieces that have not been submitted, last piece first.
     pub(in crate::node) todo: Vec<Piece>,
     /// It has been counted as an operation.
     pub(in crate::node) counted: bool,
     /// Parts, pieces by message and moves with data that are under way.
     pub(in crate::node) children: usize,
     pub(in crate::node) error: Option<OpError>,
-    /// What comes after it.
+    /// The action after it.
     pub(in crate::node) on_complete: Option<OnComplete>,
-    /// What went with a move.
+    /// The part that went with a move.
     pub(in crate::node) riding: Option<Piece>,
     /// Registrations of this process, kept for the next part.
     pub(in crate::node) pins: Vec<RegId>,
@@ -123,7 +123,7 @@ pub(in crate::node) struct Part {
     pub(in crate::node) peer: Rank,
     pub(in crate::node) pieces: Vec<KeyedPiece>,
     pub(in crate::node) bytes: u64,
-    /// What it uses until it is over.
+    /// The firehoses and registrations that it uses until it is over.
     pub(in crate::node) hoses: Vec<HoseId>,
     pub(in crate::node) locals: Vec<RegId>,
 }

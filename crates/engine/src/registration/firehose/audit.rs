@@ -5,7 +5,7 @@ use crate::Rank;
 
 impl Firehoses {
     /// # Errors
-    /// What does not add up.
+    /// The first inconsistency.
     pub(crate) fn audit(&self) -> Result<(), String> {
         let tally =
             |peer: &Peer| Tally { held: 0, rank: peer.rank, gone: peer.gone, changed: peer.changed.take() };
@@ -36,7 +36,7 @@ impl Firehoses {
     }
 
     /// Adds every firehose to its peer's. Returns what may be used of each, and nothing else, as the index is
-    /// not in the order of the firehoses; how many there are; and whether each is as it must be.
+    /// not in the order of the firehoses. Returns also how many there are, and whether each is as it must be.
     #[inline(never)]
     fn tally(&self, tallies: &mut [Tally]) -> (Vec<(Theirs, u32)>, usize, bool) {
         let (mut here, mut wrong) = (0, false);
@@ -91,7 +91,7 @@ fn misled(bucket: u64, peer: Rank, at: u32) -> String {
     format!("bucket {bucket} of peer {peer} leads to firehose {at}, which is another's")
 }
 
-/// What is known of a peer, and what its firehoses make: buckets.
+/// The state of a peer, and what its firehoses make: buckets.
 struct Tally {
     held: u64,
     rank: Rank,

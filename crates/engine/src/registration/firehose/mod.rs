@@ -24,7 +24,7 @@ use crate::Rank;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HoseId(u32);
 
-/// What is known of a peer's bucket.
+/// The state of a peer's bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
     /// It may be used.
@@ -44,7 +44,7 @@ pub(crate) struct Held {
     pub(crate) key: Key,
 }
 
-/// What the end of a use leaves of a firehose.
+/// The state of a firehose after a use has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Released {
     /// It is still here.
@@ -102,7 +102,7 @@ impl Linked for Hoses {
     }
 }
 
-/// What is held of one peer. Another process of the same rank, later, is another peer.
+/// The firehoses held of one peer. Another process of the same rank, later, is another peer.
 struct Peer {
     rank: Rank,
     queue: VictimQueue,
@@ -113,7 +113,7 @@ struct Peer {
     /// Bytes that the peer lets this process hold, as far as it has said.
     limit: u64,
     miss_policy: MissPolicy,
-    /// What its counters say at this end.
+    /// Its counters at this end.
     hits: u64,
     misses: u64,
     moves: u64,
@@ -177,14 +177,14 @@ impl Slot {
 /// from some of its run; where firehoses overlap, as they may while memory changes at the owner, from the
 /// rest to another.
 ///
-/// What uses it is counted here and not with it: so a hit, and its end, look at nothing else. It has one use
-/// of its own meanwhile, by which it stays; before anything is given up it is forgotten, and is idle like any
+/// Its uses are counted here and not with it: so a hit, and its end, look at nothing else. It has one use of
+/// its own meanwhile, by which it stays; before anything is given up it is forgotten, and is idle like any
 /// other.
 struct Recent {
     peer: Rank,
     /// [`NONE`]: there is none, and it reaches nothing.
     id: HoseId,
-    /// What it reaches of the peer's space: the first byte, and how many.
+    /// The range that it reaches of the peer's space: the first byte, and how many.
     start: u64,
     bytes: u64,
     key: Key,
@@ -220,9 +220,9 @@ pub struct Firehoses {
     recent: Recent,
     /// Hits by what was found last, but for those of what was found last now.
     hits: u64,
-    /// What was counted of peers that are gone.
+    /// Counts of peers that are gone.
     gone: PeerCounters,
-    /// What a peer lets this process hold before it has said anything.
+    /// The bytes that a peer lets this process hold before it has said anything.
     limit: u64,
 }
 
@@ -257,7 +257,7 @@ impl Firehoses {
             + self.by_rank.allocation_size()
     }
 
-    /// What is known of `bucket` of `peer`.
+    /// The state of `bucket` of `peer`.
     #[inline]
     pub fn find(&self, peer: Rank, bucket: u64) -> Found {
         match self.index.get(&Theirs { bucket, peer }) {
@@ -334,7 +334,7 @@ impl Firehoses {
                 free
             }
         };
-        // What was found may not be what is found from now on.
+        // The firehose that was found may not be what is found from now on.
         self.forget_recent();
         for bucket in run.first..end_of(run) {
             self.index.insert(Theirs { bucket, peer }, Slot::hose(at));
@@ -361,10 +361,10 @@ impl Firehoses {
         self.peers[known as usize].moves += 1;
     }
 
-    /// What was counted at this end of each peer that is there, and of those that are gone together.
+    /// Counts at this end of each peer that is there, and of those that are gone together.
     pub(crate) fn counters(&self) -> (impl Iterator<Item = (Rank, PeerCounters)>, PeerCounters) {
         let mut gone = self.gone;
-        // What operations under way still use.
+        // The firehoses that operations under way still use.
         gone.held = self.peers.iter().filter(|peer| peer.gone).map(|peer| peer.held).sum();
         // The one that was found last is of a peer that is there.
         let Recent { peer: recent, hits, .. } = self.recent;
@@ -387,7 +387,7 @@ impl Firehoses {
         self.peers[known as usize].limit = limit;
     }
 
-    /// Whether to ask `peer` for so many bytes more that little is to be done with: there is room for them,
+    /// Whether to ask `peer` for so many bytes more that little is to be done with. There is room for them,
     /// as far as the peer has said, or it pays to make room ([`miss_policy`](super::miss_policy)).
     pub(crate) fn is_worth_asking(&self, peer: Rank, bytes: u64) -> bool {
         let Some(known) = self.place_of(peer) else { return true };
@@ -395,14 +395,14 @@ impl Firehoses {
         known.held + known.asked + bytes <= known.limit || known.miss_policy.pays()
     }
 
-    /// What is known of what messages to `peer` and moves take.
+    /// The known times of messages to `peer` and of moves.
     pub(crate) fn miss_policy(&mut self, peer: Rank) -> &mut MissPolicy {
         let known = self.known(peer);
         &mut self.peers[known as usize].miss_policy
     }
 
     /// Gives up idle firehoses of `peer` until all that is asked for can be held besides what is left, as far
-    /// as the peer has said; all that are idle, if need be. At most `most` of them.
+    /// as the peer has said. If need be it gives up all that are idle. At most `most` of them.
     pub(crate) fn make_room(&mut self, peer: Rank, most: usize, given_up: &mut Vec<HolderId>) {
         let Some(known) = self.place_of(peer) else { return };
         self.forget_recent();
@@ -473,7 +473,7 @@ impl Firehoses {
         }
     }
 
-    /// What `peer` calls those of its firehoses that are here.
+    /// The names that `peer` has for those of its firehoses that are here.
     pub(crate) fn holders_of(&self, peer: Rank) -> Vec<u32> {
         let known = self.place_of(peer);
         let here = self.hoses.0.iter().filter(|hose| !hose.free && Some(hose.known) == known);

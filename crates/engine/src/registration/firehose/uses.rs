@@ -31,8 +31,8 @@ impl Firehoses {
         Some(Held { hose: recent.id, base: recent.start, key: recent.key })
     }
 
-    /// Uses the firehose to which [`Firehoses::find`] leads, if it reaches `len` bytes from `offset` on, and
-    /// has it be the one that was found last, if it is to be `kept` when nobody uses it.
+    /// Uses the firehose to which [`Firehoses::find`] leads, if it reaches `len` bytes from `offset` on. Has
+    /// it be the one that was found last, if it is to be `kept` when nobody uses it.
     #[inline(never)]
     pub(crate) fn acquire_reaching(&mut self, peer: Rank, offset: u64, len: u64, kept: bool) -> Option<Held> {
         let shift = self.bucket_bytes.trailing_zeros();

@@ -10,7 +10,7 @@ use crate::registration::slots::NONE;
 
 impl Table {
     /// # Errors
-    /// What does not add up.
+    /// The first inconsistency.
     pub(crate) fn audit(&self) -> Result<(), String> {
         let mut sums = Sums::default();
         let mut holders = Holders { count: 0, held: vec![0; self.leases.ranks()] };
@@ -139,7 +139,7 @@ fn miscounted(at: u32, counted: u32, listed: u32) -> String {
     format!("run {at} counts {counted} holders and lists {listed}")
 }
 
-/// What was found in the lists of runs: firehoses in all, and the bytes of each peer's.
+/// The findings of the lists of runs: firehoses in all, and the bytes of each peer's.
 struct Holders {
     count: usize,
     held: Vec<u64>,

@@ -24,7 +24,7 @@ pub(super) enum State {
     Free,
 }
 
-/// Who may use a registration.
+/// The users that a registration is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IsFor {
     /// This process and its peers may use it.

@@ -1,4 +1,4 @@
-//! What peers hold of a table: who is given a right to which run, and who gives one back.
+//! The rights that peers hold of a table: who is given a right to which run, and who gives one back.
 
 use super::entry::{Holder, bytes_of};
 use super::{Action, HolderId, NoRoom, Table};
@@ -86,7 +86,7 @@ impl Table {
         self.leases.count_served(peer);
     }
 
-    /// What was counted of each peer that is there, and of those that are gone together.
+    /// Counts of each peer that is there, and of those that are gone together.
     pub(crate) fn peer_counters(&self) -> (impl Iterator<Item = (Rank, PeerCounters)>, PeerCounters) {
         self.leases.counters()
     }

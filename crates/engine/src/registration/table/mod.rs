@@ -2,9 +2,9 @@
 //!
 //! An entry is a *run* of adjacent buckets under one registration, given up as a whole. Two kinds of
 //! reference keep it: *holders* (peers that may use its key at any time) and *local* references (operations
-//! of this process). What peers hold is charged to M; a local reference is charged to MAXVICTIM, even if
-//! peers hold the same run. What nobody refers to stays registered as a victim, and is rescued when it is
-//! wanted again, without a system call. Victims go, in the order of a `VictimQueue`, when room is needed.
+//! of this process). Memory that peers hold is charged to M; a local reference is charged to MAXVICTIM, even
+//! if peers hold the same run. A registration that nobody refers to stays as a victim, and is rescued when it
+//! is wanted again, without a system call. Victims go, in the order of a `VictimQueue`, when room is needed.
 //!
 //! *Law:* pinned bytes never exceed M + MAXVICTIM: a registration is only begun when its bytes fit beside
 //! those of every other that is begun, there, or not yet over. It waits in line for what has to go first.
@@ -30,18 +30,18 @@ use super::victims::VictimQueue;
 use super::{Key, RegId, RegisterError, Run, Settings, end_of};
 use crate::Rank;
 
-/// Of so many runs that are refused here, as the system once refused as much, one is asked for all the same:
-/// it may have been for want of something that is there by now.
+/// Of so many runs that are refused here, as the system once refused as much, one is asked for all the same.
+/// The cause may have been want of something that is there by now.
 const ASKED_AGAIN: u64 = 64;
 
-/// What the table wants done.
+/// An action that the table wants done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Register this memory, and say how it went by [`Table::registered`].
     Register(RegId, Run),
     /// Take this registration back, and say so by `Table::deregistered`, or `Table::not_deregistered`.
     Deregister(RegId),
-    /// What was asked of this run has been settled: it is ready, or failed.
+    /// The registration of this run has been settled: it is ready, or failed.
     Settled(RegId),
     /// Tell the peer that this right of its is revoked: it is to give it back.
     Revoke(Rank, HolderId),
@@ -134,7 +134,7 @@ impl Table {
         !self.actions.is_empty()
     }
 
-    /// What is to be done next.
+    /// The next action.
     pub fn next_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
@@ -454,7 +454,7 @@ impl Table {
         self.counters.failures += 1;
         self.counters.pinned -= bytes;
         if error == RegisterError::Limit {
-            // What the system refuses now is not asked of it again soon.
+            // Memory that the system refuses now is not asked of it again soon.
             self.counters.budget = self.counters.budget.min(self.counters.pinned);
         }
         self.fail(at, error);
@@ -470,7 +470,7 @@ impl Table {
     }
 
     fn revoke(&mut self, at: u32) {
-        // What is not begun yet will register what is there then.
+        // A run that is not begun yet will register the pages that are there then.
         let Entry { state, is_for, .. } = self.entries.0[at as usize];
         if is_for == IsFor::Nobody || !matches!(state, State::Registering | State::Ready) {
             return;

@@ -118,7 +118,7 @@ impl Table {
     pub(crate) fn pinning(&self, pin: PinId) -> Pinning {
         let Pin { regs, is_gone, .. } = &self.pins.all[pin.0];
         if *is_gone {
-            // Whatever comes of registering the rest anew.
+            // This is so whatever comes of registering the rest anew.
             return Pinning::Gone;
         }
         let mut all = Pinning::Held;

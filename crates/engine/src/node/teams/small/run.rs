@@ -2,9 +2,9 @@
 //!
 //! A barrier, or an all-reduce of up to eight bytes, is one message each way in each of a few rounds. An
 //! operation in the table, the steps of its plan and its memories cost several times what these messages do.
-//! So whoever polls for it anyway begins it without them, and goes on with it as a collective like any other
-//! ([`Start::goes_on`](crate::node::Start::goes_on)) once it has polled for long enough, or anything is not
-//! as it should be. Other members see no difference: it sends what the plan does.
+//! So a caller that polls for it anyway begins it without them. It goes on with it as a collective like any
+//! other ([`Start::goes_on`](crate::node::Start::goes_on)) once it has polled for long enough, or anything is
+//! not as it should be. Other members see no difference: it sends what the plan does.
 
 use super::state::{Begun, SmallCollective, SmallPolled};
 use crate::collective::{Collective, Rounds, TeamId};

@@ -1,4 +1,4 @@
-//! What a node knows of the small collective that it is at.
+//! A node's state of the small collective that it is at.
 
 use crate::collective::{Collective, Rounds, Signature, TeamId};
 use crate::node::core::Core;
@@ -6,12 +6,12 @@ use crate::node::teams::team::{Arrived, Data, EARLY_MAX, Slot};
 use crate::wire::WordHead;
 use crate::{Rank, Transport};
 
-/// What a small collective has come to.
+/// The result of a small collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SmallPolled {
     /// The round's word is here.
     Word {
-        /// What the other sent.
+        /// The value that the other sent.
         word: [u8; 8],
         /// Whether its operand comes before this member's.
         first: bool,
@@ -45,7 +45,7 @@ pub(in crate::node) struct SmallCollective {
     /// The words of the rounds so far, which have come of so many.
     pub(in crate::node) words: [u64; Rounds::MAX],
     pub(in crate::node) come: usize,
-    /// What has come besides, of members that are ahead or have called something else.
+    /// Other messages, of members that are ahead or have called something else.
     pub(in crate::node::teams) early: Vec<(Slot, Arrived)>,
     /// Somebody has sent what does not belong here, or the team is broken.
     pub(in crate::node) falls_back: bool,
@@ -56,12 +56,12 @@ pub(in crate::node) struct SmallCollective {
     pub(in crate::node) is_to_be_noted: bool,
 }
 
-/// What a collective takes over from a small one.
+/// The state that a collective takes over from a small one.
 pub(in crate::node) struct Begun {
     pub(in crate::node) number: u64,
     /// Rounds whose words have been sent.
     pub(in crate::node) sent: u16,
-    /// What has come.
+    /// The values that have come.
     pub(in crate::node::teams) arrived: Vec<(Slot, Arrived)>,
 }
 
@@ -110,7 +110,7 @@ impl SmallCollective {
         self.head = WordHead::new(self.team, number, round as u16, signature, len);
     }
 
-    /// Ends it here. What has come of it is for the collective that goes on with it.
+    /// Ends it here. The collective that goes on with it takes its result.
     pub(in crate::node) fn leave(&mut self) -> Begun {
         self.is_under_way = false;
         let mut arrived = std::mem::take(&mut self.early);
