@@ -1,4 +1,4 @@
-//! What the machine does with nothing of ours in between: the limits that benchmarks measure against.
+//! The bare machine with nothing of ours in between: the limits that benchmarks measure against.
 //!
 //! Every function does its operation a number of times and returns how long that took, so that what surrounds
 //! it is measured like what surrounds ours.
@@ -58,8 +58,8 @@ impl Mapped {
         start.elapsed()
     }
 
-    /// Copies blocks of `from` to the mapping, as a program does that knows where both lie: a loop, with a
-    /// length that the compiler knows where that is 64 bytes, and else with calls of memcpy.
+    /// Copies blocks of `from` to the mapping, as a program does that knows where both lie. That is a loop,
+    /// with a length that the compiler knows where that is 64 bytes, and else with calls of memcpy.
     ///
     /// # Panics
     /// Where the blocks do not lie inside both.
@@ -193,7 +193,7 @@ pub unsafe fn attach_read(pid: u32, remote: &[Iov], local: &[Iov], times: u32) -
 }
 
 /// Arithmetic that takes a processor about so long, as software takes on its way from one cache line to the
-/// next: how long a line takes depends on what its holder does in between.
+/// next. How long a line takes depends on what its holder does in between.
 #[derive(Clone, Copy, Debug)]
 pub struct Work {
     rounds: u32,
@@ -211,7 +211,7 @@ impl Work {
             Work { rounds: ROUNDS }.run();
             begun.elapsed().as_nanos() as u64
         };
-        // Whatever disturbs a try makes it longer.
+        // All that disturbs a try makes it longer.
         let least = (0..9).map(|_| took()).min().unwrap_or(1).max(1);
         let rounds = u64::from(ns) * u64::from(ROUNDS) / least;
         Work { rounds: u32::try_from(rounds).unwrap_or(u32::MAX).max(u32::from(ns > 0)) }
