@@ -26,8 +26,9 @@ use crate::transport::shm::heap_pages::HeapState;
 /// Operations that end in one call of [`OfiTransport::progress`], at most.
 const ROUND: usize = 64;
 
-/// Polls of the pooled endpoints alone, while something is under way there, for each of both: who waits for a
-/// copy asks where it is rather than whether there are messages, each of which is a system call over `tcp`.
+/// Polls of the pooled endpoints alone, while something is under way there, for each of both. A thread that
+/// waits for a copy asks where it is rather than whether there are messages, each of which is a system call
+/// over `tcp`.
 const PASSES: u32 = 3;
 
 /// Polls between two looks at the clock, if each finds a small copy that has ended.
@@ -36,7 +37,7 @@ pub(super) const CLOCK_LOOKS: u32 = 1024;
 /// As how many of them any other poll counts.
 pub(super) const OTHER_POLL: u32 = 16;
 
-/// What is registered for the engine.
+/// The engine's registrations.
 pub(super) struct Registered {
     pub(super) id: RegionId,
     pub(super) desc: Desc,
@@ -91,21 +92,21 @@ pub(crate) struct OfiTransport {
     pub(super) keyed: Vec<KeyedPiece>,
     /// Copies to and from heaps, which the engine does not count.
     pub(super) counters: Counters,
-    /// What is known of changes of the memory that is registered.
+    /// The knowledge of changes of the memory that is registered.
     pub(crate) memory: ChangeSource,
     pub(super) regions: HashMap<RegId, Registered>,
-    /// What was to be taken back, and the provider has not closed yet.
+    /// Registrations that were to be taken back, and the provider has not closed yet.
     pub(super) deferred_closes: Vec<DeferredClose>,
     /// Whether it was said that no more can be registered.
     pub(super) limit_told: bool,
     pub(super) events: VecDeque<Event>,
     /// Peers that are gone: nothing goes to them or comes from them.
     pub(super) gone: BTreeSet<Rank>,
-    /// What is kept of those of them that there were links to.
+    /// The remains of those of them that there were links to.
     pub(super) parted: BTreeMap<Rank, Parted>,
     /// Those of them that have said so themselves.
     pub(super) left: BTreeSet<Rank>,
-    /// Those that nobody has been told of.
+    /// Losses that nobody has been told of.
     pub(super) lost: Vec<Rank>,
     /// Messages that were none of the job's.
     pub(super) strangers: u64,
@@ -183,7 +184,7 @@ impl OfiTransport {
         self.run = 0;
         let was_open = self.endpoint.is_open();
         if self.landings.are_polled() {
-            // Whatever the endpoint has to tell: what comes in there must not wait for a pause.
+            // All that the endpoint has to tell: messages that come in there must not wait for a pause.
             self.landings.poll(&mut self.endpoint);
         }
         for _ in 0..ROUND {
