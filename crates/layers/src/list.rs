@@ -6,7 +6,7 @@ use crate::{bip, fm, gam, pm};
 /// A layer.
 #[derive(Clone, Copy, Debug)]
 pub struct Layer {
-    /// What it is called in reports and on the command line.
+    /// Its name in reports and on the command line.
     pub name: &'static str,
     /// Its name in full.
     pub title: &'static str,

@@ -1,4 +1,4 @@
-//! The server over TCP of those who share a secret, and the way to it: at rank 0 of a job it takes in the
+//! The server over TCP of those who share a secret, and the way to it. At rank 0 of a job it takes in the
 //! other ranks, at a [registry](super::registry) it keeps addresses.
 //!
 //! Nobody without the secret reads or changes what is said: connections are [`Channel`]s. Each begins with

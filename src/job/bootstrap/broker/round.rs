@@ -9,7 +9,7 @@ use crate::job::bootstrap::env::JobName;
 use crate::job::bootstrap::poll::Waker;
 use crate::job::bootstrap::wire::How;
 
-/// What the thread that serves a round is told.
+/// A command to the thread that serves a round.
 pub(super) enum Command {
     Ended {
         rank: u32,
