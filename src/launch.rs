@@ -20,7 +20,7 @@
 //! rank's group, as by `setsid`, lives on in either case; as a member of the job it learns of the end.
 //!
 //! **Signals** `SIGINT`, `SIGTERM`, `SIGHUP`, `SIGQUIT`, `SIGUSR1`, `SIGUSR2`, `SIGWINCH`, `SIGTSTP` and
-//! `SIGCONT` that reach the launcher while [`run`](Launch::run) is at work go to all ranks; those that the
+//! `SIGCONT` that reach the launcher while [`run`](Launch::run) is at work go to all ranks. Those that the
 //! launcher ignores, as under `nohup`, do not. Ranks that still run a [grace period](Launch::grace) after
 //! `SIGINT` are killed, and all of them at once by a second one. No signal is blocked in a rank, whatever is
 //! in the launcher ([`unblock_signals`]). While a job runs, a launcher that ignores `SIGCHLD` does not, as

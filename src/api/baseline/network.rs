@@ -127,7 +127,7 @@ impl Wire {
     /// [`NetworkError::Provider`] where the endpoint fails.
     pub fn serve(&mut self, done: impl Fn() -> bool) -> Result<(), NetworkError> {
         while !done() {
-            // What ends here is nothing of this side's.
+            // Operations that end here are none of this side's.
             while self.endpoint.poll().map_err(|error| self.failed(error))?.is_some() {}
             let sleeps = matches!(self.endpoint.try_wait(), Ok(Sleep::Now));
             match self.endpoint.wait_fd().filter(|_| sleeps) {
@@ -233,7 +233,7 @@ impl Wire {
             } else {
                 let local = Local { addr: start, len, desc: self.desc };
                 // SAFETY: the local end lies inside memory that is kept longer than the endpoint and that no
-                // reference points into; the last write from there has ended, or it could not have been
+                // reference points into. The last write from there has ended, or it could not have been
                 // answered.
                 unsafe { self.endpoint.write(local, to, 0) }
             };

@@ -6,7 +6,7 @@
 //! noticed (`memory`), and holders give back what is gone before they hear from its owner again. An operation
 //! on its way until then, by a mistake of the program's, meets the old pages where the provider pins memory:
 //! a put is lost, and a get has the bytes of before. Nothing else comes of it, so there `firehose` is the
-//! default. Where the provider pins nothing, as `tcp`, it is copied by the processor of the owner, which dies
+//! default. Where the provider pins nothing, as `tcp`, the processor of the owner copies it. The owner dies
 //! of it if nothing is mapped there any more (`fabric` tells how that was found out). No strategy avoids this
 //! that registers at all: under `rendezvous-unpin`, transfers that overlap share a registration, and so may
 //! one that starts after an unmapping. By message each chunk is copied by the kernel, when it arrives: a bad
