@@ -13,18 +13,18 @@
 //!
 //! **How a job ends.** A rank fails when it exits with a status other than zero or is killed by a signal. The
 //! first to fail is named, and the others get `SIGTERM` and, after a [grace period](Launch::grace),
-//! `SIGKILL`, unless they are to [go on](Launch::keep_going). Whatever a rank that has ended leaves in its
-//! process group is killed. If the launcher itself is killed, by whatever means, the kernel kills every rank,
-//! and a guard, which is a `/bin/sh` of the launcher's, kills what is left in the ranks' process groups: a
+//! `SIGKILL`, unless they are to [go on](Launch::keep_going). Processes that a rank which has ended leaves in
+//! its process group are killed. If the launcher itself is killed, by whatever means, the kernel kills every
+//! rank. A guard, which is a `/bin/sh` of the launcher's, kills what is left in the ranks' process groups: a
 //! program that a wrapper has started, for example. The guard ends with the job. A process that has left its
 //! rank's group, as by `setsid`, lives on in either case; as a member of the job it learns of the end.
 //!
 //! **Signals** `SIGINT`, `SIGTERM`, `SIGHUP`, `SIGQUIT`, `SIGUSR1`, `SIGUSR2`, `SIGWINCH`, `SIGTSTP` and
-//! `SIGCONT` that reach the launcher while [`run`](Launch::run) is at work go to all ranks; those that the
+//! `SIGCONT` that reach the launcher while [`run`](Launch::run) is at work go to all ranks. Those that the
 //! launcher ignores, as under `nohup`, do not. Ranks that still run a [grace period](Launch::grace) after
 //! `SIGINT` are killed, and all of them at once by a second one. No signal is blocked in a rank, whatever is
-//! in the launcher ([`unblock_signals`]); and while a job runs, a launcher that ignores `SIGCHLD` does not,
-//! as the kernel tells it how ranks end only then.
+//! in the launcher ([`unblock_signals`]). While a job runs, a launcher that ignores `SIGCHLD` does not, as
+//! the kernel tells it how ranks end only then.
 
 mod end;
 mod guard;
@@ -182,8 +182,8 @@ impl Launch {
 }
 
 /// Lets the signals that [`Launch::run`] passes on come to the calling thread, for a program that does
-/// nothing but launch: whoever started it may have had them blocked, and a blocked signal is inherited. Ranks
-/// are started with none blocked in any case.
+/// nothing but launch. The program that started it may have had them blocked, and a blocked signal is
+/// inherited. Ranks are started with none blocked in any case.
 ///
 /// # Errors
 /// If the system refuses, which Linux does for no signal that there is. Any thread may call, and only its own

@@ -9,7 +9,7 @@ fn main() {
 fn main() {
     let root = libfabric_src::source_dir();
     let mut build = cc::Build::new();
-    // What is found in the folder of this crate comes before what is found in the library's.
+    // Files in the folder of this crate come before those in the library's.
     build.include("bundled").include(&root);
     build.include(root.join("include")).include(root.join("prov/hook/include"));
     build.define("HAVE_CONFIG_H", None).flag("-fvisibility=hidden");

@@ -39,7 +39,7 @@ pub enum CloseError {
     Unfinished {
         /// How long it was waited for.
         waited: Duration,
-        /// What for: a handler, or others.
+        /// The caller: a handler, or others.
         what: &'static str,
     },
 }

@@ -39,13 +39,13 @@ pub enum ProgressThread {
     /// and by polls of tasks that await: a thread that only wakes them is started at the first await that has
     /// to wait. Peers that wait in vain are told of the setting, by their error or in the log.
     Off,
-    /// Where peers depend on it. This is so over a network; where cross-memory attach is forbidden, or as
-    /// soon as a peer finds it so and reaches this process's private memory by messages; and in a node that
-    /// nobody launched, that has handlers and gives its [address](crate::Node::address) or
-    /// [connects](crate::Node::connect_to). And
-    /// where tasks do: from the first await that has to wait. Otherwise it runs for a node that has handlers
-    /// or has begun a collective. It starts where messages have waited for 10 ms in which the program has not
-    /// polled, as it waits elsewhere or computes, and runs until the program polls again.
+    /// Where peers depend on it. This is so over a network. It is so where cross-memory attach is forbidden,
+    /// or as soon as a peer finds it so and reaches this process's private memory by messages. And it is so
+    /// in a node that nobody launched, that has handlers and gives its [address](crate::Node::address) or
+    /// [connects](crate::Node::connect_to). And where tasks do: from the first await that has to wait.
+    /// Otherwise it runs for a node that has handlers or has begun a collective. It starts where messages
+    /// have waited for 10 ms in which the program has not polled, as it waits elsewhere or computes, and runs
+    /// until the program polls again.
     #[default]
     Auto,
 }

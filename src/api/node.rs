@@ -19,7 +19,7 @@ use crate::runtime::wait_policy::WaitPolicy;
 use crate::transport::contract::NodeTransport as _;
 use crate::transport::peers::Peer;
 
-/// What a condition's wait says that is late while a peer has not heard this process.
+/// The subject of a condition's late wait while a peer has not heard this process.
 const UNHEARD: &str = "a condition; a peer has not heard this process's last message, and makes progress \
     only in calls of its own (STANDPIPE_PROGRESS is off there)";
 
@@ -158,7 +158,7 @@ impl Node {
     /// # Errors
     /// [`Error::PeerLost`] when a rank cannot come any more, then and ever after. [`Error::WaitTimeout`],
     /// after which the next call waits for the same barrier. [`Error::InHandler`]. The errors of
-    /// [`Node::quiet`]: then this process has not arrived, so call it again. At the first contact with rank 0
+    /// [`Node::quiet`]; then this process has not arrived, so call it again. At the first contact with rank 0
     /// those of [`Node::connect`].
     pub fn barrier(&self) -> Result<(), Error> {
         self.may_wait("a barrier")?;
@@ -324,9 +324,9 @@ impl Node {
     /// returned: memory that was unmapped, moved, mapped anew or emptied. A process that tells peers of new
     /// memory by messages, or by puts to other hosts, needs no such call: what this node sends after a change
     /// waits for that by itself. It is for processes that tell them by other ways than this node
-    /// ([`Directory::publish`](crate::Directory::publish) does): a file, a socket, a put or an atomic to a
-    /// heap of this host, or a word of the own heap that others read. Costs nothing where nothing has
-    /// changed, or nothing is registered.
+    /// ([`Directory::publish`](crate::Directory::publish) does). Such a way is a file, a socket, a put or an
+    /// atomic to a heap of this host, or a word of the own heap that others read. Costs nothing where nothing
+    /// has changed, or nothing is registered.
     ///
     /// # Errors
     /// [`Error::WaitTimeout`]; [`Error::InHandler`] where it would have to wait.

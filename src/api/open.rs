@@ -198,7 +198,7 @@ fn open_at(config: Config, mut host: Host) -> Result<Arc<Life>, OpenError> {
     if host.is_spread() {
         let card = seat.peers.card(host.lowest(), config.progress != ProgressThread::Off);
         let elsewhere = host.tell(&card, soon(config.meet))?;
-        // What never hears each other is told now: later it would only be late.
+        // Endpoints that never hear each other are told so now: later it would only be late.
         for (rank, card) in (0..).zip(&elsewhere) {
             card.as_ref()
                 .map_or(Ok(()), |card| seat.peers.understands_card(rank, card))
@@ -212,7 +212,7 @@ fn open_at(config: Config, mut host: Host) -> Result<Arc<Life>, OpenError> {
         let core = life.core();
         core.listen()?;
         core.keep_watch(&mut core.engine());
-        // What is connected to is missed when it is gone; what never was might be late.
+        // A peer that is connected to is missed when it is gone; one that never was might be late.
         let is_reached = || core.engine().transport().is_flushed().then_some(());
         let _ = core.wait_for_room(Some(GREET_WITHIN), is_reached);
     }

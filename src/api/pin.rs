@@ -28,8 +28,8 @@ debug_is_display!(PinError);
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PinError {
-    /// This node registers no memory. All peers are near; or the network reaches memory that is not
-    /// registered; or no peer has been met yet over one that does; or the strategy is
+    /// This node registers no memory. All peers are near, or the network reaches memory that is not
+    /// registered. Or no peer has been met yet over one that does. Or the strategy is
     /// [`Strategy::Bounce`](crate::Strategy::Bounce), by which all goes by message.
     #[error("pinning: this node registers no memory")]
     NotOffered,

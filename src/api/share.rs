@@ -47,7 +47,7 @@ impl Node {
         })?;
         let node = Node::new(share, config.timeout);
         if !is_first {
-            // What is refused goes with the client.
+            // A refusal drops this client.
             check(&config)?;
             for (name, handler) in config.handlers.iter() {
                 node.add_handler(("", name), Arc::clone(handler)).map_err(OpenError::Handler)?;

@@ -1,4 +1,4 @@
-//! What lies under a node, for benchmarks that measure beside it: they reach the very memory that the node
+//! A node's own means, for benchmarks that measure beside it. They reach the very memory that the node
 //! reaches, and the network by the node's own choice, and then do without it.
 //!
 //! Only the node knows these four: it alone has its peers' heaps mapped, knows their processes and picks a

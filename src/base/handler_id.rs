@@ -24,7 +24,7 @@ impl HandlerId {
         HandlerId(HandlerKey::of(namespace, name))
     }
 
-    /// What messages name it by. Of 1,000 handlers two have one number in one program of 8,600.
+    /// Its number in messages. Of 1,000 handlers two have one number in one program of 8,600.
     pub const fn number(self) -> u32 {
         self.0.number
     }

@@ -1,9 +1,10 @@
 //! How long calls took: a histogram for each kind of call that waits, of some of the calls.
 //!
-//! What completes at the call by a plain copy is not among them: reading the clock takes longer than that.
+//! Operations that complete at the call by a plain copy are not among them: reading the clock takes longer
+//! than that.
 //!
-//! Who waits in the call is timed there. An operation that goes on after its call is looked after by whoever
-//! makes progress; a request carries the time of its call as a stamp, which the reply or the word of the
+//! A call that waits is timed there. An operation that goes on after its call is looked after by the thread
+//! that makes progress. A request carries the time of its call as a stamp, which the reply or the word of the
 //! handler's end brings back.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -117,9 +118,9 @@ impl Latency {
         (self.sampled() > 0).then(|| Duration::from_nanos(self.max_ns))
     }
 
-    /// What no more than that share of the calls took longer than; `None` where none was timed. `0.5` gives
-    /// the median, `1.0` the longest. It is the end of a bucket, up to a quarter more than what was measured,
-    /// but never more than the longest.
+    /// The time that no more than that share of the calls took longer than; `None` where none was timed.
+    /// `0.5` gives the median, `1.0` the longest. It is the end of a bucket, up to a quarter more than what
+    /// was measured, but never more than the longest.
     pub fn quantile(&self, share: f64) -> Option<Duration> {
         let sampled = self.sampled();
         let wanted = ((share.clamp(0.0, 1.0) * sampled as f64).ceil() as u64).max(1);
@@ -161,7 +162,7 @@ impl Latencies {
         self.0.iter_mut().zip(&other.0).for_each(|(mine, theirs)| mine.merge(theirs));
     }
 
-    /// What was shown. Any words mean something, and add up.
+    /// The latencies that were shown. Any words mean something, and add up.
     pub(crate) fn from_words(words: &[u64; WORDS]) -> Latencies {
         let one = |words: &[u64]| Latency {
             counts: std::array::from_fn(|bucket| words[bucket].min(COUNT_MAX)),

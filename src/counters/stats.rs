@@ -1,4 +1,4 @@
-//! What a node has done, to be looked at.
+//! A node's counters, to be looked at.
 
 use engine::counters::Scalar;
 use engine::{Counters, Mechanism, Operation, PathReason, Tally};

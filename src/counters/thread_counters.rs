@@ -16,7 +16,7 @@ pub(crate) enum FastOp {
     PutMapped,
     GetMapped,
     /// Of 8 bytes, as those for [`FastOp::PutMapped`] are of any number. Stores leave a processor in order,
-    /// and of those that wait for a line it holds few dozens: where many puts miss the caches, each store
+    /// and of those that wait for a line it holds few dozens. Where many puts miss the caches, each store
     /// less lets more of them wait at once.
     Put8Mapped,
     /// Of 8 bytes.
@@ -132,7 +132,7 @@ impl Threads {
         blocks.retain(|(_, block)| {
             let held = Arc::strong_count(block) > 1;
             if !held {
-                // What the thread wrote before it let go.
+                // The values that the thread wrote before it let go.
                 fence(Ordering::Acquire);
                 past.add_all(block);
             }

@@ -2,13 +2,13 @@
 //!
 //! The launcher (or a test) runs a [`Broker`]: one thread behind a Unix socket whose name lies in the
 //! abstract namespace, so that it vanishes with its process however that ends. A process that the launcher
-//! started finds the [`JobEnv`] in its environment and becomes a [`Membership`]: it shows the job's secret,
+//! started finds the [`JobEnv`] in its environment and becomes a [`Membership`]. It shows the job's secret,
 //! hands over its control and heap segments, and from then on asks for a peer's segments when it first talks
 //! to that peer. A peer that is never talked to costs nothing.
 //!
-//! The broker watches every member's process and connection and tells all others at once when one is gone.
-//! Whoever shows the secret may also just look at the job: a watcher is told who is in it, and reads what the
-//! members show of their counters in their control segments.
+//! The broker watches every member's process and connection and tells all others at once when one is gone. A
+//! process that shows the secret may also just look at the job. A watcher is told who is in it, and reads
+//! what the members show of their counters in their control segments.
 //!
 //! The code is in the four folders beside this file, which `job.rs` lists.
 //!

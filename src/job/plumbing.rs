@@ -1,4 +1,4 @@
-//! What the ways to meet are made of: secrets, addresses of sockets, channels, and the job's name.
+//! The parts of all ways to meet: secrets, addresses of sockets, channels, and the job's name.
 
 pub(crate) mod addresses;
 pub(in crate::job) mod blocking_call;

@@ -3,8 +3,8 @@
 //!
 //! `standpipe rendezvous` is such a place, on any host that all reach; a [`Registry`] is one in a program of
 //! one's own. All that come have its secret, 64 hexadecimal digits in `STANDPIPE_SECRET`; nobody else finds
-//! or leaves anything, or can read what is said. Whoever has the secret may become a peer of every node whose
-//! address is left there, and may leave another in its place.
+//! or leaves anything, or can read what is said. A process that has the secret may become a peer of every
+//! node whose address is left there, and may leave another in its place.
 //!
 //! ```
 //! use std::time::Duration;

@@ -75,7 +75,7 @@ pub struct RankOutcome {
 pub struct Outcome {
     /// Every rank, in order.
     pub ranks: Vec<RankOutcome>,
-    /// Of the ranks that failed, the one that left the job first, as far as the launcher can tell: it waits a
+    /// Of the ranks that failed, the one that left the job first, as far as the launcher can tell. It waits a
     /// fifth of a second for the process of one that has left.
     pub first_failed: Option<u32>,
     /// Whether ranks were killed because an interrupt had not ended them, or had come twice.

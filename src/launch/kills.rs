@@ -4,8 +4,9 @@ use std::fs;
 
 use crate::base::control_group;
 
-/// How many processes the kernel has killed for want of memory so far: of the launcher's control group, which
-/// the ranks are in, or the nearest above it that counts, and else of the machine. `None`: it does not tell.
+/// How many processes the kernel has killed for want of memory so far. They are those of the launcher's
+/// control group, which the ranks are in, or the nearest above it that counts, and else of the machine.
+/// `None`: it does not tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Kills(Option<u64>);
 
@@ -16,8 +17,8 @@ impl Kills {
         Kills(group.or_else(|| count(&fs::read_to_string("/proc/vmstat").ok()?)))
     }
 
-    /// What a rank that SIGKILL ended most likely died of, where there have been more kills since these; it
-    /// is counted as one of them.
+    /// The likely cause of death of a rank that SIGKILL ended, where there have been more kills since these;
+    /// it is counted as one of them.
     pub(super) fn blame(&mut self, now: Kills) -> Option<&'static str> {
         let (before, now) = (self.0.as_mut()?, now.0?);
         (*before < now).then(|| {

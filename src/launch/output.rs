@@ -1,4 +1,4 @@
-//! What the ranks write: passed on line by line, by one thread, so that no two lines mix.
+//! The ranks' output: passed on line by line, by one thread, so that no two lines mix.
 
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -27,7 +27,7 @@ pub enum Stream {
     Stderr,
 }
 
-/// What to do with a line.
+/// Handles a line.
 pub(super) type OnLine = Box<dyn Fn(u32, Stream, &[u8]) + Send>;
 
 /// Where the ranks' output goes.
@@ -221,8 +221,8 @@ impl Sink {
             write_whole(io::stderr().lock(), &lines)
         } else {
             let mut stdout = io::stdout().lock();
-            // What this process has printed itself comes first; what cannot go now stays in the buffer for
-            // later.
+            // Lines that this process has printed itself come first; those that cannot go now stay in the
+            // buffer for later.
             let _ = stdout.flush();
             write_whole(stdout, &lines)
         };

@@ -15,8 +15,8 @@ use signal_hook::iterator::exfiltrator::SignalOnly;
 pub(super) const FORWARDED: [i32; 9] =
     [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP, SIGCONT];
 
-/// What this process did with signals before it first launched a job, and whether a job is running now. Once
-/// a handler is installed it stays, so it is the handler that must do the default thing between jobs.
+/// This process's dispositions of signals before it first launched a job, and whether a job is running now.
+/// Once a handler is installed it stays, so it is the handler that must do the default thing between jobs.
 struct Habits {
     forwarded: Vec<i32>,
     idle: Arc<AtomicBool>,
@@ -40,7 +40,7 @@ impl Signals {
         Ok(Self { delivery, habits })
     }
 
-    /// Those that came since the last call, each once.
+    /// Signals that came since the last call, each once.
     pub(super) fn take(&mut self) -> Vec<Signal> {
         self.delivery.pending().filter_map(Signal::from_named_raw).collect()
     }

@@ -29,7 +29,7 @@ const DESCRIPTORS_PER_RANK: u64 = 7;
 /// Guests, watchers, listener and the launcher's own.
 const DESCRIPTORS_BESIDES: u64 = 128;
 
-/// What to start.
+/// The program to start.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) program: OsString,
@@ -70,7 +70,7 @@ pub enum LaunchError {
         rank: u32,
         /// The program.
         program: OsString,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// The system does not let this process watch another one, which launching relies on.
@@ -79,7 +79,7 @@ pub enum LaunchError {
          that call in the profile (seccomp)"
     )]
     Unwatched {
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// The system does not let this process choose that the ranks' addresses are not random.
@@ -88,7 +88,7 @@ pub enum LaunchError {
          profiles do: allow that call in the profile (seccomp), or build the program with -no-pie"
     )]
     SameAddresses {
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// The job would need more file descriptors than this process may have.
@@ -115,7 +115,7 @@ pub enum LaunchError {
 }
 
 impl LaunchError {
-    /// What kind of error it is: a number and a name that do not change.
+    /// The kind of error: a number and a name that do not change.
     pub fn code(&self) -> Code {
         match self {
             LaunchError::NotFound { .. } => Code::NotFound,

@@ -38,7 +38,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 /// Where to say what happens.
 pub(super) type Say = Box<dyn Fn(&str) + Send>;
 
-/// What to do when a rank fails.
+/// The reaction to a rank that fails.
 pub(super) struct Policy {
     pub(super) keep_going: bool,
     pub(super) grace: Duration,
@@ -83,12 +83,12 @@ struct Supervisor {
     pump: Option<Pump>,
     policy: Policy,
     running: Vec<Rank>,
-    /// Those that have ended, and that others may still reach by number: as long as they are not reaped,
+    /// Ranks that have ended, and that others may still reach by number: as long as they are not reaped,
     /// nobody else gets it.
     unreaped: Vec<Rank>,
     ended: Vec<RankOutcome>,
     first_failed: Option<u32>,
-    /// Those that have failed and of which nothing has been said yet, and until when that may wait.
+    /// Ranks that have failed and of which nothing has been said yet, and until when that may wait.
     unanswered: Vec<RankOutcome>,
     answer_by: Option<Instant>,
     ending: Ending,
@@ -209,7 +209,7 @@ impl Supervisor {
     /// Says who has failed, in the order in which they left the job, and decides what that means for the
     /// others.
     ///
-    /// A rank that fails leaves the job before its process ends, and peers that hear of it may end sooner: so
+    /// A rank that fails leaves the job before its process ends, and peers that hear of it may end sooner. So
     /// the launcher waits a moment for one that has left before them and has not ended.
     fn answer_failures(&mut self) {
         if self.unanswered.is_empty() {
@@ -225,7 +225,7 @@ impl Supervisor {
         }
         self.answer_by = None;
         let mut failed = std::mem::take(&mut self.unanswered);
-        // Of those that went without leave at one time, one that a signal killed is likelier to be why the
+        // Among ranks that went without leave at one time, one that a signal killed is likelier to be why the
         // others did.
         failed.sort_by_key(|failed| (place(failed.rank), !matches!(failed.end, End::Killed(_))));
         failed.into_iter().for_each(|failed| self.answer_failure(failed));
@@ -258,7 +258,7 @@ impl Supervisor {
         }
     }
 
-    /// What a signal that no program sends itself most likely says.
+    /// The likely meaning of a signal that no program sends itself.
     fn why(&mut self, end: End) -> Option<&'static str> {
         match end {
             End::Killed(KILL) => self.kills.blame(Kills::now()),
@@ -321,8 +321,8 @@ impl Supervisor {
     }
 }
 
-/// How `rank` ended, if it has. What it leaves in its process group is killed, while the unreaped process
-/// still keeps the group's number from being used again.
+/// How `rank` ended, if it has. Processes that it leaves in its process group are killed, while the unreaped
+/// process still keeps the group's number from being used again.
 fn end_of(rank: &Rank) -> Option<End> {
     let end = look(rank, WaitIdOptions::NOWAIT)?;
     // Where somebody else has reaped it, the number may be another group's by now.

@@ -1,5 +1,4 @@
-//! What this host allows: the facts behind `standpipe doctor`, for tools that explain to users why a path was
-//! taken.
+//! Facts about this host behind `standpipe doctor`, for tools that explain to users why a path was taken.
 //!
 //! Each call asks the system afresh; any thread may call.
 
@@ -23,7 +22,7 @@ use vm::{Segment, SegmentError};
 /// Tries to make the kind of memory that heaps are made of: a sealed, anonymous file.
 ///
 /// # Errors
-/// What the kernel refused; no job can be opened then.
+/// The call that the kernel refused; no job can be opened then.
 pub fn try_segment() -> Result<(), SegmentError> {
     Segment::create("standpipe-doctor", 1 << 16).map(drop)
 }
@@ -34,15 +33,15 @@ pub fn without_signals<T>(start: impl FnOnce() -> T) -> T {
     vm::threads::without_signals(start)
 }
 
-/// What the control group of this process, as a container has one, allows all of its processes together;
-/// `None` where it limits nothing. What goes beyond ends one of them.
+/// The memory that the control group of this process, as a container has one, allows all of its processes
+/// together; `None` where it limits nothing. The kernel ends one of them for memory beyond.
 pub fn memory_limit() -> Option<u64> {
     crate::base::control_group::memory_limit()
 }
 
 /// This user's processes in which several copies of the library watch memory, each with how many: as of two
-/// plugins that were each built with it. What one of them watches, the others register for each operation
-/// anew, over networks that register.
+/// plugins that were each built with it. Memory that one of them watches, the others register for each
+/// operation anew, over networks that register.
 pub fn copies() -> Vec<(u32, usize)> {
     let uid = rustix::process::geteuid().as_raw();
     let is_own = |path: &std::path::Path| std::fs::metadata(path).is_ok_and(|data| data.uid() == uid);

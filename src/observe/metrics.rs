@@ -1,4 +1,4 @@
-//! What nodes have counted as OpenMetrics text, for those who collect such things: Prometheus and its kin.
+//! Counters of nodes as OpenMetrics text, for those who collect such things: Prometheus and its kin.
 //!
 //! A program that is scraped serves [`Node::open_metrics`](crate::Node::open_metrics) from its own handler;
 //! `standpipe top --openmetrics` shows the same, of jobs that run, from outside.
@@ -21,7 +21,7 @@ use engine::{Mechanism, Operation, Tally};
 use crate::counters::latency::{Latencies, Latency, Timed};
 use crate::counters::stats::Stats;
 
-/// What tells one node's figures from another's: names and values.
+/// The labels that tell one node's figures from another's: names and values.
 pub type Labels = Vec<(&'static str, String)>;
 
 /// Figures about registration.
@@ -37,8 +37,8 @@ pub struct NodeFigures {
     pub operations: Vec<(Operation, Mechanism, Tally)>,
     /// Its plain counters, in the order of [`Stats::scalars`]; those that are missing are 0.
     pub scalars: Vec<u64>,
-    /// What it did about registered memory, in the order of [`RegistrationCounters::FIGURES`]; `None` where
-    /// it registers none.
+    /// Its figures of registered memory, in the order of [`RegistrationCounters::FIGURES`]; `None` where it
+    /// registers none.
     pub registration: Option<Vec<u64>>,
     /// All that its process has pinned for devices, where the system tells.
     pub process_pinned_bytes: Option<u64>,

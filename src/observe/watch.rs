@@ -12,8 +12,8 @@
 //!
 //! A rank copies its counters into memory that the watcher reads when it is told that somebody looks, and not
 //! otherwise: a job that nobody watches does nothing for this. Watching cannot change anything in a job. It
-//! needs the job's secret, which [`jobs()`] finds where the processes of the same user have it: in their
-//! environment; of a node that nobody launched, in the memory that it shares with peers.
+//! needs the job's secret. [`jobs()`] finds it where the processes of the same user have it: in their
+//! environment, or, of a node that nobody launched, in the memory that it shares with peers.
 
 mod elsewhere;
 mod jobs;
@@ -50,11 +50,11 @@ const PAUSES: (Duration, Duration) = (Duration::from_micros(200), Duration::from
 #[derive(Debug)]
 pub struct Watch {
     watcher: Watcher,
-    /// What each rank has shown so far, in the order of [`PARTS`].
+    /// The counters that each rank has shown so far, in the order of [`PARTS`].
     shown: Vec<[Option<PageSnapshot>; 2]>,
     /// When each rank was first seen to show anything, on its own clock.
     since: Vec<Option<Nanos>>,
-    /// What each rank has shown of its peers.
+    /// The counters that each rank has shown of its peers.
     peers: Vec<Option<Peers>>,
     latencies: Vec<Option<Latencies>>,
     /// The numbers of peers are below this.
@@ -64,7 +64,7 @@ pub struct Watch {
 
 const PARTS: [Part; 2] = [Part::Direct, Part::Engine];
 
-/// What a job was like at one time.
+/// The state of a job at one time.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     /// The process that started the job; zero where it is out of sight.
@@ -75,14 +75,14 @@ pub struct Snapshot {
     pub ranks: Vec<RankView>,
 }
 
-/// What one rank was like at one time.
+/// The state of one rank at one time.
 #[derive(Clone, Debug)]
 pub struct RankView {
     /// Its number.
     pub rank: Rank,
     /// Its process, once it has joined.
     pub pid: Option<u32>,
-    /// What has become of it.
+    /// Its fate.
     pub state: State,
     shown: [Option<PageSnapshot>; 2],
     /// When this watch first saw anything of it, on its own clock.
@@ -91,7 +91,7 @@ pub struct RankView {
     latencies: Option<Latencies>,
 }
 
-/// What has become of a rank.
+/// The fate of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum State {
@@ -209,9 +209,9 @@ fn update(known: &mut Option<PageSnapshot>, read: Option<PageSnapshot>) -> bool 
 }
 
 impl RankView {
-    /// What the rank had done by then, as its own [`Node::stats`](crate::Node::stats) has it. What enters the
-    /// engine (messages, and what goes by them) is as of the rank's last call that waited or made progress:
-    /// see [`away`](Self::away).
+    /// The rank's counters by then, as its own [`Node::stats`](crate::Node::stats) has them. Messages, and
+    /// all that goes by them, enter the engine: those counts are as of the rank's last call that waited or
+    /// made progress; see [`away`](Self::away).
     pub fn stats(&self) -> Stats {
         let mut sum = Counters::default();
         for shown in self.shown.iter().flatten() {
@@ -220,13 +220,13 @@ impl RankView {
         Stats::new(sum)
     }
 
-    /// What it had counted about registration; all zero where its transport needs none, as shared memory.
+    /// Its counts of registration; all zero where its transport needs none, as shared memory.
     pub fn registration(&self) -> RegistrationCounters {
         self.shown[1].as_ref().map(|shown| shown.figures.registration()).unwrap_or_default()
     }
 
-    /// What it had counted about registration with each of its peers, as of its counts of messages. `None`
-    /// where it has shown nothing, or nothing that can be; empty where its transport registers no memory.
+    /// Its counts of registration with each of its peers, as of its counts of messages. `None` where it has
+    /// shown nothing, or nothing that can be; empty where its transport registers no memory.
     pub fn peers(&self) -> Option<&Peers> {
         self.peers.as_ref()
     }

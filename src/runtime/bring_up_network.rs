@@ -25,12 +25,12 @@ pub(crate) fn set_up(
     endpoint: OpenEndpoint,
     members: Members,
 ) -> std::io::Result<()> {
-    // What the network is told of must stay where it is.
+    // Memory that the network is told of must stay where it is.
     #[cfg(feature = "allocator")]
     vm::global_heap::keep_pages();
     let peers = &core.peers;
-    // Of those on this host the launcher tells. Who makes no progress by itself may be silent for as long as
-    // it computes.
+    // The launcher tells of those on this host. A process that makes no progress by itself may be silent for
+    // as long as it computes.
     let (known, silence) = (Arc::clone(peers), plan.silence);
     let expects = move |rank| known.elsewhere(rank).filter(|card| card.attends).and(silence);
     let setup = Setup {
@@ -52,8 +52,8 @@ pub(crate) fn set_up(
     Ok(())
 }
 
-/// What far peers are to know of a node outside any job, which has a network from now on. The error says why
-/// it has none.
+/// The card of a node outside any job, which has a network from now on, for far peers. The error says why it
+/// has none.
 pub(crate) fn introduce(core: &Arc<NodeCore>, plan: &NetworkPlan) -> Result<Card, String> {
     let _opening = lock(&core.opening.lock);
     let failed = |error: &dyn std::fmt::Display| format!("it cannot open the network: {error}");
@@ -76,7 +76,7 @@ pub(crate) fn introduce(core: &Arc<NodeCore>, plan: &NetworkPlan) -> Result<Card
         let party = Party { rank: own.rank, incarnation: 0 };
         let members = Members { secret: Box::new([]), own: party, incarnations: vec![0], find };
         set_up(core, plan, endpoint, members).map_err(|error| failed(&error))?;
-        // Who sleeps sleeps on the doorbell alone.
+        // A thread that sleeps sleeps on the doorbell alone.
         core.wake_from_afar();
     }
     // Unless they run already: there may have been no thread for them when the network was opened.

@@ -24,7 +24,7 @@ pub(crate) struct ScratchPool {
 
 #[derive(Default)]
 struct FreeBlocks {
-    /// Those that no collective uses just now, and their lengths.
+    /// Pieces that no collective uses just now, and their lengths.
     kept: Vec<(Block, u64)>,
     /// Bytes of all.
     bytes: u64,

@@ -1,9 +1,9 @@
-//! What the handles of one node share, and how its threads make progress and wait.
+//! The state that the handles of one node share, and how its threads make progress and wait.
 //!
-//! Two locks, never taken the other way round: that of the *inbox* makes one thread at a time poll and run
-//! handlers, so that a node's handlers run one after the other, and is only ever tried for; that of the
-//! *engine* is held for single engine calls, never while a handler runs. Reaching mapped memory, and
-//! cross-memory attach, need neither.
+//! Two locks are never taken the other way round. The *inbox* lock makes one thread at a time poll and run
+//! handlers, so that a node's handlers run one after the other, and is only ever tried for. The *engine* lock
+//! is held for single engine calls, never while a handler runs. Reaching mapped memory, and cross-memory
+//! attach, need neither.
 
 mod clients;
 mod detached_buffers;
@@ -85,18 +85,18 @@ pub(crate) struct Published {
 
 /// One process's node.
 pub(crate) struct NodeCore {
-    /// What every put and get of mapped memory looks up: a table of `peers`.
+    /// The table that every put and get of mapped memory looks up: a table of `peers`.
     pub(crate) near: NearPeers,
     pub(crate) peers: Arc<Peers>,
     pub(crate) heap: Arc<HeapState>,
-    /// What collectives use of it.
+    /// The memory of it that collectives use.
     pub(crate) scratch: Arc<ScratchPool>,
     pub(crate) handlers: Handlers<Handler>,
     pub(crate) counted: Counted,
-    /// What this rank has published in the directory, by name.
+    /// The names that this rank has published in the directory.
     pub(crate) published: Mutex<HashMap<String, Published>>,
     lender: Lender<Engine>,
-    /// Where messages arrive. Whoever holds it polls, and runs the handlers.
+    /// Where messages arrive. The thread that holds it polls, and runs the handlers.
     arrivals: BiasedLock<Arrivals>,
     waking: Waking,
     notes: Notes,
@@ -132,7 +132,7 @@ pub(crate) struct Parts {
     pub(crate) copied_apart_min: u64,
 }
 
-/// What one attempt at progress came to.
+/// The result of one attempt at progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     /// Something moved.
@@ -291,12 +291,12 @@ impl NodeCore {
     #[inline(never)]
     fn poll_on(&self, engine: &mut Engine, inbox: &mut Inbox, polls: u32) -> Polled {
         for _ in 1..polls {
-            // What a peer sent before it was lost is heard before the loss is told.
+            // Messages that a peer sent before it was lost are heard before the loss is told.
             if self.notes.pending.load(Ordering::Acquire) != 0 || engine.transport().has_lost() {
                 break;
             }
             engine.transport().spin_for_message(LOOKS);
-            // What comes now may have been sent by who knew of a change.
+            // Messages that come now may have been sent by a peer that knew of a change.
             mr_invalidation::apply_changes(engine);
             match engine.poll(inbox) {
                 Polled::Idle => {}

@@ -32,12 +32,12 @@ pub(crate) struct Runnable<H> {
 
 type Table<H> = SlotMap<Entry, Runnable<H>>;
 
-/// What is registered.
+/// The registered handlers.
 pub(crate) struct Handlers<H> {
     state: Mutex<State<H>>,
     /// Counts changes of the table.
     changes: AtomicU32,
-    /// What is to be dropped with no lock held.
+    /// Handlers that are to be dropped with no lock held.
     old: Mutex<Vec<Snapshot<H>>>,
 }
 
@@ -166,8 +166,8 @@ impl<H: Clone> Handlers<H> {
         entered.map(|(id, _)| id).map_err(|(error, _)| error)
     }
 
-    /// Removes the handlers that `goes` says of by client and id. What they hold is dropped with no lock
-    /// held, here or by whoever runs handlers. Whether there were any.
+    /// Removes the handlers that `goes` says of by client and id. Their values are dropped with no lock held,
+    /// here or by the thread that runs handlers. Whether there were any.
     pub(crate) fn remove<T: Transport, E: DerefMut<Target = Node<T>>>(
         &self,
         own: &OwnHandlers,

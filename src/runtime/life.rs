@@ -1,4 +1,5 @@
-//! What ends with a node, when its last handle goes or somebody closes it: its threads, its part in the job.
+//! The parts that end with a node, when its last handle goes or somebody closes it: its threads, its part in
+//! the job.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -10,10 +11,10 @@ use crate::base::lock::lock;
 use crate::job::launchers::Host;
 use crate::runtime::core::NodeCore;
 
-/// What is to end when a node closes. Its clients have shares of it.
+/// The parts that are to end when a node closes. Its clients have shares of it.
 pub(crate) struct Life {
     core: Arc<NodeCore>,
-    /// What ends after the node has: its part in a job of another launcher's.
+    /// The part that ends after the node has: its part in a job of another launcher's.
     host: Mutex<Option<Host>>,
     has_ended: AtomicBool,
 }
@@ -26,7 +27,7 @@ impl Life {
         Life { core, host: Mutex::default(), has_ended: AtomicBool::new(false) }
     }
 
-    /// What ends with it.
+    /// The parts that end with it.
     pub(crate) fn core(&self) -> &Arc<NodeCore> {
         &self.core
     }
@@ -55,7 +56,7 @@ impl Life {
                 let taken = lock(&work).take();
                 if let Some((core, host, ended)) = taken {
                     end(&core, host, &stage, closer);
-                    // Whoever waits has a share of it, and is the last to let go.
+                    // A thread that waits has a share of it, and is the last to let go.
                     drop(core);
                     drop(ended);
                 }
@@ -92,7 +93,7 @@ impl Drop for Life {
     }
 }
 
-/// What the end waits for, in its order.
+/// The things that the end waits for, in its order.
 const STAGES: [&str; 2] = [
     "a handler that runs, or a task that is being woken",
     "the other processes of its host, which have not left their job and need it",
@@ -105,7 +106,7 @@ fn end(core: &Arc<NodeCore>, host: Option<Host>, stage: &AtomicU8, closer: Threa
     core.wake();
     // No listener is opened any more.
     lock(&core.opening.outside).take();
-    // What is published holds the node itself.
+    // Published values hold the node itself.
     lock(&core.published).clear();
     // Nothing is written into peers that believe this node gone.
     core.engine().transport().shm().end_copiers();

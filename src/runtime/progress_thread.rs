@@ -82,7 +82,7 @@ impl ProgressThreadSlot {
         if let State::Runs(thread) = before
             && thread.thread().id() != closer
         {
-            // What panics in the program's code it has caught and told.
+            // It has caught and told of panics in the program's code.
             let _ = thread.join();
         }
     }

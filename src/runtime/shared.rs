@@ -76,7 +76,7 @@ impl Drop for Share {
     }
 }
 
-/// Who has a node, once a client has left it.
+/// The owner of a node, once a client has left it.
 pub(crate) enum Left {
     /// Other clients.
     Others,
@@ -133,7 +133,7 @@ impl OfProcess {
         }
         let mut state = lock(&self.state);
         while let State::Busy(by) = &*state {
-            // What that thread opens or closes may run code of the program's.
+            // The opening or closing of that thread may run code of the program's.
             if !may_wait || *by == std::thread::current().id() {
                 return Err(NoShare::InHandler);
             }

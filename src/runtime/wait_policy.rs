@@ -75,7 +75,7 @@ impl VainPolls {
         }
     }
 
-    /// Whether to give the processor away before the next poll. Who does says when it has it
+    /// Whether to give the processor away before the next poll. The one that does says when it has it
     /// [back](VainPolls::is_back).
     #[inline]
     pub(crate) fn is_yield_due(&self) -> bool {
@@ -133,7 +133,7 @@ impl VainPolls {
     }
 }
 
-/// What a wait does next.
+/// The next step of a wait.
 pub(crate) enum Next {
     Poll,
     Sleep(Duration),
@@ -158,7 +158,7 @@ impl WaitPolicy {
         self.deadline(now).is_some_and(|deadline| deadline <= now)
     }
 
-    /// What is left of its time; `None`: it may wait for ever.
+    /// The rest of its time; `None`: it may wait for ever.
     pub(crate) fn left(&mut self) -> Option<Duration> {
         let now = Instant::now();
         self.deadline(now).map(|deadline| deadline.saturating_duration_since(now))

@@ -1,4 +1,4 @@
-//! Who is to be told when operations end.
+//! The ones that are to be told when operations end.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -19,7 +19,7 @@ pub(crate) trait Queue: Send + Sync {
     fn is_slept_on(&self) -> bool;
 }
 
-/// Who is told of what.
+/// The ones that are told, and of which operations.
 #[derive(Default)]
 pub(crate) struct Watchers {
     /// Tasks that await operations.

@@ -92,7 +92,7 @@ pub(crate) trait Endpoint {
     /// Its address, for peers.
     fn address(&self) -> &[u8];
 
-    /// What it speaks.
+    /// Its protocol.
     fn protocol(&self) -> NetProtocol;
 
     /// Makes a node's network of it. With what the engine is to register, if it is to register anything.
@@ -130,7 +130,7 @@ pub(crate) type Silence = Box<dyn Fn(Rank) -> Option<Duration> + Send>;
 
 /// The processes of a job, as this one is told.
 pub(crate) struct Members {
-    /// What only they know.
+    /// The secret that only they know.
     pub(crate) secret: Box<[u8]>,
     /// This process.
     pub(crate) own: Party,
@@ -144,11 +144,11 @@ pub(crate) struct Outsider {
     /// The address of its endpoint, and at which its process was met.
     pub(crate) endpoint: Vec<u8>,
     pub(crate) met: Option<SocketAddr>,
-    /// What only the two know.
+    /// The secret that only the two know.
     pub(crate) secret: Box<[u8]>,
     /// Whether this process has called it, and speaks first.
     pub(crate) called: bool,
-    /// What it calls this process.
+    /// Its name for this process.
     pub(crate) place: Rank,
     /// How long it may be silent before it is lost.
     pub(crate) silence: Option<Duration>,

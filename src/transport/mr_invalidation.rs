@@ -13,10 +13,11 @@ use engine::{Node, Transport};
 use rustix::io::Errno;
 use vm::{Changed, Follower, Monitor, NotWatchable};
 
-/// What a transport that registers private memory knows of changes of it.
+/// How a transport that registers private memory learns of changes of it.
 #[derive(Default)]
 pub(crate) enum ChangeSource {
-    /// Whoever changes memory tells the engine, or registrations do not outlive what they are made of.
+    /// The thread that changes memory tells the engine, or registrations do not outlive what they are made
+    /// of.
     #[default]
     NotNeeded,
     /// The kernel tells the monitor, and the follower, which is out while it tells the engine.
@@ -36,7 +37,7 @@ pub(crate) enum MayKeep {
 
 /// A transport that registers private memory.
 pub(crate) trait CachesRegistrations: Transport {
-    /// What it knows of changes of that memory; `None` where it registers none.
+    /// Its knowledge of changes of that memory; `None` where it registers none.
     fn memory(&mut self) -> Option<&mut ChangeSource>;
 }
 

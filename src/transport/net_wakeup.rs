@@ -1,11 +1,11 @@
 //! Sleeping where there is a network: until it has something, or the doorbell rings.
 //!
 //! One thread at a time sleeps on the network's descriptor, the *watch*; all others sleep on the doorbell,
-//! and the watch rings that when something has moved. Who rings the doorbell of this process from within also
-//! rings the [`NetWakeup`], which the watch sleeps on, too. A thread that waits for something of its own is a
-//! better watch than the progress thread: it then need not be woken by another. So the progress thread
-//! *parks* while anybody waits; it looks again after a moment, and then waits to be told, so that neither
-//! short waits cost a wake each nor long ones a thousand looks a second.
+//! and the watch rings that when something has moved. A thread that rings the doorbell of this process from
+//! within also rings the [`NetWakeup`], which the watch sleeps on, too. A thread that waits for something of
+//! its own is a better watch than the progress thread: it then need not be woken by another. So the progress
+//! thread *parks* while anybody waits. It looks again after a moment, and then waits to be told, so that
+//! neither short waits cost a wake each nor long ones a thousand looks a second.
 
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
@@ -36,10 +36,10 @@ const VAIN_MAX: u32 = 64;
 /// After that, so many in turn.
 const VAIN_AGAIN: u32 = 4;
 
-/// What the network's descriptor says of the wake-up's own; of all others it says 0.
+/// The number that the network's descriptor gives for the wake-up's own; of all others it says 0.
 const RUNG: u64 = 1;
 
-/// What one process's threads sleep on.
+/// The things that one process's threads sleep on.
 pub(crate) struct NetWakeup {
     /// The network's, an epoll instance; `None` where its provider has none. `event` is among what it waits
     /// for: so who sleeps on it sleeps on both, and is woken by way of one descriptor less than if it polled
@@ -82,7 +82,7 @@ impl NetWakeup {
         })
     }
 
-    /// Wakes the watch, if there is one. Whatever it should see must be written before, and the doorbell
+    /// Wakes the watch, if there is one. All that it should see must be written before, and the doorbell
     /// rung.
     pub(crate) fn ring(&self) {
         // Against the fence in `watch`: either we see the watch here, or it sees the doorbell rung.
@@ -93,8 +93,8 @@ impl NetWakeup {
         }
     }
 
-    /// Rings whenever the doorbell of this process is rung from without, until `closing`: for a job in which
-    /// some peers are near, and know the doorbell only, while the watch sleeps on the network.
+    /// Rings whenever the doorbell of this process is rung from without, until `closing`. It is for a job in
+    /// which some peers are near, and know the doorbell only, while the watch sleeps on the network.
     pub(crate) fn forward(&self, bell: &Bell<Words>, closing: &AtomicBool) {
         self.listener.get_or_init(std::thread::current);
         let mut heard = bell.rung();
@@ -117,8 +117,9 @@ impl NetWakeup {
         }
     }
 
-    /// For who hears the doorbell: rests as long as there is no watch to be woken. Whoever is awake takes
-    /// what it was rung for in its own time, and looks at it before it sleeps. Returns whether it has rested.
+    /// For who hears the doorbell: rests as long as there is no watch to be woken. A thread that is awake
+    /// takes what it was rung for in its own time, and looks at it before it sleeps. Returns whether it has
+    /// rested.
     fn rest(&self) -> bool {
         // Against the swap in `sleep`: either we see the watch here, or it sees us rest.
         self.resting.store(true, Ordering::SeqCst);
@@ -181,7 +182,7 @@ impl NetWakeup {
         let mut found = ready(network, Duration::ZERO);
         match found {
             Ok(Ready { network: false, rung: false }) => {
-                // What is ready only after a while is no descriptor that is ready for nothing.
+                // A descriptor that is ready only after a while is none that is ready for nothing.
                 self.moved();
                 found = ready(network, at_most);
             }
@@ -226,7 +227,7 @@ impl NetWakeup {
     }
 }
 
-/// What there is on the network's descriptor.
+/// The events on the network's descriptor.
 struct Ready {
     network: bool,
     rung: bool,

@@ -1,4 +1,4 @@
-//! Who is reachable, and how: one entry a peer, made when it is first talked to.
+//! The peers that are reachable, and how: one entry a peer, made when it is first talked to.
 
 mod attendance;
 mod clients;
@@ -82,7 +82,7 @@ impl<'a> Peer<'a> {
         }
     }
 
-    /// What is known of its handlers.
+    /// The knowledge of its handlers.
     pub(crate) fn handlers(self) -> &'a KnownHandlers {
         match self {
             Peer::Near(near) => &near.handlers,
@@ -106,7 +106,7 @@ impl<'a> Peer<'a> {
     }
 }
 
-/// What this process is to its peers.
+/// This process's identity to its peers.
 pub(crate) struct Own {
     pub(crate) rank: Rank,
     pub(crate) size: u32,
@@ -256,7 +256,7 @@ impl Peers {
             peer_listener.close();
         }
         drop((membership, peer_listener));
-        // Who has not heard that yet sees it before it reaches this process again.
+        // A peer that has not heard that yet sees it before it reaches this process again.
         drop(lock(&self.end).take());
     }
 
@@ -296,7 +296,7 @@ impl Peers {
         self.own.network || self.is_spread()
     }
 
-    /// What a rank on another host has told of itself.
+    /// The card of a rank on another host.
     pub(crate) fn elsewhere(&self, rank: Rank) -> Option<&Card> {
         self.elsewhere.get()?.get(rank as usize)?.as_ref()
     }
@@ -342,7 +342,7 @@ impl Peers {
     #[cold]
     fn connect(&self, rank: Rank, timeout: Option<Duration>) -> Result<Peer<'_>, Error> {
         may_call("reaching a peer", self.generation())?;
-        // Who is from outside is known from when it has come.
+        // A peer from outside is known from when it has come.
         if rank >= self.own.size {
             return Err(Error::NoSuchPeer { peer: rank, size: self.own.size });
         }
@@ -425,7 +425,7 @@ impl Peers {
         }
     }
 
-    /// What far peers are to know of this process.
+    /// This process's card for far peers.
     pub(crate) fn card(&self, host: Rank, attends: bool) -> Card {
         Card {
             messages: MESSAGES_VERSION,
@@ -530,9 +530,9 @@ impl Peers {
         Ok(self.own.handlers.colliding(&theirs))
     }
 
-    /// Tells the launcher that this process has heard that `rank`, which is lost, is gone: once no thread of
-    /// it is reaching that process by its number, which the launcher keeps from becoming another's until
-    /// then.
+    /// Tells the launcher that this process has heard that `rank`, which is lost, is gone. It does so once no
+    /// thread of it is reaching that process by its number, which the launcher keeps from becoming another's
+    /// until then.
     pub(crate) fn acknowledge(&self, rank: Rank) {
         let Some(membership) = lock(&self.membership).as_ref().map(Arc::downgrade) else { return };
         let tell = move || {

@@ -1,18 +1,18 @@
-//! What endpoints speak: peers whose endpoints speak otherwise never hear each other, and are told so when
-//! they meet.
+//! The protocols of endpoints: peers whose endpoints speak otherwise never hear each other, and are told so
+//! when they meet.
 
 use serde::{Deserialize, Serialize};
 
 /// The layer that makes reliable datagrams of a provider's connections; every libfabric has it.
 const LAYER: &str = ";ofi_rxm";
 
-/// What every libfabric can open, wherever it is.
+/// The provider that every libfabric can open, wherever it is.
 const EVERYWHERE: &str = "tcp;ofi_rxm";
 
 /// Letters of a name or version that a peer gives which are shown.
 const SHOWN_MAX: usize = 40;
 
-/// What an endpoint in the network speaks.
+/// The protocol of an endpoint in the network.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct NetProtocol {
     /// libfabric's name of the provider.
@@ -45,7 +45,7 @@ impl NetProtocol {
         format!("{provider:?} of libfabric {library} (protocol {}, version {})", self.number, self.version)
     }
 
-    /// What makes two endpoints that differ speak the same.
+    /// The setting that makes two endpoints that differ speak the same.
     fn remedy(&self, theirs: &NetProtocol) -> String {
         if self.provider.is_empty() || theirs.provider.is_empty() {
             return "set STANDPIPE_TRANSPORT to the same at both".to_owned();

@@ -28,7 +28,7 @@ const RUN_MAX: u32 = 64;
 pub(crate) struct Router {
     shm: ShmTransport,
     net: Option<Box<Net>>,
-    /// What [`Transport::unregistered_max`] says: asked for each copy, and always the same.
+    /// The value of [`Transport::unregistered_max`]: asked for each copy, and always the same.
     unregistered_max: u64,
 }
 
@@ -44,12 +44,12 @@ struct Net {
     far_turns: u32,
     /// Events that shared memory has given in turn.
     near_run: u32,
-    /// What this poll has been told by the network already.
+    /// Events that this poll has been told by the network already.
     told: NetPoll,
     restless: u32,
 }
 
-/// What a poll knows of the network.
+/// The knowledge of a poll of the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NetPoll {
     /// It has not been asked.
@@ -438,7 +438,7 @@ impl Transport for Router {
     }
 
     fn doubt(&mut self, peer: Rank) {
-        // Of those on this host the launcher tells.
+        // The launcher tells of those on this host.
         if let Some(net) = self.net.as_mut().filter(|net| net.peers.elsewhere(peer).is_some()) {
             net.way.doubt(peer);
         }
@@ -474,7 +474,7 @@ impl Transport for Router {
 
     #[inline]
     fn is_keyed(&self, peer: Rank) -> bool {
-        // Who is linked to is far: that is found sooner, by a table that the copy needs next.
+        // A peer that is linked to is far: that is found sooner, by a table that the copy needs next.
         self.net.as_ref().is_some_and(|net| net.way.is_linked(peer) || net.is_unlinked_far(peer))
     }
 

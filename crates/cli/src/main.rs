@@ -1,5 +1,5 @@
 //! The `standpipe` command: it starts processes and looks at machines and jobs. Studies, kernels and the
-//! simulator are the command `standpipe-study`. What both measure and show with is in `crates/measure`.
+//! simulator are the command `standpipe-study`. `crates/measure` has what both measure and show with.
 #![forbid(unsafe_code)]
 
 mod doctor;

@@ -53,7 +53,7 @@ pub(crate) fn run(args: &RendezvousArgs) -> Result<ExitCode> {
     Err(failed.into())
 }
 
-/// What happened, for people.
+/// The event, for people.
 fn text(visit: &Visit) -> String {
     match visit {
         Visit::Left { name, from } => format!("{name:?}: left by {from}"),

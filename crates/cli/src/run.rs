@@ -147,7 +147,7 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Report {
     status: u8,

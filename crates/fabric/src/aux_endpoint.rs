@@ -7,8 +7,8 @@ use crate::error::Error;
 use crate::provider::Description;
 use crate::queued_endpoint::QueuedEndpoint;
 
-/// Names an auxiliary endpoint of one endpoint: from it, writes and reads are started to the endpoint's
-/// peers, with the memory that is registered with the endpoint; and peers that know its
+/// Names an auxiliary endpoint of one endpoint. From it, writes and reads are started to the endpoint's
+/// peers, with the memory that is registered with the endpoint. Peers that know its
 /// [address](AuxEndpoint::address) write and read that memory by it. It can be closed by itself, which ends
 /// all that was started from it or comes in by it, and nothing else. Means nothing after that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -93,7 +93,7 @@ impl AuxEndpoints {
         Ok(())
     }
 
-    /// Those that are open.
+    /// The open ones.
     pub(crate) fn open(&self) -> impl Iterator<Item = &QueuedEndpoint> {
         self.all.iter().filter_map(|entry| entry.queued.as_deref())
     }

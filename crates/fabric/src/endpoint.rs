@@ -32,8 +32,8 @@ impl Peer {
 /// A reliable endpoint of datagrams, with its fabric, domain, address vector, completion queue, registrations
 /// and [auxiliary endpoints](crate::AuxEndpointId).
 ///
-/// May be sent between threads. Whatever calls the library takes `&mut self`, as it is used by one thread at
-/// a time. Dropping it closes everything; [`Endpoint::close`] also says whether that went well.
+/// May be sent between threads. Every call of the library takes `&mut self`, as it is used by one thread at a
+/// time. Dropping it closes everything; [`Endpoint::close`] also says whether that went well.
 pub struct Endpoint {
     pub(crate) main: QueuedEndpoint,
     pub(crate) aux_endpoints: AuxEndpoints,
@@ -42,7 +42,7 @@ pub struct Endpoint {
     regions: Regions,
     pub(crate) av: Owned<fid_av>,
     pub(crate) domain: Owned<fid_domain>,
-    /// What it was opened from, for auxiliary endpoints.
+    /// The provider's entry that it was opened from, for auxiliary endpoints.
     pub(crate) info: Info,
     pub(crate) description: Description,
     address: Box<[u8]>,
@@ -241,10 +241,10 @@ impl Endpoint {
     }
 
     /// Closes an auxiliary endpoint: what was started from it and has not ended never does, and the provider
-    /// touches the memory lent to it no more. What it has given to the network by then may still arrive at
-    /// peers, until those close the endpoint that it was written to. What peers write by it ends, too: once
+    /// touches the memory lent to it no more. Data that it has given to the network by then may still arrive
+    /// at peers, until those close the endpoint that it was written to. Writes of peers by it end, too: once
     /// this has returned, nothing is written any more. Over `tcp;ofi_rxm`, one with reads under way is not
-    /// closed but left as it is, for that provider would kill the process; nobody polls it, so no bytes move,
+    /// closed but left as it is, for that provider would kill the process. Nobody polls it, so no bytes move,
     /// but its connections and buffers stay until the process ends. A few may be left so.
     ///
     /// # Errors
@@ -275,8 +275,8 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`Error::LeftOpen`] where the endpoint, or an auxiliary endpoint before, could not be closed, as said
-    /// at [`Endpoint::close_aux_endpoint`]; [`Error::Call`] for the first `fi_close` that failed. What could
-    /// not be closed is leaked, and stays as it was.
+    /// at [`Endpoint::close_aux_endpoint`]; [`Error::Call`] for the first `fi_close` that failed. A part that
+    /// could not be closed is leaked, and stays as it was.
     pub fn close(mut self) -> Result<(), Error> {
         self.close_all()
     }

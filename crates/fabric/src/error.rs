@@ -1,4 +1,4 @@
-//! What can go wrong at once; what goes wrong later is a [`Failure`](crate::Failure).
+//! Errors that show at once; those that show later are [`Failure`](crate::Failure)s.
 
 use crate::errno::Errno;
 
@@ -10,7 +10,7 @@ pub enum Error {
     Call {
         /// The function of libfabric that failed, by the name it has in C.
         call: &'static str,
-        /// What it returned.
+        /// The returned number.
         errno: Errno,
     },
     /// The provider does not have the function, or was not asked for what it belongs to.
@@ -67,7 +67,7 @@ pub enum Error {
     /// A text with a zero byte in it.
     #[error("{what} has a zero byte in it")]
     BadText {
-        /// What the text is for.
+        /// The purpose of the text.
         what: &'static str,
     },
     /// A completion arrived of an operation that nobody posted: the provider is broken, or its queue is

@@ -253,7 +253,7 @@ c_structs! {
         fid: fid, ops: *mut c_void, cm: *mut fi_ops_cm, msg: *mut fi_ops_msg, rma: *mut fi_ops_rma,
     }
 
-    /// What a provider may ask to keep of each operation, in memory that the caller gives.
+    /// Room that a provider may ask for with each operation, in memory that the caller gives.
     struct fi_context2 { internal: [*mut c_void; 8], }
 }
 

@@ -151,7 +151,7 @@ impl Info {
         unsafe { std::slice::from_raw_parts(head.src_addr.cast::<u8>(), head.src_addrlen) }.to_vec()
     }
 
-    /// What the library has that matches these hints, on the interface of `source` if that is given.
+    /// The library's entries that match these hints, on the interface of `source` if that is given.
     pub(crate) fn query(&self, source: Option<&CStr>) -> Result<Vec<Info>, Error> {
         let (node, flags) = source.map_or((std::ptr::null(), 0), |node| (node.as_ptr(), ffi::FI_SOURCE));
         let mut list = std::ptr::null_mut();

@@ -24,9 +24,9 @@
 //! An [`Endpoint`] owns everything that the library made for it, and closes it in the order that providers
 //! want. It may be sent between threads; every call that reaches the library takes `&mut self`, so one thread
 //! at a time uses it, which is what the library was promised (`FI_THREAD_DOMAIN`). [Peers](Peer) and
-//! [regions](RegionId) are numbers that are checked. What cannot be checked is memory: posts and
-//! registrations are `unsafe`, and say [what they ask](post). Nothing is allocated by a post or a poll,
-//! unless an operation has failed.
+//! [regions](RegionId) are numbers that are checked. Memory cannot be checked: posts and registrations are
+//! `unsafe`, and say [what they ask](post). Nothing is allocated by a post or a poll, unless an operation has
+//! failed.
 //!
 //! Nothing here waits or spins: a post is [taken or busy](Post), a [poll](Endpoint::poll) returns at once.
 //! Sleeping is the caller's, on a [descriptor](Endpoint::wait_fd) and after [asking](Endpoint::try_wait).
@@ -36,7 +36,7 @@
 //! `tcp;ofi_rxm`, and `net` is what became `tcp`) and 2.5:
 //!
 //! - **One key for the whole address space does not do over TCP**, although TCP needs no registration. The
-//!   provider believes what was registered: it copies what arrives from a buffer of its own to the target's
+//!   provider believes what was registered. It copies what arrives from a buffer of its own to the target's
 //!   address, so a *write* to memory that is not there kills the target by SIGSEGV, whatever its size. Of a
 //!   *read* of such memory the target drops the answer, and nothing ever comes back: neither an error nor an
 //!   end of the connection. So bad addresses must be kept from the provider by what is registered.
@@ -44,14 +44,15 @@
 //!   [delivered](post::Until::Delivered) write**: a bad key, or bytes beyond its end, gives `FI_ECANCELED`.
 //!   Another write is complete when its bytes have left: over `tcp` of 2.5 one with a closed key completes
 //!   well at the sender. And the good messages that were sent behind it are lost with the connection, though
-//!   they have completed, too.
-//!   For the target answers what it does not allow by closing the connection: everything else in flight to
-//!   that peer fails with it, and the errno is the one that a peer's death gives. The provider then connects
-//!   again by itself, within 60 ms here; until it has, `rxm` fails operations with `FI_ENOTCONN`. So a write
-//!   with an old key may well reach a new process at an old address: keys should be drawn at random.
+//!   they have completed, too. The target answers what it does not allow by closing the connection.
+//!   Everything else in flight to that peer fails with it, and the errno is the one that a peer's death
+//!   gives. The provider then connects again by itself, within 60 ms here; until it has, `rxm` fails
+//!   operations with `FI_ENOTCONN`. So a write with an old key may well reach a new process at an old
+//!   address: keys should be drawn at random.
 //! - **A peer that dies** gives `FI_ECANCELED` for all that is in flight, within 0.1 ms of its death on one
-//!   host. What is posted to it afterwards, or to a peer that was never reached, is [busy](Post::Busy) for
-//!   ever or fails with `FI_ENOTCONN`; a peer that hangs gives nothing at all. Deadlines are the caller's.
+//!   host. Operations that are posted to it afterwards, or to a peer that was never reached, are
+//!   [busy](Post::Busy) for ever or fail with `FI_ENOTCONN`; a peer that hangs gives nothing at all.
+//!   Deadlines are the caller's.
 //! - **Closing a registration does not stop a write that has begun to arrive**: the rest of it is still
 //!   written, as the target polls. The memory is safe only when the sender says that it is done, or the
 //!   endpoint is closed.

@@ -23,7 +23,7 @@ const NAMED: &str = "STANDPIPE_LIBFABRIC";
 /// The newest major version that is used.
 const MAJOR_MAX: u16 = 2;
 
-/// What to do where libfabric cannot be loaded. One that is compiled in is there unless the environment names
+/// The remedy where libfabric cannot be loaded. One that is compiled in is there unless the environment names
 /// another.
 const WAYS_OUT: &str = if cfg!(feature = "bundled") {
     "STANDPIPE_LIBFABRIC names it: unset that, or set it to `bundled` for the one compiled in"
@@ -35,9 +35,9 @@ const WAYS_OUT: &str = if cfg!(feature = "bundled") {
 /// A version of libfabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 pub struct Version {
-    /// What changes when the interface does.
+    /// The number that changes when the interface does.
     pub major: u16,
-    /// What grows with each release.
+    /// The number that grows with each release.
     pub minor: u16,
 }
 
@@ -63,7 +63,7 @@ pub enum LoadError {
     /// There is no such library here, or it cannot be loaded.
     #[error("libfabric cannot be loaded: {reason}; {WAYS_OUT}")]
     Missing {
-        /// What the dynamic linker said.
+        /// The dynamic linker's message.
         reason: String,
     },
     /// The environment asks for the library compiled in, and there is none.
@@ -82,7 +82,7 @@ pub enum LoadError {
         "libfabric {found} cannot be used: it must be {OLDEST} or later, and of major version at most {MAJOR_MAX}"
     )]
     Version {
-        /// What it says it is.
+        /// The version that it says it is.
         found: Version,
     },
 }
@@ -153,7 +153,7 @@ pub(crate) fn error_text(errno: i32) -> Option<&'static str> {
     text.to_str().ok()
 }
 
-/// What the environment names, or else the system's library, or else the one compiled in.
+/// The library that the environment names, or else the system's library, or else the one compiled in.
 fn find() -> Result<Fabric, LoadError> {
     let named = std::env::var_os(NAMED);
     match named.as_deref().map(OsStrExt::as_bytes) {

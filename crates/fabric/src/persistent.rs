@@ -41,8 +41,8 @@ impl Endpoint {
         let Some((at, ep)) = self.describe(which, len, to) else { return false };
         // SAFETY: one that was prepared and is not under way, so that its parts are nobody else's; its buffer
         // has room, and the caller vouches for the bytes. The endpoint is open, and its table had this
-        // function when it was opened. Whoever prepared this vouches for the buffer; the context is the
-        // provider's until the operation ends. A word takes no call.
+        // function when it was opened. The caller that prepared this vouches for the buffer; the context is
+        // the provider's until the operation ends. A word takes no call.
         unsafe {
             let buffer = (*at).local.iov_base;
             match len {
@@ -61,8 +61,8 @@ impl Endpoint {
     pub fn read_prepared(&mut self, which: Prepared, len: usize, from: Remote) -> bool {
         let Some((at, ep)) = self.describe(which, len, from) else { return false };
         // SAFETY: one that was prepared and is not under way, so that its parts are nobody else's. The
-        // endpoint is open, and its table had this function when it was opened. Whoever prepared this vouches
-        // for the buffer; the context is the provider's until the operation ends.
+        // endpoint is open, and its table had this function when it was opened. The caller that prepared this
+        // vouches for the buffer; the context is the provider's until the operation ends.
         unsafe {
             (*at).op = Some(Op::Read);
             let taken =

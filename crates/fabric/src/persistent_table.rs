@@ -1,4 +1,4 @@
-//! What is written down of [prepared operations](crate::persistent).
+//! The table of [prepared operations](crate::persistent).
 
 use crate::ffi::{self, fi_context2, fi_msg_rma, fi_rma_iov};
 use crate::slots::Op;
@@ -29,7 +29,7 @@ pub(crate) struct Message {
     desc: *mut c_void,
     /// Bytes of the buffer.
     pub(crate) bytes: usize,
-    /// What the caller calls it.
+    /// The caller's name for it.
     token: u64,
     /// `None`: it is not under way.
     pub(crate) op: Option<Op>,
@@ -132,8 +132,8 @@ impl Drop for Messages {
         if !self.base.is_null() {
             let room =
                 std::ptr::slice_from_raw_parts_mut(self.base.cast::<MaybeUninit<Message>>(), PREPARED_MAX);
-            // SAFETY: it came from a box of so many when the first was added; who owns this has closed the
-            // endpoint before, so that the provider uses none of them any more, or has called `leak`.
+            // SAFETY: it came from a box of so many when the first was added. The owner of this has closed
+            // the endpoint before, so that the provider uses none of them any more, or has called `leak`.
             drop(unsafe { Box::from_raw(room) });
         }
     }

@@ -17,9 +17,9 @@ use std::os::fd::BorrowedFd;
 pub enum Completion {
     /// Well.
     Done {
-        /// What the caller gave when posting.
+        /// The caller's value from posting.
         token: u64,
-        /// What it was.
+        /// The kind of operation.
         op: Op,
         /// Bytes received; of other operations nothing.
         len: usize,
@@ -27,7 +27,7 @@ pub enum Completion {
     /// Not well. Its buffers are the caller's again all the same; memory that was to be written holds
     /// anything.
     Failed {
-        /// What the caller gave when posting, and what it was; `None` for inline operations.
+        /// The caller's value from posting, and the kind of operation; `None` for inline operations.
         operation: Option<(u64, Op)>,
         /// Why.
         failure: Failure,
@@ -37,7 +37,7 @@ pub enum Completion {
 /// Why an operation failed that had been taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What went wrong.
+    /// The error.
     pub errno: Errno,
     /// The provider's own number for it.
     pub provider_errno: i32,
@@ -59,14 +59,14 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// What a [look](Endpoint::look) at the queue has found.
+/// The result of a [look](Endpoint::look) at the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
     /// Nothing has ended.
     Nothing,
     /// An operation has ended well.
     Done {
-        /// What the caller gave when posting.
+        /// The caller's value from posting.
         token: u64,
         /// Bytes received; of other operations nothing.
         len: usize,
@@ -102,9 +102,9 @@ impl Endpoint {
     }
 
     /// Asks before sleeping on the [descriptor](Endpoint::wait_fd), or on those of auxiliary endpoints
-    /// together with it, whether something has happened already. The protocol: poll until there is nothing;
-    /// call this; if it says [`Sleep::Now`], sleep on the descriptor, which another thread may do that does
-    /// not have the endpoint; then poll again, whatever woke it.
+    /// together with it, whether something has happened already. The protocol: poll until there is nothing,
+    /// and call this. If it says [`Sleep::Now`], sleep on the descriptor, which another thread may do that
+    /// does not have the endpoint. Then poll again, whatever woke it.
     ///
     /// # Errors
     /// [`Error::Absent`] if the endpoint was not opened for waiting; [`Error::Call`] for `fi_trywait`.
@@ -178,8 +178,8 @@ impl QueuedEndpoint {
         done
     }
 
-    /// What has ended well by this entry of the batch. `None`: it is of nothing that is under way, and stays
-    /// in the batch for who asks what is wrong with it.
+    /// Operations that have ended well by this entry of the batch. `None`: it is of nothing that is under
+    /// way, and stays in the batch for who asks what is wrong with it.
     #[inline(always)]
     fn take(&mut self, at: usize) -> Option<Look> {
         let context = self.batch.get(at)?.op_context;
@@ -267,8 +267,8 @@ impl QueuedEndpoint {
     fn provider_text(&self, entry: &fi_cq_err_entry) -> Option<Box<str>> {
         let cq = self.cq.as_ptr();
         let mut room = [0 as c_char; 256];
-        // SAFETY: the queue is open, so its table is alive; the error data are the provider's, valid until
-        // the queue is read again; the text is null, a constant, or in `room`, whose length is given.
+        // SAFETY: the queue is open, so its table is alive. The error data are the provider's, valid until
+        // the queue is read again. The text is null, a constant, or in `room`, whose length is given.
         let text = unsafe {
             let strerror = offers!((*cq).ops, fi_ops_cq, strerror)?;
             let text = strerror(cq, entry.prov_errno as c_int, entry.err_data, room.as_mut_ptr(), room.len());

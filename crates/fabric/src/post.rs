@@ -9,8 +9,8 @@
 //!    that is open all the time, and has its [`Desc`]; elsewhere `Desc::NONE` will do, and any other must be
 //!    one of such a registration.
 //!
-//! A post that returned [`Post::Busy`] or an error has started nothing. What is done to the peer's memory is
-//! the peer's affair: it has registered it for that.
+//! A post that returned [`Post::Busy`] or an error has started nothing. Changes to the peer's memory are the
+//! peer's affair: it has registered it for that.
 
 use crate::aux_endpoint::AuxEndpoint;
 use crate::endpoint::{Endpoint, Peer};
@@ -40,7 +40,7 @@ pub struct Local {
     pub addr: *mut u8,
     /// Its length in bytes.
     pub len: usize,
-    /// What the provider wants to know about it.
+    /// The descriptor that the provider wants for it.
     pub desc: Desc,
 }
 
@@ -383,8 +383,8 @@ impl AuxEndpoint<'_> {
                 context,
                 data: 0,
             };
-            // SAFETY: the endpoint is open, and its table had both functions when it was opened; the lists
-            // are arrays of at least the lengths given, read during the call only; the caller vouches for the
+            // SAFETY: the endpoint is open, and its table had both functions when it was opened. The lists
+            // are arrays of at least the lengths given, read during the call only. The caller vouches for the
             // memory that they name, and the context is the provider's until the operation ends.
             unsafe {
                 let rma = (*ep).rma;
@@ -427,7 +427,7 @@ impl QueuedEndpoint {
         self.begun(call, context, outcome)
     }
 
-    /// What became of an operation that a slot was taken for.
+    /// The fate of an operation that a slot was taken for.
     #[inline(always)]
     fn begun(
         &mut self,
@@ -455,7 +455,7 @@ fn fits(call: &'static str, len: usize, max: usize) -> Result<(), Error> {
     if len > max { Err(Error::TooMuch { call, len, max }) } else { Ok(()) }
 }
 
-/// What a function that starts an operation meant by what it returned.
+/// The meaning of a number returned by a function that starts an operation.
 fn posted(call: &'static str, returned: ssize_t) -> Result<Post, Error> {
     if returned >= 0 {
         return Ok(Post::Posted);

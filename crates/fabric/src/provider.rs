@@ -1,4 +1,4 @@
-//! What providers there are, what each can do, and what it needs.
+//! The providers that there are, what each can do, and what it needs.
 
 use crate::error::Error;
 use crate::ffi;
@@ -27,8 +27,8 @@ pub struct Hints {
     pub manual: bool,
 }
 
-/// What a provider asks of registrations. Without `virt_addr`, remote addresses count from the start of the
-/// registration; without `prov_key`, the caller chooses keys.
+/// The demands of a provider on registrations. Without `virt_addr`, remote addresses count from the start of
+/// the registration; without `prov_key`, the caller chooses keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct MrMode {
     /// Local buffers must be registered too.
@@ -71,7 +71,7 @@ impl MrMode {
     }
 }
 
-/// Who must call for things to go on.
+/// The one that must call for things to go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Progress {
@@ -93,7 +93,7 @@ impl Progress {
     }
 }
 
-/// What one provider on one interface can do and needs.
+/// The abilities and needs of one provider on one interface.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Description {
     /// Name of the provider, with the layers above it: `tcp`, `verbs;ofi_rxm`.
@@ -108,9 +108,9 @@ pub struct Description {
     pub fabric: String,
     /// Name of the domain: an interface or device.
     pub domain: String,
-    /// What addresses look like.
+    /// The format of addresses.
     pub address_format: &'static str,
-    /// What registrations need.
+    /// The needs of registrations.
     pub mr_mode: MrMode,
     /// Bytes of a remote key.
     pub key_bytes: usize,
@@ -130,11 +130,11 @@ pub struct Description {
     pub rx_depth: usize,
     /// Pointers' worth of memory that each operation lends to the provider: 0, 4 or 8.
     pub context_words: usize,
-    /// What threads may do at once, at most.
+    /// The most that threads may do at once.
     pub threading: &'static str,
-    /// Who makes connections and other housekeeping go on.
+    /// The one that makes connections and other housekeeping go on.
     pub control_progress: Progress,
-    /// Who makes transfers go on.
+    /// The one that makes transfers go on.
     pub data_progress: Progress,
     /// Whether a read of remote memory sees what an earlier write of the same endpoint wrote.
     pub read_after_write: bool,
@@ -151,7 +151,7 @@ pub struct Provider {
 }
 
 impl Provider {
-    /// What it can do and needs.
+    /// Its abilities and needs.
     pub fn description(&self) -> &Description {
         &self.description
     }
@@ -195,7 +195,7 @@ impl Fabric {
     }
 }
 
-/// What tells one thing that the library offers from another: names, format of addresses, own address.
+/// The identity of one thing that the library offers: names, format of addresses, own address.
 type Identity = ([String; 3], u32, Vec<u8>);
 
 fn identity(info: &Info) -> Identity {

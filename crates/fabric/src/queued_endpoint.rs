@@ -107,7 +107,7 @@ impl QueuedEndpoint {
 }
 
 /// Whether an endpoint of this provider kills the process when it is closed while an answer to a read has
-/// arrived in part: in libfabric 1.17, the layer that gives TCP its endpoints then follows the null that
+/// arrived in part. In libfabric 1.17, the layer that gives TCP its endpoints then follows the null that
 /// stands in an operation that is freed already. Bytes move there only while the endpoint is polled, so one
 /// that is left open and not polled touches nothing. In later versions they move with those of any endpoint
 /// of the domain.

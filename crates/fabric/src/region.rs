@@ -7,7 +7,7 @@ use crate::object::Owned;
 use crate::provider::MrMode;
 use std::ffi::c_void;
 
-/// What a registration allows.
+/// The accesses that a registration allows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Access {
     /// Sending from it, and receiving, writing and reading on this side.
@@ -37,7 +37,7 @@ impl Access {
     }
 }
 
-/// What a provider wants to know about a local buffer; [`Desc::NONE`] where it does not ask.
+/// The descriptor that a provider wants for a local buffer; [`Desc::NONE`] where it does not ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Desc(pub(crate) *mut c_void);
 
@@ -68,7 +68,7 @@ pub struct Region {
     pub key: u64,
     /// For posts that use the memory on this side.
     pub desc: Desc,
-    /// What peers call the memory's first byte: its address if the mode says `virt_addr`, else 0.
+    /// The peers' name for the memory's first byte: its address if the mode says `virt_addr`, else 0.
     pub remote_addr: u64,
 }
 
@@ -84,7 +84,7 @@ pub(crate) struct Regions {
     free: Vec<u32>,
 }
 
-/// What there is to register.
+/// The memory to register.
 #[derive(Clone, Copy)]
 pub(crate) struct Memory {
     pub(crate) addr: *mut u8,

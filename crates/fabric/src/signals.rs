@@ -1,8 +1,8 @@
 //! Keeping the process's signal handlers as they are.
 //!
-//! Libraries that providers are linked with take handlers for themselves: of Debian 12's libfabric, loading
+//! Libraries that providers are linked with take handlers for themselves. Of Debian 12's libfabric, loading
 //! it alone puts PSM's in the place of those for SIGINT, SIGILL, SIGABRT, SIGBUS, SIGSEGV and SIGTERM, which
-//! print a backtrace and exit with status 1; other versions' `shm` takes some when it opens. A program would
+//! print a backtrace and exit with status 1. Other versions' `shm` takes some when it opens. A program would
 //! then no longer be seen to end by a signal, and Rust's own handler, which tells a stack overflow, would be
 //! gone.
 
@@ -21,7 +21,7 @@ const TAKEN: [libc::c_int; 9] = [
     libc::SIGTERM,
 ];
 
-/// What a thread does to itself: it cannot wait.
+/// A signal that a thread causes itself: it cannot wait.
 const FAULTS: [libc::c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 

@@ -96,8 +96,8 @@ impl Slots {
 
 impl Drop for Slots {
     fn drop(&mut self) {
-        // SAFETY: it was leaked from a boxed slice of this length by `new`, or is an empty one; who owns the
-        // slots has closed the endpoint before, so that the provider uses none of them any more, or has
+        // SAFETY: it was leaked from a boxed slice of this length by `new`, or is an empty one. The owner of
+        // the slots has closed the endpoint before, so that the provider uses none of them any more, or has
         // called `leak`.
         drop(unsafe { Box::from_raw(self.contexts.as_ptr()) });
     }

@@ -46,9 +46,9 @@ fn write(at: SocketAddr, as_v6: bool) -> Option<Vec<u8>> {
 }
 
 /// The address of a peer as the endpoint whose own address is `own` is to be told it. A peer that listens at
-/// all its host's addresses is reached by that at which it was `met`; and what means something on one link
-/// only is of the link that it was met on, or that this endpoint is on. Other bytes than addresses of IP stay
-/// as they are.
+/// all its host's addresses is reached by that at which it was `met`. An address that means something on one
+/// link only is of the link that it was met on, or that this endpoint is on. Other bytes than addresses of IP
+/// stay as they are.
 pub(crate) fn for_endpoint(own: &[u8], told: &[u8], met: Option<SocketAddr>) -> Option<Vec<u8>> {
     let (Some(own), Some(mut at)) = (read(own), read(told)) else { return Some(told.to_vec()) };
     let mut scope = scope(own);

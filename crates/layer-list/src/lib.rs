@@ -11,13 +11,13 @@
 pub struct Layer {
     /// Which of them it is.
     pub id: Id,
-    /// What it is called in reports and on the command line, and what its files are named after.
+    /// Its name in reports and on the command line. Its files are named after it.
     pub name: &'static str,
     /// Its name in full.
     pub title: &'static str,
     /// The headers that C programs include, the main one first.
     pub headers: &'static [&'static str],
-    /// What the names begin with that its headers declare.
+    /// The names that its headers declare begin with one of these.
     pub prefixes: &'static [&'static str],
 }
 

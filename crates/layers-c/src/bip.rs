@@ -1,7 +1,7 @@
 //! `bip.h`: BIP 0.92.
 //!
-//! The layer detects faults and recovers from none. Whatever is wrong, one line on standard error says so,
-//! and the process ends with status 1.
+//! The layer detects faults and recovers from none. For every error, one line on standard error says so, and
+//! the process ends with status 1.
 
 use std::ffi::{c_int, c_void};
 use std::sync::{Mutex, OnceLock, PoisonError};

@@ -12,7 +12,7 @@ use layers::fm::{Done, Fm, HANDLERS, HANDLERS_MAX, Incoming, Sending, Table};
 /// A handler of a program's.
 type Handler = extern "C" fn(*mut c_void, c_uint) -> c_int;
 
-/// What C calls it.
+/// Its name in C.
 const FM_ANY_ID: c_ulong = c_ulong::MAX;
 const FM_QUIT: c_int = 0;
 const FM_MAX_HANDLERS: c_int = 2;
@@ -130,7 +130,7 @@ pub(crate) extern "C" fn FM_finalize() {
     }
 }
 
-/// Sets a parameter. C declares it with any arguments: on the processors and systems that this library is
+/// Sets a parameter. C declares it with any arguments. On the processors and systems that this library is
 /// built for, an integer or a pointer that is passed so comes where the second argument of this comes.
 // SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]

@@ -7,7 +7,7 @@ pub struct Feature {
     pub layer: &'static str,
     /// One of [`NAMES`].
     pub feature: &'static str,
-    /// What the layer does, in a few words.
+    /// The layer's behaviour, in a few words.
     pub holds: &'static str,
     /// The test that shows it: a path from the workspace's root, two colons, and the test function's name.
     pub test: &'static str,

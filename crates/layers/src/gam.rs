@@ -228,7 +228,7 @@ impl<P: Program + 'static> Gam<P> {
         self.poller.poll()
     }
 
-    /// As [`Gam::poll`], for a loop that waits for a handler: it sleeps a while where nothing has come for
+    /// As [`Gam::poll`], for a loop that waits for a handler. It sleeps a while where nothing has come for
     /// long, so that a process that waits leaves its processor to one that works.
     ///
     /// # Errors

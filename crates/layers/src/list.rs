@@ -1,4 +1,4 @@
-//! What each layer of the list has here.
+//! The parts of each layer of the list that are here.
 
 use layer_list::Id;
 

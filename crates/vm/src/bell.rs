@@ -1,7 +1,7 @@
 //! A process's doorbell: who rang is a bitmap, and a futex wakes whoever sleeps.
 //!
 //! It lies in memory that every peer writes. A hostile one can therefore wake the owner for nothing or clear
-//! what others rang; it can never do worse, and since a sleep has a limit, what was cleared is found when it
+//! what others rang. It can never do worse, and since a sleep has a limit, a cleared bit is found when it
 //! ends.
 
 use std::ops::Deref;
@@ -38,8 +38,8 @@ impl<M: Deref<Target = [AtomicU64]>> Bell<M> {
         (words.len() >= bell_words(peers)).then_some(Bell { words, peers })
     }
 
-    /// Says that peer `from` has something for the owner, and wakes it if it sleeps. What was written before
-    /// is visible to whoever finds the bit.
+    /// Says that peer `from` has something for the owner, and wakes it if it sleeps. A thread that finds the
+    /// bit sees all that was written before.
     ///
     /// A bit that is set already makes this one atomic operation: whoever set it does the waking. A number
     /// that the bell has no bit for rings without saying who.
@@ -54,7 +54,7 @@ impl<M: Deref<Target = [AtomicU64]>> Bell<M> {
         }
     }
 
-    /// Wakes the owner's sleepers, if there are any, without saying who. Whatever they should see must be
+    /// Wakes the owner's sleepers, if there are any, without saying who. All that they should see must be
     /// written before.
     pub fn poke(&self) {
         // Against the fence in `announce`: either we see the sleeper here, or it sees what we wrote.

@@ -3,10 +3,10 @@
 //! Most locks here guard what one thread of the process uses nearly always, and any other may use. A
 //! compare-exchange for each of its turns would cost that thread more than what it does in between. So the
 //! first thread to lock becomes the *owner*, and enters by saying so in a word that only it writes, and then
-//! looking whether it is still the owner. Any other thread that comes ends that for good: it takes the
-//! ownership away, has [`membarrier`] put a fence between the owner's two steps, wherever the owner is, waits
-//! until the owner is out, and from then on all threads compete by compare-exchange. It is Dekker's handshake
-//! with the whole price on one side, which pays it once.
+//! looking whether it is still the owner. Any other thread that comes ends that for good. It takes the
+//! ownership away, has [`membarrier`] put a fence between the owner's two steps, wherever the owner is, and
+//! waits until the owner is out. From then on all threads compete by compare-exchange. It is Dekker's
+//! handshake with the whole price on one side, which pays it once.
 //!
 //! A thread that comes seldom, and knows that the owner is elsewhere, [borrows](BiasedLock::try_borrow) the
 //! value instead: it pays the price each time, and leaves the owner its privilege.
@@ -34,8 +34,8 @@ const IN: u64 = 1;
 /// In `biased` and `shared`: no thread's token, and nobody is in.
 const FREE: u64 = u64::MAX - 1;
 
-/// A mutual exclusion lock around a `T`: next to nothing for the first thread that locks it as long as no
-/// other does, a spin lock that yields the processor from then on.
+/// A mutual exclusion lock around a `T`. It costs next to nothing for the first thread that locks it as long
+/// as no other does, and is a spin lock that yields the processor from then on.
 ///
 /// Any thread may call. It is not fair, does not sleep, and is not poisoned: a guard dropped by a panic
 /// releases it. When the owner has exited, the next thread finds it gone, since no other thread ever bears
@@ -44,7 +44,7 @@ pub struct BiasedLock<T> {
     /// [`NOBODYS`], then the owner's token, then [`REVOKING`], then [`SHARED`]; never back, but that who
     /// borrows makes it [`REVOKING`] and then the owner's token again. Written only by who is in `shared`.
     bias: AtomicU64,
-    /// The owner's token, with [`IN`] while it is in, or tries to be, by its bias: one look tells a thread
+    /// The owner's token, with [`IN`] while it is in, or tries to be, by its bias. One look tells a thread
     /// both that it is the owner and that it is not in already. [`FREE`] before there is an owner, and once
     /// it has found that it is none any more. Written only by the owner.
     biased: AtomicU64,
@@ -57,7 +57,7 @@ pub struct BiasedLock<T> {
 }
 
 // SAFETY: threads that share the lock reach the value one at a time, each with all that was done to it before
-// in sight (argued at `enter_biased` and `settle`), so it passes from thread to thread, which `T: Send`
+// in sight (argued at `enter_biased` and `settle`). So it passes from thread to thread, which `T: Send`
 // allows. No two threads ever hold a reference at once, so `T: Sync` is not needed.
 unsafe impl<T: Send> Sync for BiasedLock<T> {}
 
@@ -118,7 +118,7 @@ impl<T> BiasedLock<T> {
     }
 
     /// Calls `f` with the value unless another thread holds the lock, or is just about to take or leave it,
-    /// and leaves the owner its privilege: the way for a thread that looks seldom, while the owner is
+    /// and leaves the owner its privilege. It is the way for a thread that looks seldom, while the owner is
     /// elsewhere. It costs a system call each time.
     #[inline(never)]
     pub fn try_borrow<R>(&self, f: impl FnOnce(&mut T) -> R) -> Option<R> {
@@ -150,9 +150,9 @@ impl<T> BiasedLock<T> {
     }
 
     /// The owner's way in. It writes, and then looks; who revokes the bias writes `bias`, fences both
-    /// threads, and then looks. So for each turn of the owner: either its write comes before the fence, and
-    /// the revoker sees the owner in and waits until it is out; or its look comes after the fence, and the
-    /// owner sees that it is not the owner any more. They cannot both go on.
+    /// threads, and then looks. So for each turn of the owner there are two cases. Either its write comes
+    /// before the fence, and the revoker sees the owner in and waits until it is out. Or its look comes after
+    /// the fence, and the owner sees that it is not the owner any more. They cannot both go on.
     #[inline(always)]
     fn enter_biased(&self) -> Option<BiasedGuard<'_, T>> {
         let me = own_token();
@@ -264,10 +264,10 @@ impl<T> BiasedLock<T> {
     fn revoke(&self) {
         self.bias.store(REVOKING, Ordering::Relaxed);
         if !membarrier::private_fence() {
-            // A system call filter came between. What the fence would bring about at once happens by itself:
-            // stores leave a processor's buffer within some hundred cycles, and this is some ten million. No
-            // manual gives a bound, so this is the one place that rests on how processors are built; the
-            // other way is to panic.
+            // A system call filter came between. The effect of the fence happens by itself: stores leave a
+            // processor's buffer within some hundred cycles, and this is some ten million. No manual gives a
+            // bound, so this is the one place that rests on how processors are built; the other way is to
+            // panic.
             std::thread::sleep(UNFENCED);
         }
     }

@@ -1,12 +1,12 @@
-//! What changed, from the one thread that reads it to all who must know before they go on.
+//! Changes, from the one thread that reads them to all who must know before they go on.
 //!
 //! The kernel lets go whoever changed memory as soon as the news of it is *read*, which is before anybody can
 //! act on it. So the reader makes the sequence word odd, reads, writes down what changed, and makes the word
-//! even. Whoever starts something later compares the word with what it was: the same, and nothing has
+//! even. A thread that starts something later compares the word with what it was. The same, and nothing has
 //! changed; odd, and there may be something that is read and not written down, so it waits.
 //!
-//! What is written down is a ring that the reader never waits for. Whoever is so late that part of it is
-//! overwritten takes everything to have changed.
+//! Changes are written down in a ring that the reader never waits for. A thread that is so late that part of
+//! it is overwritten takes everything to have changed.
 
 use crate::futex;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
@@ -14,7 +14,7 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 /// Looks at an odd sequence word before sleeping.
 const LOOKS: u32 = if cfg!(loom) { 1 } else { 200 };
 
-/// What is not the memory any more that it was.
+/// Memory that is not any more what it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Changed {
     /// The addresses from `start` to before `end`.
@@ -36,7 +36,7 @@ struct Slot {
 /// The sequence word and the ring.
 pub(crate) struct ChangeLog {
     sequence: AtomicU64,
-    /// Who sleeps until the word is even.
+    /// Threads that sleep until the word is even.
     sleepers: AtomicU32,
     /// Slots that are or are being written, since the beginning; slots that are written.
     begun: AtomicU64,
@@ -78,7 +78,7 @@ impl ChangeLog {
     pub(crate) fn record(&self, start: u64, end: u64) {
         let at = self.written.load(Ordering::Relaxed);
         self.begun.store(at + 1, Ordering::Relaxed);
-        // Whoever sees the slot change sees that it was begun.
+        // A thread that sees the slot change sees that it was begun.
         fence(Ordering::Release);
         let slot = self.slot(at);
         slot.start.store(start, Ordering::Relaxed);
@@ -102,8 +102,8 @@ impl ChangeLog {
         Cursor { sequence, written: self.written.load(Ordering::Acquire) }
     }
 
-    /// Whether nothing has changed since `mark`. What is read after a `false`, and before another look, may
-    /// be torn.
+    /// Whether nothing has changed since `mark`. Words that are read after a `false`, and before another
+    /// look, may be torn.
     #[inline]
     pub(crate) fn is_current(&self, mark: &Cursor) -> bool {
         self.sequence.load(Ordering::Acquire) == mark.sequence

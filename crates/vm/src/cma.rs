@@ -1,9 +1,9 @@
 //! Cross-memory attach: the kernel copies between this process and another one, which takes no part in it.
 //!
-//! What the kernel promises is little: a call that could not go on returns the bytes it has copied, or an
-//! error if there are none, and neither says whose address was bad. So a call that fell short is continued at
-//! the next byte; when not even that can be copied, a second call that touches this process's memory only
-//! finds out which side's address it is.
+//! The kernel promises little: a call that could not go on returns the bytes it has copied, or an error if
+//! there are none, and neither says whose address was bad. So a call that fell short is continued at the next
+//! byte. When not even that can be copied, a second call that touches this process's memory only finds out
+//! which side's address it is.
 
 use libc::pid_t;
 use rustix::io::Errno;
@@ -57,7 +57,7 @@ pub enum CmaError {
     /// This process may not access that one's memory.
     #[error("cross-memory attach is not allowed: {errno}")]
     Denied {
-        /// What the kernel said: EPERM, EACCES, or ENOSYS.
+        /// The kernel's error: EPERM, EACCES, or ENOSYS.
         errno: Errno,
     },
     /// The two lists differ in length.
@@ -74,7 +74,7 @@ pub enum CmaError {
     /// The kernel failed for another reason.
     #[error("cross-memory attach failed: {errno}")]
     Os {
-        /// What it said.
+        /// The kernel's error.
         errno: Errno,
     },
 }
@@ -85,7 +85,7 @@ enum Direction {
     Write,
 }
 
-/// Reads the `remote` pieces of process `pid` into the `local` pieces of this one, in order; the pieces on
+/// Reads the `remote` pieces of process `pid` into the `local` pieces of this one, in order. The pieces on
 /// the two sides need not have the same lengths, but as many bytes in all. One system call if neither list is
 /// longer than [`IOV_MAX`] and the whole below 2 GiB; no allocation.
 ///
@@ -93,8 +93,8 @@ enum Direction {
 /// [`CmaError`]; the local pieces then hold anything.
 ///
 /// # Safety
-/// The local pieces must be memory of this process that the caller may write for the whole of the call:
-/// nothing else in this process reads or writes it meanwhile, and no Rust value other than plain bytes lives
+/// The local pieces must be memory of this process that the caller may write for the whole of the call.
+/// Nothing else in this process reads or writes it meanwhile, and no Rust value other than plain bytes lives
 /// there. Addresses where nothing is mapped are allowed, and give [`CmaError::LocalFault`].
 #[inline]
 pub unsafe fn read_from(pid: u32, remote: &[Iov], local: &[Iov]) -> Result<(), CmaError> {
@@ -179,8 +179,8 @@ unsafe fn call(direction: Direction, pid: u32, remote: &[Iov], local: &[Iov]) ->
     let (there, here) = (remote.as_ptr().cast(), local.as_ptr().cast());
     let (pieces_there, pieces_here) = (remote.len() as libc::c_ulong, local.len() as libc::c_ulong);
     // SAFETY: the two lists are borrowed slices of what is an iovec by layout (asserted above), of the
-    // lengths given. What they point to is vouched for by the caller, or is the other process's; the kernel
-    // checks every address.
+    // lengths given. The caller vouches for the memory that they point to, or it is the other process's; the
+    // kernel checks every address.
     let copied = unsafe {
         match direction {
             Direction::Read => libc::process_vm_readv(pid, here, pieces_here, there, pieces_there, 0),
@@ -202,7 +202,7 @@ fn refused(errno: Errno) -> CmaError {
     }
 }
 
-/// What is left of a transfer that one call did not complete.
+/// The rest of a transfer that one call did not complete.
 struct Rest<'a> {
     direction: Direction,
     pid: u32,

@@ -249,7 +249,7 @@ impl<T> CompletionQueue<T> {
         }
     }
 
-    /// Takes out those under way of which `is_it` says so, and keeps their room. What has ended stays.
+    /// Takes out those under way of which `is_it` says so, and keeps their room. Ended operations stay.
     pub fn take_out(&self, mut is_it: impl FnMut(&T) -> bool) -> Vec<T> {
         let mut state = self.state.lock();
         let all = state.under_way.iter().filter(|(_, slot)| !slot.has_ended && is_it(&slot.thing));

@@ -1,17 +1,17 @@
 //! Both directions between two processes: a ring each way, and a line of memory that the two write in turn.
 //!
-//! A message through a ring costs two transfers of a cache line: the consumer polls the slot, so it has a
+//! A message through a ring costs two transfers of a cache line. The consumer polls the slot, so it has a
 //! copy, which the producer must first take away to write, and the consumer then fetches the line again. A
-//! line that both sides write in turn costs one: whoever has just read it from the other's cache is the next
-//! to write it, and the other's poll is already on its way. Asking and answering over such a line takes half
-//! the time.
+//! line that both sides write in turn costs one. The side that has just read it from the other's cache is the
+//! next to write it, and the other's poll is already on its way. Asking and answering over such a line takes
+//! half the time.
 //!
 //! So there is one, the *baton*: the side that received the last message in it may put the next one there, if
 //! it is small and there is one to send. Everything else goes through the rings. Messages are numbered by
 //! direction over both ways, and come out in the order they were put in.
 //!
 //! It stays one transfer only while the answer comes within some 20 ns. Later, the asker has looked in
-//! between, which leaves a copy with it that the answerer must first have taken away: with 40 ns of software
+//! between, which leaves a copy with it that the answerer must first have taken away. With 40 ns of software
 //! on each side a round trip of two 60-ns transfers takes 330 ns and more, not 200
 //! (`examples/ring_pingpong.rs` shows it). So whoever has written the baton hands it over to the cache that
 //! both share, from where the reader takes it without leaving a copy behind.
@@ -41,7 +41,7 @@ const PAYLOAD: usize = 8;
 const MARK_BITS: u32 = 2;
 const MARK: u64 = (1 << MARK_BITS) - 1;
 
-/// What the first words of two messages differ by, of which one comes next after the other.
+/// The difference of the first words of two messages, of which one comes next after the other.
 const NEXT: u64 = 1 << 32;
 
 /// Which end of a link this is: the two ends must differ.
@@ -230,7 +230,7 @@ impl<M: Deref<Target = [AtomicU64]>> Duplex<M> {
                 self.take_over();
                 return Ok(true);
             }
-            // What was sent before it went through the ring, and has been there at least as long.
+            // The message that was sent before it went through the ring, and has been there at least as long.
             if !self.inward.ready() {
                 return Err(Corrupt::Order { number, expected });
             }

@@ -29,7 +29,7 @@ pub struct LocalFault {
     pub addr: u64,
     /// How many bytes were left to copy from there on.
     pub len: u64,
-    /// What the kernel said: EFAULT, but for a kernel out of memory.
+    /// The kernel's error: EFAULT, but for a kernel out of memory.
     pub errno: Errno,
 }
 
@@ -37,7 +37,7 @@ impl CheckedCopy {
     /// Makes the scratch file (128 KiB).
     ///
     /// # Errors
-    /// What the kernel says when it refuses to make it.
+    /// The kernel's error when it refuses to make it.
     pub fn new() -> Result<CheckedCopy, Errno> {
         let scratch = rustix::fs::memfd_create("standpipe-scratch", MemfdFlags::CLOEXEC)?;
         // All of it now, so that a copy cannot fail later for want of memory.
@@ -78,7 +78,7 @@ impl CheckedCopy {
     /// [`LocalFault`]; then some of them may have been written.
     ///
     /// # Safety
-    /// Whatever is mapped in the range must be memory that the caller may write: no Rust reference to it is
+    /// All that is mapped in the range must be memory that the caller may write. No Rust reference to it is
     /// alive that assumes otherwise, and no Rust value other than plain bytes lives there. Addresses where
     /// nothing is mapped, or nothing writable, are allowed.
     pub unsafe fn write(&self, addr: u64, bytes: &[u8]) -> Result<(), LocalFault> {
@@ -160,8 +160,8 @@ pub fn make_present(addr: u64, len: u64) -> Result<(), LocalFault> {
     made.map_err(fault)
 }
 
-/// Whether `len` bytes from `addr` on can be read, or written if they are to be, so far as the kernel tells:
-/// pages that nobody has touched yet are there afterwards, and no byte changes. Before Linux 5.14 it cannot
+/// Whether `len` bytes from `addr` on can be read, or written if they are to be, so far as the kernel tells.
+/// Pages that nobody has touched yet are there afterwards, and no byte changes. Before Linux 5.14 it cannot
 /// tell, and the answer is yes. Memory of devices is not there: cross-memory attach does not reach it,
 /// either. Any thread.
 pub fn is_there(addr: u64, len: u64, written: bool) -> bool {

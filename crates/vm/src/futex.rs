@@ -53,8 +53,8 @@ mod real {
     }
 }
 
-/// What the kernel promises, in loom's terms: comparing and falling asleep is one step with regard to waking.
-/// One queue serves all words, so a model sees wakings that were meant for others, as a real sleeper may.
+/// The kernel's promise, in loom's terms: comparing and falling asleep is one step with regard to waking. One
+/// queue serves all words, so a model sees wakings that were meant for others, as a real sleeper may.
 #[cfg(loom)]
 mod model {
     use super::{AtomicU64, Duration, Wake};

@@ -16,8 +16,9 @@ use crate::segment::{Segment, SegmentError};
 
 /// An allocator for the whole program, whose memory peers map: set it by `#[global_allocator]`.
 ///
-/// All that the program allocates lies in one memory file, which the first [`Segment`] [adopts](adopt). What
-/// does not fit there, and everything where the system gives no such file, comes from the system as usual.
+/// All that the program allocates lies in one memory file, which the first [`Segment`] [adopts](adopt).
+/// Allocations that do not fit there, and all where the system gives no such file, come from the system as
+/// usual.
 ///
 /// The memory is [mimalloc](https://github.com/microsoft/mimalloc)'s to divide: threads allocate without a
 /// lock between them, and pages that nobody uses are given back to the system.
@@ -43,8 +44,8 @@ impl GlobalHeap {
     }
 }
 
-// SAFETY: mimalloc keeps the contract of an allocator for any size and alignment that a `Layout` can have;
-// the region that it was given is memory that nothing else in this process uses.
+// SAFETY: mimalloc keeps the contract of an allocator for any size and alignment that a `Layout` can have.
+// The region that it was given is memory that nothing else in this process uses.
 unsafe impl GlobalAlloc for GlobalHeap {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -167,7 +168,7 @@ impl Region {
     }
 }
 
-/// What the program's allocations share with peers, once a segment has them.
+/// The memory that the program's allocations share with peers, once a segment has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Adopted {
     /// The address of its first byte in this process. It is the segment's first byte, too, mapped once more.
@@ -231,8 +232,8 @@ unsafe extern "C" {
     ) -> bool;
 }
 
-/// What mimalloc calls before it uses pages, and when it has no use for them: then they are given back to the
-/// system. It must not allocate.
+/// Callbacks of mimalloc's before it uses pages, and when it has no use for them: then they are given back to
+/// the system. It must not allocate.
 ///
 /// # Safety
 /// Only mimalloc calls it, with pages of the region, and a place for its answer or none.

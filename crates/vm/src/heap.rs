@@ -4,12 +4,12 @@
 //! that two never share a cache line; the smallest free range that fits is taken, the lowest of equals.
 //! Adjacent free ranges are always one.
 //!
-//! Existing allocators of offsets did not fit: they count in 32 bits, know no alignment, reserve bookkeeping
+//! Existing allocators of offsets did not fit. They count in 32 bits, know no alignment, reserve bookkeeping
 //! for as many blocks as there may ever be, or refuse a request that would fit because sizes are rounded to
 //! classes.
 //!
 //! To know the pages that a freed block leaves empty, only the pages that some block covers in part are
-//! counted: a block has at most two of them, and every other page it touches is its own.
+//! counted. A block has at most two of them, and every other page it touches is its own.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
@@ -66,7 +66,7 @@ pub struct BadFree {
 }
 
 impl HeapAllocator {
-    /// An allocator of `size` bytes, all free. What is left of the last granule is not used.
+    /// An allocator of `size` bytes, all free. The rest of the last granule is not used.
     pub fn new(size: u64) -> HeapAllocator {
         let size = size - size % GRANULE_BYTES;
         let mut heap = HeapAllocator {
@@ -103,7 +103,7 @@ impl HeapAllocator {
     }
 
     /// Gives the block at `offset` back, and says which pages hold no block any more because of it: theirs is
-    /// the memory to [`punch`](crate::Segment::punch) out. Whoever does so must allow no
+    /// the memory to [`punch`](crate::Segment::punch) out. A caller that does so must allow no
     /// [`alloc`](HeapAllocator::alloc) in between.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! What this machine and its administrator allow this process: facts, read afresh by every call.
+//! Facts about what this machine and its administrator allow this process, read afresh by every call.
 //!
 //! A fact that cannot be found out is `None`. Any thread may call; the few functions that change something
 //! say so.
@@ -23,7 +23,7 @@ const UFFD_USER_MODE_ONLY: libc::c_int = 1;
 /// A limit on a resource, in the resource's unit; `None` is no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// What holds now.
+    /// The limit that holds now.
     pub soft: Option<u64>,
     /// How far this process may raise it.
     pub hard: Option<u64>,
@@ -41,7 +41,7 @@ pub enum Seccomp {
     Filter,
 }
 
-/// What `userfaultfd(2)` offers.
+/// The features of `userfaultfd(2)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Userfaultfd {
@@ -51,7 +51,7 @@ pub enum Userfaultfd {
     UserModeOnly,
     /// Nothing.
     Refused {
-        /// What the kernel said.
+        /// The kernel's error.
         errno: Errno,
     },
 }
@@ -207,7 +207,7 @@ pub fn verbs_devices() -> Vec<String> {
     names
 }
 
-/// What `userfaultfd(2)` offers to this process.
+/// The features that `userfaultfd(2)` offers to this process.
 pub fn userfaultfd() -> Userfaultfd {
     if open_userfaultfd(0).is_ok() {
         return Userfaultfd::Full;
@@ -258,7 +258,7 @@ pub fn memory_bytes() -> Option<u64> {
 /// Tries what launching relies on: to watch a process by a descriptor.
 ///
 /// # Errors
-/// What the kernel says: ENOSYS before Linux 5.3, EPERM where a filter of system calls refuses it.
+/// The kernel's error: ENOSYS before Linux 5.3, EPERM where a filter of system calls refuses it.
 pub fn try_watch() -> Result<(), Errno> {
     rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty()).map(drop)
 }

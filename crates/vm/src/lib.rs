@@ -1,13 +1,13 @@
 //! Standpipe's operating-system layer: shared segments, rings, sleeping, cross-memory attach.
 //!
-//! This crate is the first of the project's two fences: the places where `unsafe` may stand. What it hands
-//! out is safe to use however a peer behaves, except for the few functions that take raw addresses from the
-//! caller and say so by being `unsafe`.
+//! This crate is the first of the project's two fences: the places where `unsafe` may stand. Its values are
+//! safe to use however a peer behaves, except for the few functions that take raw addresses from the caller
+//! and say so by being `unsafe`.
 //!
 //! **Peers are hostile input.** Every process that maps a segment may write any bytes anywhere in it at any
-//! time. So no `&` or `&mut` to plain data ever points into shared memory: it is reached through
-//! bounds-checked copies ([`SharedMemory`]) or through atomics ([`Words`]), and whatever comes out of it is
-//! checked before it is believed.
+//! time. So no `&` or `&mut` to plain data ever points into shared memory. It is reached through
+//! bounds-checked copies ([`SharedMemory`]) or through atomics ([`Words`]), and every value that comes out of
+//! it is checked before it is believed.
 //!
 //! | module | what it does | unsafe |
 //! |---|---|---|

@@ -2,9 +2,9 @@
 //!
 //! A segment is large and sparse, and some walk through all that a process has mapped: the kernel when it
 //! dumps core, and when the program calls `mlockall`. Both would touch every page, and so give memory to each
-//! hole, in peers' segments too. So a mapping begins *closed*: without any access, which `mlockall` leaves
-//! alone whether it is called before or after, and out of core dumps (`MADV_DONTDUMP`), as the kernel dumps
-//! shared memory also where nobody may read it. What is used is opened.
+//! hole, in peers' segments too. So a mapping begins *closed*: without any access, and out of core dumps.
+//! `mlockall` leaves it alone whether it is called before or after; `MADV_DONTDUMP` is needed, as the kernel
+//! dumps shared memory also where nobody may read it. Pages in use are opened.
 
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
@@ -16,7 +16,8 @@ use rustix::mm::{Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags};
 
 use crate::pages::{HUGE_PAGE_BYTES, PAGE_BYTES};
 
-/// What is opened beyond what is asked for, at most, so that memory in use grows by few calls of the kernel.
+/// Bytes that are opened beyond what is asked for, at most, so that memory in use grows by few calls of the
+/// kernel.
 const AHEAD_MAX: u64 = 64 << 20;
 
 /// A mapping of a whole file, which is unmapped when dropped.
@@ -26,7 +27,7 @@ pub(crate) struct Mapping {
     len: usize,
     /// So many of the first bytes are open.
     open: AtomicU64,
-    /// What is open from here on is in core dumps.
+    /// Pages that are open from here on are in core dumps.
     dumped_from: u64,
 }
 
@@ -94,8 +95,8 @@ impl Mapping {
         Ok(())
     }
 
-    /// Opens the pages of a range inside the mapping; or all of it, where the process has as many mappings as
-    /// the kernel allows: one that is open altogether needs no more of them.
+    /// Opens the pages of a range inside the mapping. Where the process has as many mappings as the kernel
+    /// allows it opens all of it: one that is open altogether needs no more of them.
     ///
     /// # Errors
     /// The kernel's, if it has no memory.

@@ -5,7 +5,7 @@
 //! processor that runs a registered process execute a fence at the moment it goes to sleep, and senders go
 //! without.
 //!
-//! The process whose fences are spared must have called [`register`] with success; the process that calls
+//! The process whose fences are spared must have called [`register`] with success. The process that calls
 //! [`heavy_fence`] must have, too, or it would fall back to a fence of its own, which does not reach the
 //! senders. So a sender uses [`FenceMode::Asymmetric`](crate::FenceMode) only when both ends say that they
 //! are registered, and [`FenceMode::Symmetric`](crate::FenceMode) otherwise.

@@ -6,19 +6,20 @@
 //! registration from before it.** A cache keeps a [`Follower`] and does three things:
 //!
 //! 1. Before it looks anything up, it [catches up](Follower::catch_up), and gives up what it is told.
-//! 2. What it is to keep, it has watched *before* it registers it. What cannot be watched it does not keep.
+//! 2. It has memory that it is to keep watched *before* it registers it. It does not keep memory that cannot
+//!    be watched.
 //! 3. A registration that was being made when step 1 told of its range counts as told.
 //!
 //! Why this is enough. A change of watched memory returns only when the monitor's thread has read of it, and
-//! that thread makes a sequence word odd before it reads: so whoever starts after the return sees an odd
-//! word, and waits, or one that has moved on, and is told. A change that happened before the memory was
+//! that thread makes a sequence word odd before it reads. So a thread that starts after the return sees an
+//! odd word, and waits, or one that has moved on, and is told. A change that happened before the memory was
 //! watched happened before it was registered. A removal of pages (`MADV_DONTNEED`) alone is announced before
 //! it is done. So its range cannot be watched anew ([`NotWatchable::Removing`]) until each thread has been
 //! seen in another call, where only its return can bring the thread that removes.
 //!
-//! **What is not seen**: a removal by a process that shares this memory and is no thread (`CLONE_VM` alone).
+//! **Not seen** is a removal by a process that shares this memory and is no thread (`CLONE_VM` alone).
 //!
-//! **What is not told**: `MADV_GUARD_INSTALL`, `shmat` with `SHM_REMAP` and `mprotect` over watched memory.
+//! **Not told** are `MADV_GUARD_INSTALL`, `shmat` with `SHM_REMAP` and `mprotect` over watched memory.
 //! Mappings of files and shared memory can be changed by others, by truncation among other things, and are
 //! never watched.
 //!
@@ -47,7 +48,7 @@ use crate::threads::spawn_small;
 pub use crate::change_log::Changed;
 pub use shared::{MonitorCounters, NotAvailable};
 
-/// What the kernel calls the watching thread: at most 15 bytes of a name.
+/// The kernel's name of the watching thread: at most 15 bytes of a name.
 pub const THREAD: &str = "standpipe-monit";
 
 /// Bytes of the watching thread's stack.
@@ -130,7 +131,7 @@ impl Monitor {
         while at < end {
             let mapping = self.private_at(at)?;
             self.shared.uffd.register(mapping.start, mapping.end).map_err(NotWatchable::Refused)?;
-            // What is watched is what was looked at, or what has been mapped there since.
+            // The watched memory is what was looked at, or what has been mapped there since.
             at = self.private_at(at)?.end.min(mapping.end);
         }
         if self.shared.may_be_removing(addr, end) { Err(NotWatchable::Removing) } else { Ok(()) }
@@ -141,7 +142,7 @@ impl Monitor {
         Follower { mark: self.shared.changes.cursor(), monitor: Arc::clone(self) }
     }
 
-    /// What was seen so far.
+    /// The counts so far.
     pub fn counters(&self) -> MonitorCounters {
         self.shared.counters()
     }
@@ -188,7 +189,7 @@ impl Drop for Monitor {
     }
 }
 
-/// Whoever keeps registrations, and must hear of all changes before using one.
+/// A cache that keeps registrations, and must hear of all changes before using one.
 pub struct Follower {
     monitor: Arc<Monitor>,
     mark: Cursor,

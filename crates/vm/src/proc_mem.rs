@@ -68,8 +68,8 @@ impl ProcMem {
     }
 
     /// Writes the `local` pieces of this process to the `remote` pieces of that one, as
-    /// [`write_to`](crate::cma::write_to) does; two system calls for each piece, or part of one, that has one
-    /// length on both sides. No allocation, since Linux 6.11.
+    /// [`write_to`](crate::cma::write_to) does. It takes two system calls for each piece, or part of one,
+    /// that has one length on both sides. No allocation, since Linux 6.11.
     ///
     /// # Errors
     /// As for [`write_to`](crate::cma::write_to).

@@ -11,7 +11,7 @@
 //! and whether the producer should ring the doorbell ([`Attention`]). The rest of the line is never read, so
 //! in a steady exchange it rarely moves.
 //!
-//! Neither side trusts the other: whatever is found in the ring gives a message (of the right size, saying
+//! Neither side trusts the other. Every content of the ring gives a message (of the right size, saying
 //! anything), or [`Corrupt`], and never a panic, an endless loop or an access elsewhere.
 
 use std::ops::Deref;
@@ -76,7 +76,7 @@ pub struct BadLayout {
     pub words: usize,
 }
 
-/// What the consumer does about a ring.
+/// The consumer's use of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attention {
     /// Cold: it looks when the doorbell rings. A new ring is cold, since its consumer need not know of it
@@ -98,7 +98,7 @@ pub enum FenceMode {
     Symmetric,
 }
 
-/// What the other side wrote makes no sense. It breaks the protocol by accident or design: leave it.
+/// The other side wrote words that make no sense. It breaks the protocol by accident or design: leave it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Corrupt {
     /// The producer announces a payload that the ring cannot hold.
@@ -422,8 +422,8 @@ impl<M: Deref<Target = [AtomicU64]>> Consumer<M> {
             self.note_idle();
             return Ok(false);
         }
-        // The whole slot, and the payload, were written before word 0. What a hostile producer writes after
-        // it only changes what the message says.
+        // The whole slot, and the payload, were written before word 0. Words that a hostile producer writes
+        // after it only change what the message says.
         load_body(slot, body);
         let len = word as u32 as usize;
         if len == 0 {

@@ -12,7 +12,7 @@
 //! our own [holds](Held) the word: it does nothing else, and lives as long as the word is held, whichever
 //! thread asked for it. A child made by `fork` has no such thread and no list: its end marks nothing.
 //!
-//! The list lies beside the word, in memory that is shared and not in this process's own: a process that is
+//! The list lies beside the word, in memory that is shared and not in this process's own. A process that is
 //! killed for want of memory loses its own memory before the kernel looks there. Peers may write both. The
 //! kernel then writes to nothing but words of the ending process that hold the number of the holding thread.
 
@@ -36,7 +36,7 @@ const ENTRY: usize = 1;
 const HEAD: usize = 2;
 const HEAD_BYTES: usize = 24;
 
-/// What the kernel sets in the word.
+/// The bit that the kernel sets in the word.
 const ENDED: u64 = libc::FUTEX_OWNER_DIED as u64;
 /// Where the word has the number of the thread that holds it.
 const HOLDER: u64 = libc::FUTEX_TID_MASK as u64;
@@ -123,13 +123,13 @@ impl Drop for Held {
     }
 }
 
-/// What the thread does that holds the word.
+/// The work of the thread that holds the word.
 fn hold(words: &Words, done: &AtomicBool, tell: &SyncSender<io::Result<()>>) {
     let before = match list(words) {
         Ok(before) => before,
         Err(error) => {
             words[0].store(0, Ordering::Release);
-            // Whoever made this thread waits for it.
+            // The maker of this thread waits for it.
             let _ = tell.send(Err(error));
             return;
         }
@@ -169,8 +169,8 @@ fn own_list() -> io::Result<usize> {
 /// Tells the kernel the address of the head of this thread's list.
 fn set_list(head: usize) -> io::Result<()> {
     // SAFETY: the kernel takes the address as a number, and looks there when this thread ends, expecting
-    // nothing: it checks each address that it follows. What it then changes are words that hold this very
-    // thread's number.
+    // nothing: it checks each address that it follows. The words that it then changes hold this very thread's
+    // number.
     let rc = unsafe { libc::syscall(libc::SYS_set_robust_list, head, HEAD_BYTES) };
     if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

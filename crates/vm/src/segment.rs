@@ -10,8 +10,8 @@ use crate::pages::HUGE_PAGE_BYTES;
 pub use crate::pages::PAGE_BYTES;
 use crate::shared::SharedMemory;
 
-/// What `fstatfs` calls the file system behind an ordinary memfd. One of huge pages has another number and
-/// raises SIGBUS when the pool of huge pages is empty, so it is refused from a peer.
+/// The name that `fstatfs` has for the file system behind an ordinary memfd. One of huge pages has another
+/// number and raises SIGBUS when the pool of huge pages is empty, so it is refused from a peer.
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 
 /// A sealed memfd of fixed size and its mapping in this process.
@@ -34,7 +34,7 @@ pub enum SegmentError {
     Os {
         /// The system call.
         call: &'static str,
-        /// What it said.
+        /// The system's error.
         errno: Errno,
     },
     /// This process locks all that it maps, by `mlockall` with `MCL_FUTURE`, and may not lock so much.
@@ -48,10 +48,10 @@ pub enum SegmentError {
         /// How many bytes the process may lock in all.
         limit: u64,
     },
-    /// What a peer sent is no memfd of ordinary pages.
+    /// A peer sent something that is no memfd of ordinary pages.
     #[error("not a memory file of ordinary pages")]
     NotMemfd,
-    /// What a peer sent could be shrunk under us, so touching it could kill us.
+    /// A peer sent something that could be shrunk under us, so touching it could kill us.
     #[error("the memory file is not sealed against shrinking")]
     Unsealed,
     /// The size is zero, or more than can be mapped.
@@ -146,9 +146,9 @@ impl Segment {
         Ok(segment)
     }
 
-    /// Maps the segment behind a descriptor that a peer sent, closed: it may be accessed once it
-    /// [is opened](SharedMemory::open_to), and is in no core dump of this process. Whatever the descriptor
-    /// is, the result is a segment that can be touched without danger then, or an error.
+    /// Maps the segment behind a descriptor that a peer sent, closed: it may be accessed once it [is
+    /// opened](SharedMemory::open_to), and is in no core dump of this process. For every descriptor, the
+    /// result is a segment that can be touched without danger then, or an error.
     ///
     /// # Errors
     /// [`SegmentError::NotMemfd`], [`SegmentError::Unsealed`], [`SegmentError::BadLength`] for a descriptor

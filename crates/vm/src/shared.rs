@@ -15,7 +15,7 @@ use crate::mapping::Mapping;
 
 /// A share of a mapping of a whole file, which is unmapped once the last share is dropped.
 ///
-/// Any thread may use it at any time, and so may any other process that maps the same file: values are copied
+/// Any thread may use it at any time, and so may any other process that maps the same file. Values are copied
 /// in and out, one at a time or in bulk, and no reference to plain bytes is ever handed out. Accesses of 1,
 /// 2, 4 or 8 bytes at a multiple of their size are single relaxed atomic accesses; larger or unaligned ones
 /// may be seen in parts.
@@ -270,8 +270,8 @@ impl SharedMemory {
         let at = self.at(offset, size_of::<T>() as u64)?;
         let mut value = T::zeroed();
         let bytes = bytemuck::bytes_of_mut(&mut value);
-        // SAFETY: as in `store`: the bytes are mapped readable while `self` lives, the atomics are aligned,
-        // the target is a local value, and any bytes are a valid `T`, whatever a peer writes meanwhile.
+        // SAFETY: as in `store`. The bytes are mapped readable while `self` lives, the atomics are aligned,
+        // and the target is a local value. Any bytes are a valid `T`, whatever a peer writes meanwhile.
         unsafe {
             match size_of::<T>() {
                 8 if at.addr() % 8 == 0 => {
@@ -341,7 +341,7 @@ impl SharedMemory {
     pub unsafe fn copy_out_to(&self, offset: u64, into: *mut u8, len: usize) -> Result<(), Outside> {
         let at = self.at(offset, len as u64)?;
         // SAFETY: the source is `len` mapped readable bytes (checked above, alive with `self`); the caller
-        // promises the target, which the source may overlap. Whatever bytes a racing peer leaves are valid.
+        // promises the target, which the source may overlap. All bytes that a racing peer leaves are valid.
         unsafe { copy(at, into, len, OUT_MAX) };
         Ok(())
     }

@@ -4,8 +4,8 @@ use bytemuck::Pod;
 
 use crate::shared::{Outside, SharedMemory};
 
-/// Combines each of the first with that at the same place of the second, as far as both go: with the widest
-/// vectors that this processor has, if `combine` is something that the compiler makes vectors of.
+/// Combines each of the first with that at the same place of the second, as far as both go. It uses the
+/// widest vectors that this processor has, if `combine` is something that the compiler makes vectors of.
 #[inline]
 pub fn each<T: Copy>(into: &mut [T], from: &[T], combine: impl Fn(T, T) -> T) {
     let this = Each { into, from, combine };
@@ -13,9 +13,9 @@ pub fn each<T: Copy>(into: &mut [T], from: &[T], combine: impl Fn(T, T) -> T) {
 }
 
 /// Combines each of `own` with those at the same place in all of `given`, one after the other, and with
-/// vectors like
-/// [`each`]: results go to `into`, which is what there is to be combined where there is no `own`. What is given lies in memory that
-/// others may write at any time: each is read once, whatever it is then.
+/// vectors like [`each`]: results go to `into`, which is what there is to be combined where there is no
+/// `own`. What is given lies in memory that others may write at any time: each is read once, whatever it is
+/// then.
 ///
 /// # Errors
 /// [`Outside`] if one of them has not so many bytes there, or the same bytes as `into`; then nothing is
@@ -39,7 +39,7 @@ pub fn fold<T: Pod>(
 /// As many cost less than to ask what the processor has.
 const FEW: usize = 16;
 
-/// Operands of a [`fold`] that are read in one loop: so many streams of addresses every processor knows to
+/// Operands of a [`fold`] that are read in one loop. So many streams of addresses every processor knows to
 /// read ahead, and the result is loaded and stored once for all of them.
 const TOGETHER: usize = 3;
 

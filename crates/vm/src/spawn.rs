@@ -1,4 +1,4 @@
-//! What starting and meeting processes needs of the operating system that no safe library offers.
+//! Calls of the operating system for starting and meeting processes that no safe library offers.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -24,7 +24,7 @@ pub fn die_with_parent(command: &mut Command) {
     };
     // SAFETY: `before_exec` runs between fork and exec in a process that may have had other threads, so it
     // may only do what a signal handler may. It makes two system calls, and making an error of an error
-    // number does not allocate; it touches no memory but its copy of `parent`, which the command owns for as
+    // number does not allocate. It touches no memory but its copy of `parent`, which the command owns for as
     // long as it can run.
     unsafe {
         command.pre_exec(before_exec);
@@ -156,7 +156,7 @@ impl Drop for ChildrenWait {
 fn disposition(new: Option<&libc::sigaction>) -> libc::sigaction {
     let mut before = MaybeUninit::<libc::sigaction>::zeroed();
     let new = new.map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: the kernel reads one structure, if any, and writes one, which live here; what is set is what
+    // SAFETY: the kernel reads one structure, if any, and writes one, which live here. The new one is what
     // was set before but for its flags, or the default, so any handler is one that this process has set
     // itself.
     let rc = unsafe { libc::sigaction(libc::SIGCHLD, new, before.as_mut_ptr()) };

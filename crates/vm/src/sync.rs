@@ -8,7 +8,7 @@ pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// The cheap half of an asymmetric fence: it only keeps the compiler from moving the accesses around it,
+/// The cheap half of an asymmetric fence. It only keeps the compiler from moving the accesses around it,
 /// because the other side's `membarrier` brings the processor's fence to us when it is needed.
 #[cfg(not(any(loom, miri)))]
 #[inline(always)]
@@ -24,7 +24,7 @@ pub(crate) fn light_fence() {
 }
 
 /// Moves the lines of memory of `words`, just written, from this core's caches to the one that all cores
-/// share, where the processor can; another core gets them from there sooner, and as its own.
+/// share, where the processor can. Another core gets them from there sooner, and as its own.
 ///
 /// The pause lets the writes reach the cache first; without it a line moves in some cases before they do, and
 /// comes back.
@@ -90,9 +90,9 @@ pub(crate) fn forget_token() {
     TOKEN.set(0);
 }
 
-/// What to do while another thread has what we want: spin for about as long as it takes to do little with it,
-/// then let others have the processor, which the other thread may be waiting for. At last sleep: a thread of
-/// real-time priority gives the processor to no lower one by yielding.
+/// A pause while another thread has what we want. It spins for about as long as it takes to do little with
+/// it, then lets others have the processor, which the other thread may be waiting for. At last sleep: a
+/// thread of real-time priority gives the processor to no lower one by yielding.
 pub(crate) struct Backoff {
     #[cfg(not(loom))]
     turns: u32,

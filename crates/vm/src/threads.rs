@@ -24,7 +24,7 @@ pub fn spawn<T: Send + 'static>(
     with_blocked(&FAULTS, || builder.spawn(work))
 }
 
-/// As [`spawn`], for work that runs nothing of the program's on a stack too small for its handlers: this
+/// As [`spawn`], for work that runs nothing of the program's on a stack too small for its handlers. This
 /// thread takes no signal at all, and a fault of its ends the process.
 pub(crate) fn spawn_small(
     name: &str,

@@ -113,7 +113,7 @@ impl Combine<u8> for BuiltInOf {
     fn settle(&mut self, values: &mut [u8]) {
         let BuiltInOf(of, reduction) = *self;
         if matches!(reduction, Reduction::LogicalAnd | Reduction::LogicalOr | Reduction::LogicalXor) {
-            // Those that are false, as many elements at a time.
+            // The false elements, as many at a time.
             const FALSE: [u8; 4096] = [0; 4096];
             for part in values.chunks_mut(FALSE.len() / of.bytes() * of.bytes()) {
                 BuiltInOf(of, Reduction::LogicalOr).combine(part, &FALSE[..part.len()]);

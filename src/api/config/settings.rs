@@ -427,7 +427,7 @@ fn word_of<T: Copy + PartialEq>(value: T, words: &[(&str, T)]) -> Option<String>
 
 /// A time in milliseconds; 0 for none.
 fn milliseconds_of(time: Option<Duration>) -> String {
-    // What is there is no 0, which stands for none.
+    // The value that is there is no 0, which stands for none.
     time.map_or(0, |time| time.as_millis().max(1)).to_string()
 }
 

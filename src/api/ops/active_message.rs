@@ -78,9 +78,9 @@ fn runnable(handler: impl Fn(&mut Call<'_>) + Send + Sync + 'static) -> Handler 
 /// - anything that does not wait for other threads of the job. It may change its own program's state, wake
 ///   its own threads, and take a lock that nobody holds while calling something of this library that waits.
 ///
-/// Calls that wait end with [`Error::InHandler`]: requests that are not tried, barrier, quiet, waiting for
-/// events, transfers that would have to go by message, first contact with a peer other than the sender. A
-/// handler that panics ends the call that made progress.
+/// Calls that wait end with [`Error::InHandler`]. They are requests that are not tried, barrier, quiet,
+/// waiting for events, transfers that would have to go by message, and first contact with a peer other than
+/// the sender. A handler that panics ends the call that made progress.
 pub struct Call<'a> {
     core: &'a Arc<NodeCore>,
     inbox: &'a mut Inbox,

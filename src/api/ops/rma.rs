@@ -134,7 +134,7 @@ impl Node {
     }
 
     /// Puts many pieces and forgets them: the sources may be reused at return, and [`Node::quiet`] says when
-    /// the bytes are in place, and whether that failed. What goes by message is copied first.
+    /// the bytes are in place, and whether that failed. Data that goes by message is copied first.
     ///
     /// # Errors
     /// Errors that show at once, as for [`Node::put_list`].

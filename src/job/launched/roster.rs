@@ -1,5 +1,5 @@
-//! Who is in the job, who is gone, and who waits for whom. No socket and no clock: what is to be sent is
-//! returned.
+//! The members of the job, those that are gone, and the calls that wait for others. No socket and no clock:
+//! what is to be sent is returned.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -51,7 +51,7 @@ enum Place<H> {
     Over(How),
 }
 
-/// What is known of a rank.
+/// The state of a rank.
 #[derive(Debug)]
 pub(in crate::job) enum Standing<'a, H> {
     Open,
@@ -69,7 +69,7 @@ impl<H: Clone> Roster<H> {
         u32::try_from(self.places.len()).expect("made from a u32")
     }
 
-    /// How many messages can be on their way to or from one member: each rank is lost once, and asked for
+    /// How many messages can be on their way to or from one member. Each rank is lost once, and asked for
     /// once at a time; besides, the member is welcomed once, and asked to serve once. It asks for each rank,
     /// asks it to serve, and has heard of its loss, and leaves.
     pub(in crate::job) fn mail_max(&self) -> usize {

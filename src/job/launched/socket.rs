@@ -20,7 +20,7 @@ pub(crate) const HANDLES: usize = 2;
 /// The kernel cuts this to its own limit (`net.core.somaxconn`).
 const BACKLOG: i32 = 4096;
 
-/// What one attempt to receive gave.
+/// The result of one attempt to receive.
 pub(crate) enum Received {
     /// A datagram, and the file descriptors that came with it: at most [`HANDLES`], none if there were more.
     Datagram { bytes: Vec<u8>, fds: Vec<OwnedFd> },
@@ -32,7 +32,7 @@ pub(crate) enum Received {
     Closed,
 }
 
-/// What one attempt to send gave.
+/// The result of one attempt to send.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
     /// The other end will find it, even if this end is closed now.
@@ -84,7 +84,7 @@ pub(crate) fn send(socket: &OwnedFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Re
     }
 }
 
-/// Receives one datagram. Whatever fails for good counts as closed.
+/// Receives one datagram. An error that is for good counts as closed.
 pub(crate) fn receive(socket: &OwnedFd) -> Received {
     let mut bytes = vec![0; DATAGRAM_BYTES_MAX];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(HANDLES))];

@@ -22,8 +22,7 @@ const EXHAUSTED_PAUSE: Duration = Duration::from_millis(50);
 /// The connections between `accept` and joining.
 #[derive(Debug)]
 pub(in crate::job) struct Unauthenticated {
-    /// `None`: nobody can come.
-    /// Who calls is not to wait for an answer of a child that lives on.
+    /// `None`: nobody can come. A caller is not to wait for an answer of a child that lives on.
     listener: Option<Alone<OwnedFd>>,
     waiting: BTreeMap<u64, UnauthenticatedConnection>,
     waiting_max: usize,
@@ -129,7 +128,7 @@ impl Unauthenticated {
         self.next_id += 1;
     }
 
-    /// Reads what guest `id` has to say. Whatever it is, the connection leaves this list.
+    /// Reads what guest `id` has to say. In every case the connection leaves this list.
     pub(in crate::job) fn hear(&mut self, id: u64) -> Option<Applicant> {
         let received = receive(&self.waiting.get(&id)?.socket);
         if matches!(received, Received::Nothing) {

@@ -21,7 +21,8 @@ use crate::job::plumbing::poll::poll_until;
 const KNOCKS_MAX: u32 = 100;
 const KNOCK_AGAIN: Duration = Duration::from_millis(1);
 
-/// What looking takes besides a file descriptor of each rank: reading directories, what arrives, a terminal.
+/// The descriptors that looking takes besides one of each rank: reading directories, what arrives, a
+/// terminal.
 const DESCRIPTORS_BESIDES: u64 = 16;
 
 /// The process that listens for the job of `env`, if that is one of this user's: zero where it is out of
@@ -47,7 +48,7 @@ pub(crate) struct Watcher {
     places: Vec<Place>,
 }
 
-/// What is known of a rank.
+/// The state of a rank.
 #[derive(Debug, Default)]
 pub(crate) struct Place {
     /// Its process, once it has joined.
@@ -107,7 +108,7 @@ pub enum LookError {
 }
 
 impl LookError {
-    /// What kind of error it is: a number and a name that do not change.
+    /// The kind of error: a number and a name that do not change.
     pub fn code(&self) -> Code {
         match self {
             LookError::Send(error) | LookError::Poll(error) => of_system(error),
@@ -118,7 +119,7 @@ impl LookError {
 
 into_io_error!(LookError);
 
-/// What the broker has said lately.
+/// The broker's latest messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Heard {
     /// Nothing that answers a look.
@@ -151,7 +152,7 @@ impl Watcher {
         self.launcher_pid
     }
 
-    /// What is known of each rank.
+    /// The state of each rank.
     pub(crate) fn places(&self) -> &[Place] {
         &self.places
     }
@@ -160,7 +161,7 @@ impl Watcher {
     /// told, or at the deadline: whether the job goes on.
     pub(crate) fn look(&mut self, deadline: Instant) -> Result<bool, LookError> {
         match send(&self.socket, &encode(&Request::Look), &[]) {
-            // What does not get through now has company enough.
+            // A message that does not get through now has company enough.
             Ok(Sent::Done | Sent::Full | Sent::Starved) => {}
             // There may be last words.
             Err(Errno::PIPE | Errno::CONNRESET) => return self.hear().map(|_| false),

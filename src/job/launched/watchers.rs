@@ -1,4 +1,5 @@
-//! Who looks at the job from outside: a few, who learn who is in it and may read what the members show.
+//! Processes that look at the job from outside: a few, that learn who is in it and may read what the members
+//! show.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -40,7 +41,7 @@ struct Watcher {
     look: Look,
 }
 
-/// What has become of a watcher's wish to look.
+/// The fate of a watcher's wish to look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Look {
     None,

@@ -1,4 +1,4 @@
-//! What members, watchers and broker say to each other: one datagram a message, each with a small header.
+//! The messages of members, watchers and broker: one datagram a message, each with a small header.
 //!
 //! The header carries the version of this format, so that two builds that do not understand each other say so
 //! instead of guessing. The body is the message in postcard's encoding. Every datagram is hostile input until
@@ -20,7 +20,7 @@ pub(crate) const WIRE_VERSION: u16 = 4;
 const MAGIC: [u8; 4] = *b"SPJ\n";
 const HEADER_BYTES: usize = MAGIC.len() + size_of::<u16>();
 
-/// What every message begins with: for the fuzzer.
+/// The beginning of every message: for the fuzzer.
 #[doc(hidden)]
 pub const JOIN_HEADER: [u8; HEADER_BYTES] = {
     let ([a, b, c, d], [e, f]) = (MAGIC, WIRE_VERSION.to_le_bytes());
@@ -108,7 +108,7 @@ pub enum Decline {
     /// It cannot use what it was handed.
     #[error("{what}")]
     Unfit {
-        /// What is wrong; over shared memory cut to what a message has room for.
+        /// The fault; over shared memory cut to what a message has room for.
         what: String,
     },
     /// The segments' file descriptors did not reach it.
@@ -198,7 +198,7 @@ pub enum Refusal {
         rank: u32,
         /// The process that has it.
         pid: u32,
-        /// What that process runs, cut to 64 bytes.
+        /// The program that that process runs, cut to 64 bytes.
         program: String,
     },
     /// The rank's process has ended, without leave or as the launcher says; nobody else gets the rank.
@@ -222,14 +222,14 @@ pub enum Refusal {
     Unwatched {
         /// The joiner as the broker sees it.
         pid: u32,
-        /// What the system says: EMFILE where the broker has no descriptor left, EPERM or ENOSYS where
+        /// The system's error: EMFILE where the broker has no descriptor left, EPERM or ENOSYS where
         /// pidfd_open is refused.
         errno: i32,
     },
     /// The rank has left, and the system does not let the launcher have the job meet anew.
     #[error("the job's next round cannot begin: {}", std::io::Error::from_raw_os_error(*errno))]
     NoRound {
-        /// What the system says.
+        /// The system's error.
         errno: i32,
     },
     /// The rank has left the last round that a job has.
@@ -288,7 +288,7 @@ pub(crate) fn short_program(program: &str) -> String {
     cut(program, PROGRAM_BYTES_MAX)
 }
 
-/// What is wrong; over shared memory cut to what a message has room for.
+/// The fault; over shared memory cut to what a message has room for.
 pub(crate) fn short_reason(what: &str) -> String {
     cut(what, REASON_BYTES_MAX)
 }

@@ -53,7 +53,7 @@ pub(crate) fn from_env(deadline: Instant) -> Result<Option<Box<dyn Exchange>>, E
 /// `STANDPIPE_LAUNCHER=none`. This asks no launcher and waits for nobody.
 ///
 /// # Errors
-/// What [`Node::open`](crate::Node::open) would say of the variables. Whether the launcher answers only it
+/// The error of [`Node::open`](crate::Node::open) about the variables. Whether the launcher answers only it
 /// finds out.
 pub fn launched_by() -> Result<Option<String>, ExchangeError> {
     let lookup = variable;
@@ -66,7 +66,7 @@ pub fn launched_by() -> Result<Option<String>, ExchangeError> {
     Ok(Some(said))
 }
 
-/// Who started this process.
+/// The launcher of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Launcher {
     Pmix,

@@ -33,7 +33,7 @@ pub enum HostError {
     /// The processes could not tell each other where they are.
     #[error(transparent)]
     Exchange(#[from] ExchangeError),
-    /// What another process told of itself is not what this library tells.
+    /// Another process's words about itself are not this library's.
     #[error("rank {rank} tells of itself what this version of the library cannot read")]
     Card {
         /// The other process.
@@ -56,17 +56,17 @@ pub enum HostError {
     Invitation(#[from] JobEnvError),
 }
 
-/// What a broker's [`JobEnv::vars`] are.
+/// The variables of a broker's [`JobEnv::vars`].
 type Invitation = Vec<(String, String)>;
 
-/// What each process tells first: where it is, and by which addresses others may reach it.
+/// The first words of each process: where it is, and by which addresses others may reach it.
 type Whereabouts = (HostId, Vec<IpAddr>);
 
-/// What each tells then: how to join at its host, if it has the broker there; of rank 0, its address, or why
-/// it has none.
+/// Its next words: how to join at its host, if it has the broker there; of rank 0, its address, or why it has
+/// none.
 type Terms = (Invitation, Option<Result<IpAddr, String>>);
 
-/// What this process knows of such a job, from its first node there on.
+/// This process's knowledge of such a job, from its first node there on.
 #[derive(Clone)]
 struct Known {
     /// This host's, and the whole job's: rank 0's.
@@ -152,7 +152,7 @@ impl Host {
         &self.known.env
     }
 
-    /// What only the processes of the job know, on all its hosts.
+    /// The secret that only the processes of the job know, on all its hosts.
     pub(crate) fn secret(&self) -> &[u8] {
         self.known.job.secret()
     }
@@ -176,8 +176,7 @@ impl Host {
         self.known.at.clone()
     }
 
-    /// What each process of another host tells of itself, by rank; `None` for those of this one. All must
-    /// call it.
+    /// The card of each process of another host, by rank; `None` for those of this one. All must call it.
     pub(crate) fn tell<T>(&mut self, own: &T, deadline: Instant) -> Result<Box<[Option<T>]>, HostError>
     where
         T: Serialize + for<'a> Deserialize<'a>,
@@ -216,7 +215,7 @@ fn address_of_rank_0(
             others.push(Other { reached: exchange.met_at(rank).map(|at| at.ip()), told });
         }
     }
-    // Of those that it cannot tell from this host, who has come by loopback is here.
+    // A process that it cannot tell from this host, and that has come by loopback, is here.
     let all_here = || others.iter().all(|other| other.reached.is_some_and(|ip| ip.is_loopback()));
     if others.is_empty() || !host.is_known() && all_here() {
         return addresses::within_host();
@@ -258,7 +257,7 @@ fn accept(terms: &[Terms], of: u32, rank: u32) -> Result<JobEnv, HostError> {
     JobEnv::from_lookup(lookup)?.ok_or(HostError::Card { rank: of })
 }
 
-/// What each process tells, by rank.
+/// The words of each process, by rank.
 fn gather<T: Serialize + for<'a> Deserialize<'a>>(
     exchange: &mut dyn Exchange,
     own: &T,

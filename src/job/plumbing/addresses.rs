@@ -1,9 +1,9 @@
 //! Which of a host's addresses the data of its processes take.
 //!
 //! The one by which the two have met, which has just been shown to work. Where nothing was reached, the
-//! kernel says from which of its addresses it would send to those of the peer. What comes first in a list
-//! decides nothing: an interface may lead nowhere (a container bridge, whose address is the same on all
-//! hosts), or mean something on one link only.
+//! kernel says from which of its addresses it would send to those of the peer. The first of a list decides
+//! nothing: an interface may lead nowhere (a container bridge, whose address is the same on all hosts), or
+//! mean something on one link only.
 
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
@@ -22,7 +22,7 @@ pub(in crate::job) const TOLD_MAX: usize = 32;
 const NOWHERE: [IpAddr; 2] =
     [IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1))];
 
-/// What it means that the system gives no port, in words.
+/// The meaning of an answer that the system gives no port, in words.
 pub(crate) const NO_PORT_LEFT: &str =
     "all local ports are taken: net.ipv4.ip_local_port_range says which there are";
 
@@ -69,7 +69,8 @@ pub(crate) fn within_host() -> Result<IpAddr, String> {
     Err(format!("no address of this host's leads to itself: {}{down}", listed(&tried)))
 }
 
-/// What stands for all addresses of this host: of both families, where the system lets one socket have both.
+/// The address that stands for all addresses of this host: of both families, where the system lets one socket
+/// have both.
 pub(crate) fn everywhere() -> IpAddr {
     // Loopback counts where nothing else is there yet.
     let all = vm::host::addresses();
@@ -242,9 +243,9 @@ pub(in crate::job) struct Other<'a> {
     pub(in crate::job) told: &'a [IpAddr],
 }
 
-/// The address of rank 0's host that its endpoint has: the one that most of the others have reached, or,
-/// where nothing was reached, that the kernel sends from to most of them. `None`: there is none that leads to
-/// any of them.
+/// The address of rank 0's host that its endpoint has. It is the one that most of the others have reached,
+/// or, where nothing was reached, that the kernel sends from to most of them. `None`: there is none that
+/// leads to any of them.
 pub(in crate::job) fn of_rank_0(own: &[IpAddr], named: bool, others: &[Other<'_>]) -> Option<IpAddr> {
     let towards = |other: &Other<'_>| -> Vec<IpAddr> {
         match other.reached {
@@ -270,7 +271,7 @@ pub(in crate::job) fn of_rank_0(own: &[IpAddr], named: bool, others: &[Other<'_>
     best.1.or_else(|| own.first().copied().filter(|_| named))
 }
 
-/// What to do where no way is found.
+/// The remedy where no way is found.
 pub(in crate::job) const REMEDY: &str =
     "STANDPIPE_INTERFACE names another interface or address of this host's";
 

@@ -1,8 +1,8 @@
 //! Calls that cannot be told a deadline, or do not keep it, made on a thread of their own.
 //!
 //! A launcher's PMIx server may ignore the time that a fence is given, and the system's resolver takes its
-//! own. Whoever waits for them here waits no longer than it wants to; a call that is late is left to itself,
-//! with its thread.
+//! own. A caller that waits for them here waits no longer than it wants to; a call that is late is left to
+//! itself, with its thread.
 
 use std::io::{self, ErrorKind};
 use std::sync::Mutex;

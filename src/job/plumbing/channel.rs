@@ -24,7 +24,7 @@ const NOISE: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
 const FRAME_MAX: usize = 65_535;
 const TEXT_MAX: usize = FRAME_MAX - 16;
 
-/// Who has not shown the secret by then does not have it.
+/// A process that has not shown the secret by then does not have it.
 pub(in crate::job) const HANDSHAKE_WITHIN: Duration = Duration::from_secs(5);
 
 /// Between two attempts to connect where no local port is left.
@@ -119,7 +119,7 @@ impl Channel {
         Ok(())
     }
 
-    /// What the other end says next, which has no more than `most` bytes.
+    /// The next message of the other end, which has no more than `most` bytes.
     pub(in crate::job) fn hear(&mut self, most: usize, deadline: Instant) -> io::Result<Vec<u8>> {
         let mut text = Vec::new();
         let mut wanted = size_of::<u32>();

@@ -1,4 +1,4 @@
-//! What a process is told about its job by whoever started it.
+//! A process's environment, in which its starter tells it about its job.
 
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ impl JobName {
         Self(to_hex(bytes).into())
     }
 
-    /// What it stands for.
+    /// The bytes that it stands for.
     pub(crate) fn bytes(&self) -> [u8; NAME_BYTES] {
         from_hex(&self.0).expect("made of as many bytes, or checked to be")
     }
@@ -78,7 +78,7 @@ pub enum JobEnvError {
     Malformed {
         /// The variable at fault.
         variable: &'static str,
-        /// What it should hold.
+        /// A description of right values.
         expected: &'static str,
     },
     /// The rank is not below the size, or the size is zero or above [`RANKS_MAX`].
@@ -120,7 +120,7 @@ impl JobEnv {
         Ok(Some(Self { name, secret, rank, size }))
     }
 
-    /// What leads those who only look to a node that nobody launched: the name of its listener, and the
+    /// The way for those who only look to a node that nobody launched: the name of its listener, and the
     /// secret for them.
     pub(crate) fn of_listener(peer_listener: &[u8; LISTENER_BYTES]) -> Self {
         let (name, secret) = peer_listener.split_at(NAME_BYTES);
@@ -159,7 +159,7 @@ impl JobEnv {
         self.rank
     }
 
-    /// What only the job's members know.
+    /// The secret that only the job's members know.
     pub(crate) fn secret(&self) -> &[u8] {
         self.secret.bytes()
     }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::secret::{random_bytes, to_hex};
 
-/// What tells, below `/proc`.
+/// The files that tell, below `/proc`.
 const BOOT: &str = "sys/kernel/random/boot_id";
 const NETWORK: &str = "self/ns/net";
 const PROCESSES: &str = "self/ns/pid";
@@ -18,7 +18,7 @@ const PROCESSES: &str = "self/ns/pid";
 /// How the `boot` of a process begins that cannot tell its host from others.
 const ALONE: &str = "alone-";
 
-/// What decides whether two processes can be members of one broker, or meet at a socket.
+/// The facts that decide whether two processes can be members of one broker, or meet at a socket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::job) struct HostId {
     /// Of the running system. Where the system does not tell all of this, no other process has the same.

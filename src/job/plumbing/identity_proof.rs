@@ -1,4 +1,4 @@
-//! What a node shows of itself to those that it calls.
+//! A node's proof of who it is to those that it calls.
 
 use hmac::{Hmac, KeyInit, Mac};
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use super::secret::Secret;
 
 const PROOF_BYTES: usize = 32;
 
-/// What shows to those who have a node's address that it is this node that calls another: only it and they
+/// The proof, to those who have a node's address, that it is this node that calls another. Only it and they
 /// can make it, and it is of no use at a third.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Proof([u8; PROOF_BYTES]);
@@ -29,8 +29,8 @@ impl Proof {
 /// Bytes that each of two nodes throws in, so that no two meetings have the same secret.
 pub(crate) const SALT_BYTES: usize = 16;
 
-/// What only the two know that have met over the network, from when on: who has the address knows the secret,
-/// but neither salt, as these are told encrypted.
+/// The secret that only two processes know that have met over the network, from when on. A process that has
+/// the address knows its secret, but neither salt, as these are told encrypted.
 pub(crate) fn secret_of_two(
     secret: &Secret,
     (caller, caller_salt): (&JobName, &[u8; SALT_BYTES]),

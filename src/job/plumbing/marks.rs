@@ -1,5 +1,5 @@
-//! What tells the processes of one job from those of another that meet at the same place: variables of the
-//! environment that a launcher gives all processes of a job, and others to another job.
+//! Marks that tell the processes of one job from those of another that meet at the same place. They are
+//! variables of the environment that a launcher gives all processes of a job, and others to another job.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 const NAMES: [&str; 6] =
     ["TORCHELASTIC_RUN_ID", "SLURM_HET_JOB_ID", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID"];
 
-/// What torchrun says where nobody has named the run.
+/// Torchrun's word where nobody has named the run.
 const UNNAMED: &str = "none";
 
 /// Letters of a value that count.

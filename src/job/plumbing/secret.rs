@@ -17,7 +17,7 @@ impl Secret {
         random_bytes().map(Self)
     }
 
-    /// What was made of other secrets.
+    /// A secret that was made of other secrets.
     pub(in crate::job) fn of(bytes: [u8; SECRET_BYTES]) -> Self {
         Self(bytes)
     }

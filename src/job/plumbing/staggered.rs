@@ -42,12 +42,12 @@ impl fmt::Display for Failed {
     }
 }
 
-/// What the first try that succeeds gives. `attempt` is told by when to end, and is called in threads of its
-/// own, which end by that moment after another has succeeded; what they then give is dropped. The caller
-/// looks at `stop` between tries, and gives up once it holds.
+/// The value that the first try that succeeds gives. `attempt` is told by when to end, and is called in
+/// threads of its own, which end by that moment after another has succeeded; what they then give is dropped.
+/// The caller looks at `stop` between tries, and gives up once it holds.
 ///
 /// # Errors
-/// What became of each address that was tried.
+/// The result of each address that was tried.
 pub(in crate::job) fn first<T, F>(
     addresses: &[SocketAddr],
     deadline: Instant,
@@ -73,7 +73,7 @@ where
             break;
         }
         let until = if begun < addresses.len() { next.min(deadline) } else { deadline };
-        // Who asks to stop rings no bell.
+        // A caller that asks to stop rings no bell.
         match told.recv_timeout(until.saturating_duration_since(now).min(APART)) {
             Ok((_, Ok(found))) => return Ok(found),
             Ok((at, Err(error))) => {
@@ -84,7 +84,7 @@ where
             Err(RecvTimeoutError::Disconnected) => unreachable!("this thread could tell itself"),
         }
     }
-    // What has come in the last moment.
+    // A result that has come in the last moment.
     while let Ok((at, result)) = told.try_recv() {
         match result {
             Ok(found) => return Ok(found),

@@ -5,8 +5,8 @@
 //! 4     host, socket, secret, and how it is reached over the network, in postcard's encoding
 //! end   SipHash-1-3 of all before, 8 bytes: it tells what was cut or garbled on the way, and protects nothing
 //! ```
-//! Whoever has the bytes can become a peer of the node: they are a secret. What others send as an address is
-//! hostile input.
+//! A process that has the bytes can become a peer of the node: they are a secret. An address that others send
+//! is hostile input.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -64,7 +64,7 @@ impl Address {
         self.0
     }
 
-    /// What somebody says is an address: checked for what was cut or garbled on the way, and no further.
+    /// An address from somebody: checked for what was cut or garbled on the way, and no further.
     ///
     /// # Errors
     /// Where it is none.
@@ -180,7 +180,7 @@ pub enum AddressError {
 }
 
 impl AddressError {
-    /// What kind of error it is: a number and a name that do not change.
+    /// The kind of error: a number and a name that do not change.
     pub fn code(&self) -> Code {
         Code::Address
     }
@@ -188,7 +188,7 @@ impl AddressError {
 
 into_io_error!(AddressError);
 
-/// What an address says.
+/// The contents of an address.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Told {
     pub(super) host: HostId,

@@ -1,5 +1,5 @@
-//! The listener of a node that takes peers at any time: it lets in whoever shows the token of the node's
-//! address, calls on the nodes whose addresses this one is given, and tells when a peer is gone.
+//! The listener of a node that takes peers at any time. It lets in each process that shows the token of the
+//! node's address, calls on the nodes whose addresses this one is given, and tells when a peer is gone.
 //!
 //! ```text
 //!   caller                                                  called
@@ -96,8 +96,7 @@ impl PeerListener {
         Told::new(HostId::own(), node, secret.clone()).over_network(ways, config.near).to_address()
     }
 
-    /// What leads those who only look here:
-    /// [`JobEnv::of_listener`](crate::job::plumbing::JobEnv::of_listener).
+    /// The way for those who only look here: [`JobEnv::of_listener`](super::JobEnv::of_listener).
     pub(crate) fn for_watchers(&self) -> [u8; NAME_BYTES + SECRET_BYTES] {
         let mut bytes = [0; NAME_BYTES + SECRET_BYTES];
         let (name, secret) = bytes.split_at_mut(NAME_BYTES);

@@ -44,7 +44,7 @@ const VISITORS_MAX: usize = 512;
 const WAITING_MAX: usize = 384;
 const _: () = assert!(WAITING_MAX < VISITORS_MAX);
 
-/// How long one question may wait for an address. Who waits longer asks again.
+/// How long one question may wait for an address. A caller that waits longer asks again.
 const WAIT_MAX: Duration = Duration::from_secs(20);
 
 /// How long to leave a place alone where too many wait already.
@@ -61,9 +61,9 @@ pub enum RendezvousError {
     Setting {
         /// The environment variable.
         name: &'static str,
-        /// What it should hold.
+        /// A description of right values.
         expected: &'static str,
-        /// What it holds; of a secret, how long it is.
+        /// Its value; of a secret, how long it is.
         given: String,
     },
     /// A setting that must be there is not.
@@ -71,7 +71,7 @@ pub enum RendezvousError {
     Unset {
         /// The environment variable.
         name: &'static str,
-        /// What it should hold.
+        /// A description of right values.
         expected: &'static str,
     },
     /// The name is empty or longer than 255 bytes.
@@ -80,7 +80,7 @@ pub enum RendezvousError {
         /// Its bytes.
         len: usize,
     },
-    /// What was found, or was to be left, is no node's address.
+    /// The text that was found, or was to be left, is no node's address.
     #[error(transparent)]
     Address(#[from] AddressError),
     /// The place keeps as many addresses as it may.
@@ -99,7 +99,7 @@ pub enum RendezvousError {
     Io {
         /// Where it is.
         at: String,
-        /// What failed.
+        /// The error.
         source: io::Error,
     },
     /// A [`Registry`] cannot listen there.
@@ -107,13 +107,13 @@ pub enum RendezvousError {
     Listen {
         /// The address and port.
         at: String,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
 }
 
 impl RendezvousError {
-    /// What kind of error it is: a number and a name that do not change.
+    /// The kind of error: a number and a name that do not change.
     pub fn code(&self) -> Code {
         match self {
             RendezvousError::Setting { .. } | RendezvousError::Unset { .. } => Code::Setting,
@@ -129,7 +129,7 @@ impl RendezvousError {
 
 into_io_error!(RendezvousError);
 
-/// What failed, and what that mostly means.
+/// The error, and what it mostly means.
 fn in_words(error: &io::Error) -> String {
     match error.kind() {
         ErrorKind::ConnectionRefused => {
@@ -316,7 +316,7 @@ pub(crate) fn secret_from_env() -> Result<String, RendezvousError> {
     parse_secret(&text).map(|_| text)
 }
 
-/// What happened at a [`Registry`].
+/// An event at a [`Registry`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase", tag = "what")]
 #[non_exhaustive]
@@ -346,7 +346,7 @@ pub enum Visit {
     Stranger {
         /// Who.
         from: SocketAddr,
-        /// What was wrong.
+        /// The fault.
         why: String,
     },
 }
@@ -402,7 +402,7 @@ impl Registry {
     /// Where it listens.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.server.address()
     }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::jobs::{descriptors, doors, invitation, own_processes, program};
 use crate::job::plumbing::JobEnv;
 
-/// What the kernel's table has among the flags of a socket that listens (`__SO_ACCEPTCON`).
+/// The flag of a socket that listens in the kernel's table (`__SO_ACCEPTCON`).
 const LISTENS: u32 = 1 << 16;
 
 /// A job of this user on this host, or a node that nobody launched, in another network namespace.
@@ -68,7 +68,7 @@ impl Elsewhere {
         self.env.size()
     }
 
-    /// What it runs, for a person to read.
+    /// Its program, for a person to read.
     pub fn program(&self) -> &str {
         &self.program
     }
@@ -93,7 +93,7 @@ impl Elsewhere {
     }
 }
 
-/// What names a process's network namespace; `None` where the kernel does not tell.
+/// The name of a process's network namespace; `None` where the kernel does not tell.
 fn network_of(process: &Path) -> Option<PathBuf> {
     std::fs::read_link(process.join("ns/net")).ok()
 }

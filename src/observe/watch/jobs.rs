@@ -1,5 +1,5 @@
 //! Finding this user's jobs: every rank has the job's name and secret in its environment, which the kernel
-//! shows to its own user only. A node that nobody launched says in its control segment how to look at it; the
+//! shows to its own user only. A node that nobody launched says in its control segment how to look at it. The
 //! kernel lets that user open the segment by the process's descriptors, and removes it with the process.
 
 use std::ffi::OsString;
@@ -84,7 +84,7 @@ impl Job {
         &self.env.name()[..16]
     }
 
-    /// What its first process runs, for a person to read.
+    /// The program of its first process, for a person to read.
     pub fn program(&self) -> &str {
         &self.program
     }
@@ -143,7 +143,7 @@ pub(super) fn descriptors(process: &Path) -> impl Iterator<Item = PathBuf> {
     std::fs::read_dir(process.join("fd")).into_iter().flatten().flatten().map(|entry| entry.path())
 }
 
-/// What leads to the nodes of a process that nobody launched; also to those of others whose segments it has.
+/// The way to the nodes of a process that nobody launched; also to those of others whose segments it has.
 pub(super) fn doors(process: &Path) -> Vec<JobEnv> {
     let mut envs: Vec<JobEnv> = Vec::new();
     for path in descriptors(process) {
@@ -153,7 +153,7 @@ pub(super) fn doors(process: &Path) -> Vec<JobEnv> {
     envs
 }
 
-/// What leads to the listener that a descriptor's segment names, if it is a control segment and names one.
+/// The way to the listener that a descriptor's segment names, if it is a control segment and names one.
 fn peer_listener(descriptor: &Path) -> Option<JobEnv> {
     let target = std::fs::read_link(descriptor).ok()?;
     let name = target.as_os_str().as_bytes().strip_prefix(b"/memfd:")?;
@@ -163,7 +163,7 @@ fn peer_listener(descriptor: &Path) -> Option<JobEnv> {
     read_listener(&page).map(|peer_listener| JobEnv::of_listener(&peer_listener))
 }
 
-/// What the environment of a process invites it to.
+/// The job that the environment of a process invites it to.
 pub(super) fn invitation(process: &Path) -> Option<JobEnv> {
     let mut text = Vec::new();
     let environment = std::fs::File::open(process.join("environ")).ok()?;
@@ -184,7 +184,7 @@ pub(super) fn program(pid: u32) -> String {
 
 fn program_name(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().as_bytes();
-    // What the kernel adds where a file has been replaced since.
+    // The words that the kernel adds where a file has been replaced since.
     let name = name.strip_suffix(b" (deleted)").unwrap_or(name);
     String::from_utf8_lossy(name).replace(char::is_control, "?")
 }

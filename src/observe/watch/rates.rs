@@ -32,8 +32,8 @@ impl Rates {
         self.0[operation.index()][mechanism.index()]
     }
 
-    /// Adds what one part of a rank did from `then` to `now`, each on the rank's own clock. What cannot be,
-    /// such as counts that shrink, is nothing.
+    /// Adds what one part of a rank did from `then` to `now`, each on the rank's own clock. Impossible
+    /// counts, such as those that shrink, are nothing.
     pub(super) fn add(&mut self, then: &PageSnapshot, now: &PageSnapshot) {
         let nanos = now.at.saturating_sub(then.at);
         if nanos == 0 {

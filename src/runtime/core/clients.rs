@@ -25,7 +25,7 @@ impl NodeCore {
         self.wake();
     }
 
-    /// The node has left: nothing is kept of its handlers. What peers see of them stays, for as long as they
+    /// The node has left: nothing is kept of its handlers. Their entries at peers stay, for as long as those
     /// have not heard of that: what they send then ends with the loss.
     pub(crate) fn drop_handlers(&self) {
         self.handlers.clear();
@@ -38,7 +38,7 @@ impl NodeCore {
     pub(crate) fn remove_handlers(&self, goes: impl Fn(u8, HandlerId) -> bool) -> bool {
         let any = self.handlers.remove(&self.peers.own().handlers, goes, || self.engine());
         if any && !self.rests() {
-            // Whoever polls just now lets go of them.
+            // A thread that polls just now lets go of them.
             self.due.flags.fetch_or(HANDLERS, Ordering::AcqRel);
         }
         any

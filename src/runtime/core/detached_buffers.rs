@@ -3,15 +3,15 @@
 use std::any::Any;
 use std::collections::VecDeque;
 
-/// Those that may end before older ones, and are looked at each time.
+/// Operations that may end before older ones, and are looked at each time.
 const LOOKS: usize = 8;
 
 /// Some buffer, whose drop may run a program's code.
 pub(super) type Buffer = Box<dyn Any + Send>;
 
 /// Most operations end in their order. So the oldest is looked at, and after it the next for as long as they
-/// have ended; and of all others a few in turn, as one may wait long for its peer: more for as long as some
-/// of them have ended. So thousands cost a look no more than ten do.
+/// have ended. Of all others a few are looked at in turn, as one may wait long for its peer: more for as long
+/// as some of them have ended. So thousands cost a look no more than ten do.
 pub(super) struct DetachedBuffers<K> {
     all: VecDeque<(K, Buffer)>,
     turn: usize,

@@ -32,7 +32,7 @@ pub(super) const FOLLOWED: u8 = 8;
 /// And handlers that have gone, of which something may be kept.
 pub(super) const HANDLERS: u8 = 16;
 
-/// What the node counts beside its engine.
+/// Counts that the node keeps beside its engine.
 pub(crate) struct Counted {
     pub(crate) thread_counters: ThreadCounters,
     pub(crate) latencies: Recorder,
@@ -43,7 +43,7 @@ pub(crate) struct Counted {
 /// How threads wait, and by what they are woken.
 pub(super) struct Waking {
     pub(super) bell: Bell<Words>,
-    /// What threads sleep on besides the bell, from when on there is a network.
+    /// The things that threads sleep on besides the bell, from when on there is a network.
     pub(super) net_wakeup: OnceLock<Arc<NetWakeup>>,
     pub(super) sleepers: Arc<AtomicU32>,
     pub(super) polling: Polling,
@@ -52,7 +52,7 @@ pub(super) struct Waking {
     pub(super) moved: AtomicU32,
 }
 
-/// What the watching thread has for whoever polls next.
+/// News that the watching thread has for the next poll.
 #[derive(Default)]
 pub(super) struct Notes {
     /// Peers that are newly lost, for the engine to be told, from then on.
@@ -64,12 +64,12 @@ pub(super) struct Notes {
     pub(super) polls: AtomicU32,
 }
 
-/// What there is to do once something has moved.
+/// The work to do once something has moved.
 #[derive(Default)]
 pub(crate) struct Due {
     /// [`WATCHERS`], [`ENDED`], [`DETACHED`], [`FOLLOWED`], in one word as [`Notes::pending`].
     pub(super) flags: AtomicU8,
-    /// Who is told when operations end.
+    /// The ones that are told when operations end.
     pub(super) watchers: Mutex<Watchers>,
     /// Operations under way whose time is taken: of which kind, and since when.
     pub(super) followed: Mutex<Vec<(OpId, Timed, Instant)>>,
@@ -95,13 +95,13 @@ pub(crate) struct Threads {
 pub(crate) struct Opening {
     /// Held while the network is opened for the first far peer.
     pub(crate) lock: Mutex<()>,
-    /// What a listener opens to. `None` once it is open, and in a launched job.
+    /// The nodes that a listener opens to. `None` once it is open, and in a launched job.
     pub(crate) outside: Mutex<Option<Outside>>,
 }
 
-/// What a node needs for peers of no job.
+/// The parts that a node needs for peers of no job.
 pub(crate) struct Outside {
-    /// What near ones are handed.
+    /// The memory that near ones are handed.
     pub(crate) control: OwnedFd,
     pub(crate) heap: OwnedFd,
     /// How far ones are reached.

@@ -8,7 +8,7 @@ use vm::BiasedLock;
 use super::detached_buffers::DetachedBuffers;
 use crate::runtime::background_steps::BackgroundSteps;
 
-/// What memory is lent to.
+/// The borrower of memory.
 pub(super) trait Borrows {
     /// Touches no lent memory any more, once this has returned.
     fn give_back(&mut self);

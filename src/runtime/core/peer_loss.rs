@@ -26,7 +26,7 @@ impl NodeCore {
         !due.is_empty()
     }
 
-    /// The losses that the engine is to be told of now. Those that come later stay notices.
+    /// The losses that the engine is to be told of now. Later ones stay notices.
     fn due_losses(&self) -> Vec<Rank> {
         let (mut losses, now) = (lock(&self.notes.losses), Instant::now());
         let due = losses.iter().filter(|(_, from)| *from <= now).map(|(rank, _)| *rank).collect();

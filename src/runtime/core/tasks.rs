@@ -1,13 +1,13 @@
 //! Tasks that await, and queues of completions: who tells them, and who makes the progress that they wait
 //! for.
 //!
-//! A task that awaits an operation sleeps until it is woken. Whoever makes progress wakes the tasks whose
-//! operations have ended, and no others: the engine tells which those are. So it tells each queue what of it
-//! has ended. But while all threads of the program sleep nobody makes any progress. So the first task that
-//! has to wait starts a thread, as does the first operation of a queue whose descriptor somebody waits on:
-//! the progress thread, where the node may have one. Under `STANDPIPE_PROGRESS=off` it may not, and the
-//! thread only *wakes*: it sleeps until there may be something to do, and has tasks and queues look, which
-//! then do it.
+//! A task that awaits an operation sleeps until it is woken. A thread that makes progress wakes the tasks
+//! whose operations have ended, and no others: the engine tells which those are. So it tells each queue what
+//! of it has ended. But while all threads of the program sleep nobody makes any progress. So the first task
+//! that has to wait starts a thread, as does the first operation of a queue whose descriptor somebody waits
+//! on. That is the progress thread, where the node may have one. Under `STANDPIPE_PROGRESS=off` it may not,
+//! and the thread only *wakes*: it sleeps until there may be something to do, and has tasks and queues look,
+//! which then do it.
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
@@ -33,7 +33,7 @@ const SLEEP_MAX: Duration = Duration::from_millis(100);
 
 impl NodeCore {
     /// For the poll of a task that awaits an operation: makes progress while there is something to do, until
-    /// `done`; then sees to it that the task is woken when the operation has ended. Whether it is done.
+    /// `done`. Then it sees to it that the task is woken when the operation has ended. Whether it is done.
     pub(crate) fn poll_task(
         self: &Arc<Self>,
         op: OpId,
@@ -152,7 +152,7 @@ impl NodeCore {
             } else if quiet.turns_long(Instant::now()) {
                 self.tell_of_unattended();
             }
-            // What is there already the tasks will have seen when they were polled just now: if not, it is a
+            // The tasks will have seen what is there already when they were polled just now: if not, it is a
             // short nap away.
             let mut is_closing = || self.threads.closing.load(Ordering::SeqCst).then_some(());
             self.sleep(Instant::now(), SLEEP_MAX, true, &mut is_closing);

@@ -33,8 +33,8 @@ const SLEEP_MAX: Duration = Duration::from_millis(100);
 /// A sleep's length where nothing will ring: a full lane is drained by the peer in its own time.
 const NAP: Duration = Duration::from_micros(100);
 
-/// What waits take a network to carry when they poll for a copy: a fast one has carried it by then, and on a
-/// slow one they have polled for a small part of the time.
+/// The bytes that waits expect a network to carry while they poll for a copy. A fast one has carried it by
+/// then, and on a slow one they have polled for a small part of the time.
 const BYTES_PER_NS: u64 = 1;
 
 /// Looks for what is waited for, at most, between two polls for whatever else there may be.

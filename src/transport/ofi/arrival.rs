@@ -1,4 +1,4 @@
-//! What the provider reports, and messages on their way in.
+//! The provider's reports, and messages on their way in.
 
 use engine::{Event, Inbox, Lane, Rank};
 

@@ -292,7 +292,7 @@ fn ask(number: u64, wanted: Wanted) -> [u64; Header::WORDS] {
     }
 }
 
-/// What a peer asks for, an atomic without its operation's name. `None` where nobody would ask so.
+/// A peer's request, an atomic without its operation's name. `None` where nobody would ask so.
 fn asked(words: &[u64; Header::WORDS]) -> Option<Wanted> {
     let [_, mem, offset, what, first, second, _] = *words;
     match what {

@@ -16,7 +16,7 @@ pub(super) const PAYLOAD_MAX: usize = 8 << 10;
 /// Bytes that one message may have in all, and a little more.
 pub(crate) const MESSAGE_BYTES: usize = (HEAD_BYTES + PAYLOAD_MAX).next_multiple_of(64);
 
-/// What a buffer is for, and its size. There are as many as peers may have under way.
+/// The use of a buffer, and its size. There are as many as peers may have under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Size {
     /// A small part of a copy.
@@ -37,12 +37,12 @@ impl Size {
     }
 }
 
-/// One buffer, by its number. Whoever lends it gives it away until its operation has ended.
+/// One buffer, by its number. The caller that lends it gives it away until its operation has ended.
 #[derive(Debug)]
 pub(super) struct Buffer(u32);
 
 impl Buffer {
-    /// What the provider is to call it.
+    /// The provider's name for it.
     pub(super) fn token(&self) -> u64 {
         u64::from(self.0)
     }
@@ -64,13 +64,13 @@ pub(super) enum Purpose {
     Part(usize),
 }
 
-/// What a buffer is.
+/// The kind of a buffer.
 struct Room {
     memory: SharedMemory,
     at: u64,
     size: Size,
     desc: Desc,
-    /// What it is lent for.
+    /// Its use.
     lent: Option<Purpose>,
 }
 
@@ -98,7 +98,7 @@ impl Room {
     #[inline(always)]
     fn fill(&self, at: usize, from: Place, len: usize) {
         let from = std::ptr::with_exposed_provenance(from.offset as usize);
-        // SAFETY: the engine hands on the pieces that it was given; this library gives it only pieces of a
+        // SAFETY: the engine hands on the pieces that it was given. This library gives it only pieces of a
         // `PieceList`, or of buffers that it keeps until the operation has ended: readable, and not written
         // meanwhile.
         self.put(at, unsafe { std::slice::from_raw_parts(from, len) });
@@ -213,7 +213,7 @@ impl Buffers {
     #[inline(always)]
     pub(super) fn drain(&self, buffer: &Buffer, at: usize, to: Place, len: usize) {
         let to = std::ptr::with_exposed_provenance_mut(to.offset as usize);
-        // SAFETY: the engine hands on the pieces that it was given; this library gives it only pieces of a
+        // SAFETY: the engine hands on the pieces that it was given. This library gives it only pieces of a
         // `PieceList`, or of buffers that it keeps until the operation has ended: writable, and referred to
         // by nothing else.
         self.get(buffer, at, unsafe { std::slice::from_raw_parts_mut(to, len) });

@@ -3,14 +3,14 @@
 //!
 //! Two kinds of memory are lent to the provider. *Buffers* are given away until their operation has ended, so
 //! an operation from one may be given up at any time. *Callers' memory* is lent to copies by key that are
-//! long, and has to come back at a deadline. An operation whose peer hangs ends only with its whole endpoint
-//! (`net` and `tcp;ofi_rxm` of 1.17 go on with what was posted to a peer that has been removed from the
-//! address vector): so it is lent to *auxiliary endpoints* only, to which no peer sends anything, and which
+//! long, and has to come back at a deadline. An operation whose peer hangs ends only with its whole endpoint:
+//! `net` and `tcp;ofi_rxm` of 1.17 go on with what was posted to a peer that has been removed from the
+//! address vector. So it is lent to *auxiliary endpoints* only, to which no peer sends anything, and which
 //! can be closed. Others of them are *landings*, by which one peer's long puts come in. Where one cannot be
 //! closed that callers' memory is lent to, the process is aborted.
 //!
-//! What peers may reach is registered where the engine says so, and only after the kernel was asked whether
-//! that memory is there: providers that pin nothing would believe anything, and die of it when a peer comes.
+//! Memory that peers may reach is registered where the engine says so, and only after the kernel was asked
+//! whether it is there. Providers that pin nothing would believe anything, and die of it when a peer comes.
 
 mod aux_endpoints;
 mod receive_buffers;
@@ -65,7 +65,7 @@ pub(super) enum Ended {
     Nameless,
 }
 
-/// What a [look](NetEndpoint::look) at the endpoint has found.
+/// The result of a [look](NetEndpoint::look) at the endpoint.
 pub(super) enum Looked {
     /// Nothing has ended.
     Nothing,
@@ -170,7 +170,7 @@ impl NetEndpoint {
         &self.address
     }
 
-    /// What the provider can do and needs.
+    /// The provider's abilities and needs.
     pub(crate) fn description(&self) -> &Description {
         &self.description
     }
@@ -399,7 +399,7 @@ impl NetEndpoint {
         let (locals, token) = (&locals[..lent.len()], part as u64);
         let endpoint = self.endpoint.as_mut().ok_or(NotStarted { busy: false })?;
         let mut aux_endpoint = endpoint.aux_endpoint(aux_endpoint).map_err(|_| NotStarted { busy: false })?;
-        // SAFETY: the engine hands on the pieces that it was given; this library gives it only pieces of a
+        // SAFETY: the engine hands on the pieces that it was given. This library gives it only pieces of a
         // `PieceList`, or of buffers that it keeps until the operation has ended: readable or writable as the
         // direction wants, and used by nothing else. That it has ended the engine is told only after the
         // completion of this has come, or the auxiliary endpoint is closed, as the caller of this function
@@ -460,7 +460,7 @@ impl NetEndpoint {
         let (local, token) = (self.buffers.lend(&buffer, len, purpose), buffer.token());
         let Some(endpoint) = self.willing() else { return Err(self.not_lent(buffer, None)) };
         // SAFETY: the buffer is kept in `buffers`, registered where that is needed, until the operation's
-        // completion has come or the endpoint is closed; nobody else has it, so nobody reads or writes it.
+        // completion has come or the endpoint is closed. Nobody else has it, so nobody reads or writes it.
         let posted = unsafe {
             match begin {
                 Begin::Send(to) => endpoint.send(local, to, token),

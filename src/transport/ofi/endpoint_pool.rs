@@ -1,11 +1,11 @@
 //! Which auxiliary endpoint carries whose copies.
 //!
 //! An auxiliary endpoint is closed to get callers' memory back from operations with a peer that hangs, and
-//! that ends all that it carries. To send that again would not do: what a closed connection had taken may
-//! still arrive at a peer, after what is sent by the next one, and even after the peer was told that all is
-//! there. So an auxiliary endpoint carries copies with one peer at a time, and its end is noticed by no
-//! other. One that does not reach its peer is closed, too, and carries nothing then. So is one that takes
-//! parts and ends none, while its peer is heard from by the endpoint's connection.
+//! that ends all that it carries. To send that again would not do. A closed connection may still deliver what
+//! it had taken, after what is sent by the next one, and even after the peer was told that all is there. So
+//! an auxiliary endpoint carries copies with one peer at a time, and its end is noticed by no other. One that
+//! does not reach its peer is closed, too, and carries nothing then. So is one that takes parts and ends
+//! none, while its peer is heard from by the endpoint's connection.
 
 use std::time::{Duration, Instant};
 

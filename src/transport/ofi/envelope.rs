@@ -1,4 +1,4 @@
-//! What messages look like on the network.
+//! The format of messages on the network.
 //!
 //! ```text
 //! 0    token of the pair (16 bytes)
@@ -10,8 +10,8 @@
 //! 32   the engine's header, or the words of an atomic (7 × 8 bytes), unless the kind has none
 //! 88   payload, of requests and replies
 //! ```
-//! Numbers are little-endian. Whatever arrives, [`Envelope::decode`] returns an envelope of a known kind with
-//! a body of that kind's shape, or nothing.
+//! Numbers are little-endian. For every arrival, [`Envelope::decode`] returns an envelope of a known kind
+//! with a body of that kind's shape, or nothing.
 
 use engine::{Header, Lane, Rank};
 
@@ -22,7 +22,7 @@ pub(super) const BARE_BYTES: usize = 32;
 /// Bytes before the payload.
 pub(super) const HEAD_BYTES: usize = BARE_BYTES + 8 * Header::WORDS;
 
-/// What a message is for.
+/// The purpose of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A message of the engine's.
@@ -70,7 +70,7 @@ pub(super) fn index(lane: Lane) -> usize {
     usize::from(lane == Lane::Reply)
 }
 
-/// What comes before the payload.
+/// The words before the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Envelope {
     pub(super) token: [u8; TOKEN_BYTES],
@@ -100,7 +100,7 @@ impl Envelope {
         bytes
     }
 
-    /// What a message of `len` bytes begins with; `bytes` are its first ones, as many as there are of
+    /// The beginning of a message of `len` bytes; `bytes` are its first ones, as many as there are of
     /// [`HEAD_BYTES`].
     pub(super) fn decode(bytes: &[u8; HEAD_BYTES], len: usize, payload_max: usize) -> Option<Envelope> {
         let zeros = [bytes[21], bytes[26], bytes[27]];

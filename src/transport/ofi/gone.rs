@@ -1,4 +1,4 @@
-//! What is kept of peers that are gone.
+//! The remains of peers that are gone.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -8,7 +8,7 @@ use fabric::Peer;
 
 use super::token::Token;
 
-/// What is kept of a peer that there was a link to, for it may live: a connection that broke is enough for a
+/// The remains of a peer that there was a link to, for it may live: a connection that broke is enough for a
 /// loss at one end. It goes on talking then, and waits for answers until it is told.
 pub(super) struct Parted {
     pub(super) peer: Option<Peer>,
@@ -31,7 +31,7 @@ pub(super) struct Gone {
 #[derive(Default)]
 pub(super) struct GonePeers {
     all: BTreeMap<Rank, Gone>,
-    /// Those that nobody has been told of.
+    /// Gone, and nobody has been told.
     untold: Vec<Rank>,
 }
 

@@ -2,15 +2,16 @@
 //!
 //! A heap is mapped for as long as its process lives, and no part of it is ever unmapped or closed again. So
 //! a provider that copies by the owner's processor comes to no harm in what is open of it, and all of that is
-//! registered at once: for each peer by itself, when that asks, so that the keys of one that is given up can
-//! be taken back. A provider that pins would pin all of it; there the engine registers pages of a heap as it
-//! does those of private memory, once a peer knows where the heap lies. Pages of freed blocks are not taken
-//! away while they are registered ([`HeapState::hold`](crate::transport::shm::heap_pages::HeapState::hold)),
-//! so that no key ever leads to pages that are not the heap's any more.
+//! registered at once. It is registered for each peer by itself, when that asks, so that the keys of one that
+//! is given up can be taken back. A provider that pins would pin all of it; there the engine registers pages
+//! of a heap as it does those of private memory, once a peer knows where the heap lies. Pages of freed blocks
+//! are not taken away while they are registered
+//! ([`HeapState::hold`](crate::transport::shm::heap_pages::HeapState::hold)), so that no key ever leads to
+//! pages that are not the heap's any more.
 //!
-//! Whoever wants to copy asks for the key first, and goes by message until the answer has come. The answer
-//! also says how much of the heap is live. Of what lies beyond, the owner judges: it goes by message, and
-//! what is live now is asked for; if more is open than any of the peer's keys leads to, it gets another key.
+//! A peer that wants to copy asks for the key first, and goes by message until the answer has come. The
+//! answer also says how much of the heap is live. The owner judges memory beyond. It goes by message, and the
+//! peer asks what is live now; if more is open than any of its keys leads to, it gets another key.
 //!
 //! No provider promises to copy words whole, beside an atomic on one of them: who needs that asks the owner,
 //! by an [atomic](super::atomics).
@@ -169,8 +170,8 @@ impl OfiTransport {
             (true, _) => {
                 let is_enough = |given: &Given| given.len >= live;
                 if !link.heaps.given.last().is_some_and(is_enough) {
-                    // What is not open yet would end this process by a touch, and the provider touches for
-                    // the peer. Earlier keys stay, as something may be under way by them.
+                    // Pages that are not open yet would end this process by a touch, and the provider touches
+                    // for the peer. Earlier keys stay, as something may be under way by them.
                     let len = heap.open_bytes();
                     match self.endpoint.register_mapped(heap, 0..len) {
                         Ok(Region { id, key, .. }) => link.heaps.given.push(Given { id, key, len }),

@@ -34,7 +34,7 @@ impl OfiTransport {
     #[inline(never)]
     pub(super) fn look_at_clock(&mut self) {
         let now = Instant::now();
-        // What the provider refused it may take now, and no message may come to remind of it.
+        // The provider may take now what it refused before, and no message may come to remind of it.
         self.endpoint.listen_again(now);
         if now >= self.pulse_at {
             self.pulse_at = now + HEARTBEAT;

@@ -1,7 +1,7 @@
 //! Endpoints by which peers' long puts come in, from memory that their callers have lent: *landings*.
 //!
 //! A caller that gives such a put up has the memory back at once: the endpoint that it leaves from is closed.
-//! The network may still deliver what it had taken by then, however late: bytes lie in the system's buffers
+//! The network may still deliver what it had taken by then, however late. Bytes lie in the system's buffers
 //! at both ends, and a process that stands still takes them when it goes on. No time is long enough to wait
 //! for that. So these puts come in by an endpoint of their own at the target, of each peer another. The peer
 //! asks for it, and when it has closed its own end, it asks the target to close this one, too. A closed
@@ -24,7 +24,7 @@ const CLOSED_WITHIN: Duration = Duration::from_secs(if cfg!(test) { 3 } else { 1
 /// Heartbeats after which one that was refused is asked for again: by then others may have closed theirs.
 pub(super) const ASK_AGAIN: u32 = 20;
 
-/// What is known of the landing at a peer.
+/// The state of the landing at a peer.
 #[derive(Debug, Default)]
 pub(super) enum Landing {
     #[default]
@@ -85,8 +85,9 @@ impl Landings {
     pub(super) fn open(&mut self, rank: Rank, endpoint: &mut NetEndpoint) -> Option<AuxEndpointId> {
         let Description { mr_mode, provider, .. } = endpoint.description();
         let most = if mr_mode.allocated { PINNED_LANDINGS } else { LANDINGS };
-        // What is registered with one endpoint is not reached by another. And `net`, which libfabric 1.17
-        // alone has, ends the process some time after an endpoint was closed to which bytes were coming in.
+        // Memory that is registered with one endpoint is not reached by another. And `net`, which libfabric
+        // 1.17 alone has, ends the process some time after an endpoint was closed to which bytes were coming
+        // in.
         if mr_mode.endpoint || provider == "net" || self.all.len() >= most {
             return None;
         }

@@ -2,8 +2,8 @@
 //!
 //! A sender has so many *credits*, each for one message that its receiver keeps until the engine takes it;
 //! the receiver gives them back with messages of its own. Messages are numbered, and handed on in the order
-//! of their numbers: none is expected of the network. What cannot be kept was sent without a credit, which no
-//! correct sender does.
+//! of their numbers: none is expected of the network. A message that cannot be kept was sent without a
+//! credit, which no correct sender does.
 
 use engine::{Header, Inbox};
 

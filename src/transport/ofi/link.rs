@@ -30,7 +30,7 @@ pub(super) struct Unsent {
     pub(super) answers: bool,
 }
 
-/// What one look at a provider without room counts for, at most.
+/// The most that one look at a provider without room counts for.
 const LOOK_MAX: Duration = Duration::from_millis(100);
 
 /// While there is no room, what goes through buffers is tried once in so long: each try fills a buffer.
@@ -69,7 +69,7 @@ impl Wait {
     }
 }
 
-/// What has failed is not tried again at once, and after more failures later.
+/// Operations that have failed are not tried again at once, and after more failures later.
 #[derive(Debug, Default)]
 pub(super) struct Pause {
     until: Option<Instant>,
@@ -129,15 +129,15 @@ pub(super) struct Link {
     pub(super) waiting: Waiting,
     pub(super) life: Life,
     pub(super) asks: Asks,
-    /// What each of the two knows of the other's heap.
+    /// The knowledge of each of the two of the other's heap.
     pub(super) heaps: Heaps,
     pub(super) copying: Copying,
     pub(super) lists: Lists,
 }
 
-/// What the two call each other.
+/// The names of the two for each other.
 pub(super) struct Names {
-    /// What the peer calls this process.
+    /// The peer's name for this process.
     pub(super) place: Rank,
     /// On messages to it, and from it.
     pub(super) outward: Token,
@@ -173,7 +173,7 @@ pub(super) struct Life {
     pub(super) silence_max: Option<Duration>,
 }
 
-/// What one asks the other.
+/// The requests of one to the other.
 #[derive(Default)]
 pub(super) struct Asks {
     /// Atomics asked of the peer and not answered; and those to be asked when some are.

@@ -45,7 +45,7 @@ impl OfiTransport {
     /// The engine has lost a peer. If that lives and can be reached now, it is told.
     #[cold]
     pub(super) fn give_up(&mut self, rank: Rank) {
-        // What it had sent before is still heard.
+        // Messages that it had sent before are still heard.
         self.progress_while(|_| true);
         if !self.gone.has(rank) {
             self.say_bye(rank);
@@ -103,7 +103,7 @@ impl OfiTransport {
             link.asks.queue.clear();
             link.waiting.unsent.drain(..).for_each(|unsent| self.endpoint.buffers.put_back(unsent.buffer));
         }
-        // Whoever lists it also removes it.
+        // The caller that lists it also removes it.
         self.list(rank);
         let lost = OpError::PeerLost { peer: rank };
         let events = &mut self.events;

@@ -1,9 +1,9 @@
-//! What peers are asked for, and what is known by their answers.
+//! Requests to peers, and what is known by their answers.
 
 use engine::{Atomic, Key, OpId, Place, Rank};
 use fabric::RegionId;
 
-/// What a peer is asked for.
+/// A request to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
     Atomic {
@@ -18,7 +18,7 @@ pub(super) enum Wanted {
     LandingClosed,
 }
 
-/// What it answers.
+/// Its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     /// An atomic's old word; or a heap's live bytes, key and first byte; or the bytes of an endpoint's
@@ -28,7 +28,7 @@ pub(super) enum Answer {
     Fault,
 }
 
-/// What a peer has been asked for, or is to be.
+/// The requests that a peer has been asked, or is to be.
 pub(super) struct PendingRequest {
     pub(super) wanted: Wanted,
     pub(super) peer: Rank,
@@ -45,7 +45,7 @@ pub(super) struct Reach {
     pub(super) live: u64,
 }
 
-/// What is known of a peer's heap.
+/// The known state of a peer's heap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Known {
     #[default]

@@ -3,15 +3,15 @@
 //! # What may stay registered
 //! Heaps are never unmapped, and reached by key: as a whole where a registration pins nothing, page by page
 //! where it does (`transport::ofi::heaps`). Private memory can be unmapped while it is registered. That is
-//! noticed (`memory`), and holders give back what is gone before they hear from its owner again; but what is
-//! on its way until then, and was so by a mistake of the program's, meets the old pages where the provider
-//! pins memory: a put is lost, and a get has the bytes of before. Nothing else comes of it, so there
-//! `firehose` is the default. Where the provider pins nothing, as `tcp`, it is copied by the processor of the
-//! owner, which dies of it if nothing is mapped there any more (`fabric` tells how that was found out). No
-//! strategy avoids this that registers at all: under `rendezvous-unpin`, transfers that overlap share a
-//! registration, and so may one that starts after an unmapping. By message each chunk is copied by the
-//! kernel, when it arrives: a bad address is a fault, and nothing else. So there `bounce` is the default, and
-//! the strategies that register are for programs that keep mapped what they let peers know of.
+//! noticed (`memory`), and holders give back what is gone before they hear from its owner again. An operation
+//! on its way until then, by a mistake of the program's, meets the old pages where the provider pins memory:
+//! a put is lost, and a get has the bytes of before. Nothing else comes of it, so there `firehose` is the
+//! default. Where the provider pins nothing, as `tcp`, the processor of the owner copies it. The owner dies
+//! of it if nothing is mapped there any more (`fabric` tells how that was found out). No strategy avoids this
+//! that registers at all: under `rendezvous-unpin`, transfers that overlap share a registration, and so may
+//! one that starts after an unmapping. By message each chunk is copied by the kernel, when it arrives: a bad
+//! address is a fault, and nothing else. So there `bounce` is the default, and the strategies that register
+//! are for programs that keep mapped what they let peers know of.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -45,7 +45,7 @@ const OVER_SOCKETS: [&str; 4] = ["tcp", "net", "sockets", "udp"];
 /// only: by them a word is there and back in a third of the time.
 pub const ONE_SIDED_MIN: u64 = size_of::<u64>() as u64 + 1;
 
-/// Those of them that may listen at all of the host's addresses: they tell a peer by the address that its
+/// Providers that may listen at all of the host's addresses. They tell a peer by the address that its
 /// connection comes from, where others believe the one that it says it has.
 const LISTEN_EVERYWHERE: [&str; 2] = ["tcp", "net"];
 
@@ -91,7 +91,7 @@ pub enum NetworkError {
         filters()
     )]
     NoProvider {
-        /// What was asked for.
+        /// The wanted provider.
         name: String,
     },
     /// A provider is there whose keys cannot be sent: messages have 64 bits for one.
@@ -140,7 +140,7 @@ pub enum NetworkError {
 }
 
 impl NetworkError {
-    /// What kind of error it is: a number and a name that do not change.
+    /// The kind of error: a number and a name that do not change.
     pub fn code(&self) -> Code {
         Code::NoNetwork
     }
@@ -148,7 +148,7 @@ impl NetworkError {
 
 into_io_error!(NetworkError);
 
-/// What an error means where the system had no port to give: endpoints take any.
+/// The meaning of an error where the system had no port to give: endpoints take any.
 fn of_ports(error: &fabric::Error) -> String {
     match error {
         fabric::Error::Call { errno: Errno::EADDRINUSE, .. } => format!(" ({NO_PORT_LEFT})"),
@@ -170,7 +170,7 @@ pub struct Library {
 /// One provider of libfabric's.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Offer {
-    /// What it can do and needs, on the first interface that it names and that can be opened.
+    /// Its abilities and needs, on the first interface that it names and that can be opened.
     #[serde(flatten)]
     pub description: Description,
     /// Whether a thread can sleep until something happens; otherwise those that wait look again now and then.
@@ -261,7 +261,7 @@ fn offer(fabric: &'static Fabric, found: &Provider) -> Offer {
     };
     let (description, error) = match endpoint {
         Ok(endpoint) => {
-            // What nodes do about this name: an endpoint may open where none of its peers would find it.
+            // The nodes' treatment of this name: an endpoint may open where none of its peers would find it.
             let refused = provider(fabric, &endpoint.description().provider, &Reach::Host).err();
             (endpoint.description().clone(), refused.map(|error| error.to_string()))
         }
@@ -333,7 +333,7 @@ fn first_of<'a, T>(
     for name in names {
         match of(name) {
             Ok(found) => return Ok((name, found, first)),
-            // Of those that nobody asked for, what is not there is not worth a word.
+            // A provider that nobody asked for and that is not there is not worth a word.
             Err(NetworkError::NoProvider { .. }) => {}
             Err(error) => first = first.or(Some(error)),
         }
@@ -374,7 +374,7 @@ const FILTERS: [&str; 6] = [
     "FI_VERBS_DEVICE_NAME",
 ];
 
-/// Those that are set, in words: meant for another program, as a rule.
+/// The set ones, in words: meant for another program, as a rule.
 fn filters() -> String {
     let set = FILTERS.iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
     let set: Vec<String> = set.map(|(name, value)| format!("{name}={}", value.display())).collect();
@@ -472,7 +472,7 @@ pub(crate) fn default_strategy(description: &Description) -> Strategy {
     if pins { Strategy::Firehose } else { Strategy::Bounce }
 }
 
-/// What the engine registers under a strategy, with so many bytes pinned at most; `None`: nothing, ever.
+/// The engine's settings under a strategy, with so many bytes pinned at most; `None`: it never registers.
 pub(crate) fn registration(strategy: Strategy, pin_bytes: Option<u64>) -> Option<Settings> {
     if strategy == Strategy::Bounce {
         return None;
@@ -483,7 +483,7 @@ pub(crate) fn registration(strategy: Strategy, pin_bytes: Option<u64>) -> Option
 /// The least that may be registered for anything to be: a page, in the part of it that is for peers.
 pub const LEAST_BUDGET: u64 = 4 * BUCKET.bytes() / 3;
 
-/// What strategies are made from where a rank may register so many bytes at a time.
+/// The settings that strategies are made from where a rank may register so many bytes at a time.
 pub fn settings(budget: u64) -> Settings {
     Settings {
         bucket: BUCKET,

@@ -73,7 +73,7 @@ fn cuts(
     BUFFERS.into_iter().filter(|_| provider.ends_with(";ofi_rxm")).find_map(cuts)
 }
 
-/// What to add to the environment of the processes of a job, beside what the user has set.
+/// The variables to add to the environment of the processes of a job, beside those that the user has set.
 pub(crate) fn environment(ranks: u32) -> Vec<(&'static str, String)> {
     missing(|name| std::env::var_os(name))
         .map(|workaround| (workaround.variable, (workaround.value)(ranks).to_string()))

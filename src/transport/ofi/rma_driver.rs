@@ -85,8 +85,8 @@ impl OfiTransport {
         Submit::Pending
     }
 
-    /// Gives a copy to an auxiliary endpoint, if one can be had. What the network does not seem to carry goes
-    /// in small parts: over a slow one, these end.
+    /// Gives a copy to an auxiliary endpoint, if one can be had. Copies that the network does not seem to
+    /// carry go in small parts: over a slow one, these end.
     fn carry(&mut self, copy: usize, rank: Rank) {
         let known = &mut self.copies.all[copy];
         known.pooled = self.endpoint_pool.enter(rank, &mut self.endpoint);
@@ -111,9 +111,9 @@ impl OfiTransport {
             if known.is_started() && known.under_way > 0 {
                 return Advanced::On;
             }
-            // What was written is still to be found there.
+            // Written bytes are still to be found there.
             if known.is_started() && (known.confirmed || known.error.is_some() || known.pieces.is_empty()) {
-                // What was broken off may still arrive, until the peer says that it cannot.
+                // A copy that was broken off may still arrive, until the peer says that it cannot.
                 if !known.doubtful || known.error.is_some() {
                     self.end_copy(copy);
                 }
@@ -126,7 +126,7 @@ impl OfiTransport {
             }
             match self.start_part(part) {
                 Ok(()) => turn = false,
-                // What it has under way is waited for.
+                // This waits for operations under way.
                 Err(Refused::Absent) => {}
                 Err(Refused::Lost) => return Advanced::On,
                 Err(Refused::Now) => {
@@ -156,8 +156,8 @@ impl OfiTransport {
         }
     }
 
-    /// Starts a part. Where that is refused nothing is held for it any more, and what it is of goes on later:
-    /// when a part of its kind has ended, if there are as many as may be, and otherwise when it is tried
+    /// Starts a part. Where that is refused nothing is held for it any more, and its copy goes on later. That
+    /// is when a part of its kind has ended, if there are as many as may be, and otherwise when it is tried
     /// again.
     fn start_part(&mut self, part: Part) -> Result<(), Refused> {
         let (rank, kind) = (self.copies.all[part.copy].rank, part.kind());
@@ -297,7 +297,7 @@ impl OfiTransport {
     }
 
     /// The auxiliary endpoint has no room for a part of a copy: it is to be tried again, but not for ever. It
-    /// has a connection of its own, and the peer may be reached by the endpoint's all the while: it is not
+    /// has a connection of its own, and the peer may be reached by the endpoint's all the while. So it is not
     /// lost by this, and the next auxiliary endpoint is not tried at once.
     fn doubt_pooled(&mut self, copy: usize) {
         let RmaOp { rank, pooled: Some(pooled), .. } = self.copies.all[copy] else { return };
@@ -367,7 +367,7 @@ impl OfiTransport {
         }
     }
 
-    /// For long no part has ended at the auxiliary endpoint for a peer that is heard from: the network does
+    /// For long no part has ended at the auxiliary endpoint for a peer that is heard from. The network does
     /// not carry what it took, as one does that forgot a connection, or drops long packets. Its copies begin
     /// anew by another auxiliary endpoint, and not by the endpoint's connection, which that network would
     /// end. If it was so with the last one, too, they end.
@@ -478,8 +478,8 @@ impl OfiTransport {
         self.copies.parts.iter().any(|(_, part)| part.direct && part.copy == copy)
     }
 
-    /// Takes back all callers' memory that is lent for copies with a peer. What has not ended of these goes
-    /// through buffers from now on.
+    /// Takes back all callers' memory that is lent for copies with a peer. Parts of these that have not ended
+    /// go through buffers from now on.
     fn break_off(&mut self, rank: Rank) {
         if let Some(link) = self.links.get_mut(rank) {
             link.copying.suspect = true;
@@ -554,8 +554,8 @@ impl OfiTransport {
         }
     }
 
-    /// Ends all copies with a peer that is gone. What the provider still has of them then is in buffers of
-    /// this transport.
+    /// Ends all copies with a peer that is gone. The parts that the provider still has of them then are in
+    /// buffers of this transport.
     pub(super) fn lose_copies(&mut self, rank: Rank) {
         for copy in self.copies.with(rank) {
             self.copies.all[copy].error = Some(OpError::PeerLost { peer: rank });

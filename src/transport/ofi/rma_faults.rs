@@ -6,7 +6,7 @@ use super::rma_state::{Part, RmaOp};
 use super::transport::OfiTransport;
 
 impl OfiTransport {
-    /// What is missing of the caller's memory, if this process can tell.
+    /// The part of the caller's memory that is missing, if this process can tell.
     #[cold]
     fn fault_of(&self, copy: usize) -> Option<OpError> {
         let RmaOp { pieces, direction, .. } = &self.copies.all[copy];

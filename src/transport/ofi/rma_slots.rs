@@ -7,7 +7,7 @@ use fabric::Prepared;
 /// The slot that nothing is started from, and what follows the last free one.
 const SPARE: u32 = 0;
 
-/// What the provider calls the first slot; buffers have lower names.
+/// The provider's name for the first slot; buffers have lower names.
 const FIRST_TOKEN: u64 = 1 << 63;
 
 /// A slot, by its number.
@@ -19,7 +19,7 @@ pub(super) struct Slot {
     /// Where its buffer lies in this process.
     pub(super) buffer: usize,
     prepared: Prepared,
-    /// What it is lent for, or was last.
+    /// Its use, now or the last time.
     pub(super) op: OpId,
     pub(super) rank: Rank,
     pub(super) len: u64,
@@ -109,7 +109,7 @@ impl Slots {
         self.free != SPARE
     }
 
-    /// What the provider is to call the next one.
+    /// The provider's name for the next one.
     pub(super) fn next_token(&self) -> u64 {
         FIRST_TOKEN | self.all.len() as u64
     }

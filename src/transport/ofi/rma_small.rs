@@ -1,10 +1,10 @@
 //! Copies of few bytes to or from one place: each goes in a slot, and nothing is kept of it but what stands
 //! there.
 //!
-//! Puts are not *injected* (`fi_inject_write`), which would spare the buffer and the completion: each has an
-//! end of its own that is told only when its bytes are there, and of what is injected nothing is heard, but
-//! that it failed. To hear of it by something later would take an order of writes, or of a read after them,
-//! that is assumed of no provider.
+//! Puts are not *injected* (`fi_inject_write`), which would spare the buffer and the completion. Each has an
+//! end of its own that is told only when its bytes are there, and of injected ones nothing is heard, but that
+//! they failed. To hear of it by something later would take an order of writes, or of a read after them, that
+//! is assumed of no provider.
 
 use super::buffers::Size;
 use super::link::PARTS;
@@ -17,7 +17,7 @@ const SMALL: usize = Size::Small as usize;
 
 impl OfiTransport {
     /// Starts a copy of one piece. If it is small, its peer is there, and nothing of that waits, nothing is
-    /// kept of it but its slot; what waits or fails does so as a copy like any other.
+    /// kept of it but its slot. An operation that waits or fails does so as a copy like any other.
     #[inline(always)]
     pub(super) fn start_one(
         &mut self,
@@ -113,7 +113,7 @@ impl OfiTransport {
     /// still write at the peer.
     pub(super) fn abandon_small(&mut self, op: OpId) -> bool {
         let mut its = self.endpoint.slots.under_way().filter(|slot| slot.op == op);
-        // What comes in at home does not go out.
+        // Bytes that come in at home do not go out.
         its.next().is_some_and(|slot| !std::mem::take(&mut slot.drains))
     }
 

@@ -43,7 +43,7 @@ pub(super) struct RmaOp {
     pub(super) peer: Peer,
     pub(super) direction: Direction,
     pub(super) pieces: Vec<KeyedPiece>,
-    /// What comes next.
+    /// The next step.
     pub(super) next: Cursor,
     /// The pooled endpoint of its direct parts; `None`: it has none. And the bytes of such a part, at most.
     pub(super) pooled: Option<usize>,
@@ -109,8 +109,8 @@ pub(super) struct RmaOps {
     message_bytes: usize,
     /// Whether local memory must be registered, too.
     pub(super) registers_local: bool,
-    /// What remote addresses count from is a registration's beginning where all bits are set, and nought
-    /// where none is.
+    /// Remote addresses count from a registration's beginning where all bits are set, and from nought where
+    /// none is.
     based: u64,
     /// Whether the provider says when a write has arrived.
     pub(super) delivers: bool,

@@ -1,4 +1,4 @@
-//! What only the members of a job can put on a message.
+//! The token that only the members of a job can put on a message.
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -15,7 +15,7 @@ pub(super) const TOKEN_BYTES: usize = 16;
 /// messages have a version of their own, [`MESSAGES_VERSION`], and it goes into tokens, too.
 const PURPOSE: &[u8] = b"standpipe message token 2";
 
-/// What all messages of one process to another carry: half of an HMAC-SHA256, by the job's secret, over who
+/// The token of all messages of one process to another: half of an HMAC-SHA256, by the job's secret, over who
 /// sends and who receives. So it also keeps out what was meant for somebody else, or for a process that had
 /// the rank before.
 #[derive(Clone)]

@@ -27,8 +27,9 @@ use crate::transport::shm::heap_pages::HeapState;
 /// Operations that end in one call of [`OfiTransport::progress`], at most.
 const ROUND: usize = 64;
 
-/// Polls of the pooled endpoints alone, while something is under way there, for each of both: who waits for a
-/// copy asks where it is rather than whether there are messages, each of which is a system call over `tcp`.
+/// Polls of the pooled endpoints alone, while something is under way there, for each of both. A thread that
+/// waits for a copy asks where it is rather than whether there are messages, each of which is a system call
+/// over `tcp`.
 const PASSES: u32 = 3;
 
 /// Polls between two looks at the clock, if each finds a small copy that has ended.
@@ -37,7 +38,7 @@ pub(super) const CLOCK_LOOKS: u32 = 1024;
 /// As how many of them any other poll counts.
 pub(super) const OTHER_POLL: u32 = 16;
 
-/// What is registered for the engine.
+/// The engine's registrations.
 pub(super) struct Registered {
     pub(super) id: RegionId,
     pub(super) desc: Desc,
@@ -92,10 +93,10 @@ pub(crate) struct OfiTransport {
     pub(super) keyed: Vec<KeyedPiece>,
     /// Copies to and from heaps, which the engine does not count.
     pub(super) counters: Counters,
-    /// What is known of changes of the memory that is registered.
+    /// The knowledge of changes of the memory that is registered.
     pub(crate) memory: ChangeSource,
     pub(super) regions: HashMap<RegId, Registered>,
-    /// What was to be taken back, and the provider has not closed yet.
+    /// Registrations that were to be taken back, and the provider has not closed yet.
     pub(super) deferred_closes: Vec<DeferredClose>,
     /// Whether it was said that no more can be registered.
     pub(super) limit_told: bool,
@@ -174,7 +175,7 @@ impl OfiTransport {
         self.run = 0;
         let was_open = self.endpoint.is_open();
         if self.landings.are_polled() {
-            // Whatever the endpoint has to tell: what comes in there must not wait for a pause.
+            // All that the endpoint has to tell: messages that come in there must not wait for a pause.
             self.landings.poll(&mut self.endpoint);
         }
         for _ in 0..ROUND {

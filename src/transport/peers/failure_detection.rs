@@ -6,10 +6,10 @@ use super::Peers;
 
 impl Peers {
     /// Whether it is for this rank to tell the others that one is lost: in a job on several hosts, whose
-    /// brokers do not know each other. Of those on its host the lowest rank tells, or if it is that one
-    /// itself, everybody there; of those on other hosts rank 0, for which all wait at barriers, and whoever
-    /// answers for them. Of those that have `left` in order the latter does not: it might be heard before
-    /// what they said at last.
+    /// brokers do not know each other. Of a loss on this host the lowest rank tells, or if it is that one
+    /// itself, everybody here. Of a loss on another host rank 0 tells, for which all wait at barriers, and
+    /// the rank that answers for the lost one. The latter does not tell of a rank that has `left` in order:
+    /// it might be heard before what that rank said at last.
     pub(crate) fn tells_of(&self, lost: Rank, left: bool) -> bool {
         if !self.is_spread() {
             return false;
@@ -21,7 +21,7 @@ impl Peers {
         }
     }
 
-    /// Whether this is the next rank below, on another host, that is there: all ranks lie in a circle, in
+    /// Whether this is the next rank below, on another host, that is there. All ranks lie in a circle, in
     /// which each watches the next, so that the end of a whole host does not go unnoticed.
     fn answers_for(&self, rank: Rank) -> bool {
         let Some(card) = self.elsewhere(rank) else { return false };

@@ -10,7 +10,7 @@ use super::handlers::KnownHandlers;
 use crate::transport::protocol::NetProtocol;
 use crate::transport::shm::control::{ENDPOINT_MAX, HANDLERS_MAX};
 
-/// What this process keeps of it. How messages and copies go there, its link knows.
+/// This process's state of it. How messages and copies go there, its link knows.
 pub(crate) struct Far {
     pub(crate) rank: Rank,
     /// The address of its endpoint in the network.
@@ -44,14 +44,14 @@ impl Far {
     }
 }
 
-/// What a process of another host has told of itself. It shares nothing with this one.
+/// The card of a process of another host. It shares nothing with this one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Card {
     /// The version of the engine's messages that it speaks.
     pub(crate) messages: u8,
     /// The address of its endpoint in the network.
     pub(crate) endpoint: Vec<u8>,
-    /// What the endpoint speaks.
+    /// The endpoint's protocol.
     pub(crate) protocol: NetProtocol,
     /// Its handlers, each by its number and its check.
     pub(crate) handlers: Vec<(u32, u32)>,

@@ -98,7 +98,7 @@ const TOLD: u64 = u64::MAX;
 /// No state that a table has.
 const UNREAD: u64 = u64::MAX - 1;
 
-/// What is known of a handler at a peer.
+/// The knowledge of a handler at a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     There,
@@ -170,7 +170,7 @@ impl KnownHandlers {
         }
     }
 
-    /// Those that are known.
+    /// The known ones.
     pub(super) fn all(&self) -> Vec<HandlerKey> {
         let checks = lock(&self.checks);
         checks.iter().map(|(number, check)| HandlerKey { number: *number, check: *check }).collect()

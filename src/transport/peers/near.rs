@@ -89,7 +89,7 @@ impl Near {
         &self.heap
     }
 
-    /// Looks again how much of the heap is live. What the peer says is believed as far as its mapping goes.
+    /// Looks again how much of the heap is live. The peer's word is believed as far as its mapping goes.
     #[cold]
     fn heap_grown(&self, end: u64) -> Option<&SharedMemory> {
         let live = self.control.live().load(Ordering::Acquire).min(self.heap.len());

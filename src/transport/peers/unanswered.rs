@@ -52,7 +52,7 @@ impl Peers {
     /// Lets a peer know that this process depends on its progress. It may be able to attach to all others
     /// itself, and not know that somebody cannot attach to it.
     pub(crate) fn request_progress(&self, peer: Peer<'_>) {
-        // Who has the network serves by itself.
+        // A thread that has the network serves by itself.
         let Peer::Near(peer) = peer else { return };
         if peer.asked_to_serve.swap(true, Ordering::Relaxed) {
             return;

@@ -27,7 +27,7 @@ pub(crate) fn atomic_in_heap(peer: &Near, offset: u64, atomic: Atomic) -> Result
     old.ok_or_else(|| heap_fault(peer, offset, atomic.size()))
 }
 
-/// Atomics by the processor. Those that it has not are loops over compare-and-swap.
+/// Atomics by the processor. Operations that it has not are loops over compare-and-swap.
 macro_rules! apply {
     ($apply:ident, $fetch:ident, $swap:ident, $atomic:ty, $word:ty) => {
         #[inline(always)]
@@ -41,7 +41,7 @@ macro_rules! apply {
         /// Changes a word of that type by an operation with `value`, and returns the word from before.
         #[inline(always)]
         pub(crate) fn $fetch(word: &$atomic, of: WordType, op: AtomicOp, value: $word) -> $word {
-            // Who then looks for sleepers needs no fence in between.
+            // A thread that then looks for sleepers needs no fence in between.
             const ORDER: Ordering = Ordering::SeqCst;
             match op {
                 AtomicOp::Swap => word.swap(value, ORDER),
@@ -49,7 +49,7 @@ macro_rules! apply {
                 AtomicOp::And if !of.is_float() => word.fetch_and(value, ORDER),
                 AtomicOp::Or if !of.is_float() => word.fetch_or(value, ORDER),
                 AtomicOp::Xor if !of.is_float() => word.fetch_xor(value, ORDER),
-                // What the processor has no instruction for.
+                // An operation that the processor has no instruction for.
                 _ => {
                     let atomic = Atomic::new(of, Change::Apply(op, u64::from(value)));
                     let new = |old| Some(atomic.apply(u64::from(old)) as $word);

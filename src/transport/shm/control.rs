@@ -36,7 +36,7 @@ use crate::base::error::Error;
 use crate::base::limits::RING_SLOTS;
 use crate::transport::protocol::NetProtocol;
 
-/// What the kernel calls the segment.
+/// The kernel's name for the segment.
 pub(crate) const SEGMENT: &str = "standpipe-control";
 
 /// The version of what is drawn above: where everything lies in the segment, and what it means. Raise it by
@@ -76,13 +76,13 @@ const END_AT: u64 = ENDPOINT_AT - 64;
 const _: () =
     assert!(robust::WORDS * 8 <= 64, "the word and what belongs to it lie before the endpoint's address");
 
-/// What the process's endpoint speaks: its length, and its bytes after that.
+/// The protocol of the process's endpoint: its length, and its bytes after that.
 const PROTOCOL_AT: u64 = END_AT - 128;
 
 /// Bytes that this may have.
 const PROTOCOL_MAX: usize = 120;
 
-/// What the process shows of how long its calls took.
+/// The process's times of calls.
 pub(super) const LATENCIES_BYTES: u64 = 6144;
 pub(super) const LATENCIES_AT: u64 = PROTOCOL_AT - LATENCIES_BYTES;
 
@@ -133,7 +133,7 @@ impl UnfitControl {
     }
 }
 
-/// What a process says of itself.
+/// A process's card of itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) rank: Rank,
@@ -180,7 +180,7 @@ impl Mapping {
     }
 }
 
-/// What [`LAYOUT_VERSION`] is of, in words.
+/// The subject of [`LAYOUT_VERSION`], in words.
 const LAYOUT: &str = "the control segment";
 
 /// Whether a control segment's mark is this version's.
@@ -234,7 +234,7 @@ impl Control {
     }
 
     /// Looks at a peer's control segment, which is to be of that rank of a job of `size` and to have room for
-    /// so many senders; the error says what is wrong with it.
+    /// so many senders. The error says what is wrong with it.
     pub(crate) fn open(
         segment: &Segment,
         places: u32,
@@ -365,7 +365,7 @@ impl Control {
         self.bytes_at(ENDPOINT_AT, ENDPOINT_MAX).into()
     }
 
-    /// What the process's endpoint speaks; nothing if it has none.
+    /// The protocol of the process's endpoint; nothing if it has none.
     pub(crate) fn protocol(&self) -> NetProtocol {
         postcard::from_bytes(&self.bytes_at(PROTOCOL_AT, PROTOCOL_MAX)).unwrap_or_default()
     }

@@ -1,8 +1,8 @@
 //! Threads that make large copies within a host, so that whoever starts one need not.
 //!
 //! A copier makes a step of one copy, and then of the next, so that a long one keeps no short one waiting.
-//! Before each step it looks whether the copy has been given up. Whoever gives one up says so first, and then
-//! waits for the step that is being made: after it the memory is touched no more.
+//! Before each step it looks whether the copy has been given up. A thread that gives one up says so first,
+//! and then waits for the step that is being made: after it the memory is touched no more.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,11 +29,11 @@ pub(super) struct Copiers {
     threads: Vec<JoinHandle<()>>,
     pool: Arc<Pool>,
     under_way: hashbrown::HashMap<OpId, Arc<Copy>>,
-    /// What has been copied.
+    /// The copied bytes.
     counters: Counters,
 }
 
-/// What the copiers and their node share.
+/// The state that the copiers and their node share.
 struct Pool {
     /// Copies of which a step is to be made next, in turn.
     turns: Mutex<VecDeque<Arc<Copy>>>,
@@ -61,7 +61,7 @@ struct Copy {
     counted: (Mechanism, u64),
     /// No step is to begin any more.
     is_given_up: AtomicBool,
-    /// What is left. Held while a step is made.
+    /// The pieces that are left. Held while a step is made.
     rest: Mutex<VecDeque<Piece>>,
 }
 
@@ -114,7 +114,7 @@ impl Copiers {
         !self.under_way.is_empty()
     }
 
-    /// What has been copied, and to where.
+    /// The copied bytes, and to where.
     pub(super) fn counters(&self) -> &Counters {
         &self.counters
     }
@@ -127,7 +127,7 @@ impl Copiers {
         }
     }
 
-    /// What is left of a copy of which it was told that it cannot go on.
+    /// The rest of a copy of which it was told that it cannot go on.
     pub(super) fn take_unreached(&mut self, op: OpId) -> Option<(Direction, Vec<Piece>)> {
         let copy = self.under_way.remove(&op)?;
         let rest = std::mem::take(&mut *lock(&copy.rest));
@@ -238,7 +238,7 @@ impl Copy {
             Ok(()) if rest.is_empty() => Step::Ended(Ok(())),
             Ok(()) => Step::More,
             Err(error) => {
-                // Whoever goes on with it begins with these.
+                // The thread that goes on with it begins with these.
                 step.into_iter().rev().for_each(|piece| rest.push_front(piece));
                 Step::Ended(Err(error))
             }

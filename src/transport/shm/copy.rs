@@ -22,21 +22,21 @@ pub(crate) struct Lent<'a> {
 }
 
 impl<'a> Lent<'a> {
-    /// What a put takes.
+    /// The memory that a put takes.
     #[inline]
     pub(crate) fn source(from: &'a [u8]) -> Lent<'a> {
         let addr = from.as_ptr().expose_provenance();
         Lent { addr, len: from.len(), direction: Direction::Put, borrowed: PhantomData }
     }
 
-    /// What a get fills.
+    /// The memory that a get fills.
     #[inline]
     pub(crate) fn target(into: &'a mut [u8]) -> Lent<'a> {
         let addr = into.as_mut_ptr().expose_provenance();
         Lent { addr, len: into.len(), direction: Direction::Get, borrowed: PhantomData }
     }
 
-    /// What a put takes from memory by pointer.
+    /// The memory that a put takes, by pointer.
     ///
     /// # Safety
     /// So many bytes are valid and initialised there until `'a` ends.
@@ -45,7 +45,7 @@ impl<'a> Lent<'a> {
         Lent { addr: start.expose_provenance(), len, direction: Direction::Put, borrowed: PhantomData }
     }
 
-    /// What a get fills, by pointer.
+    /// The memory that a get fills, by pointer.
     ///
     /// # Safety
     /// So many bytes are valid there until `'a` ends, and may be written; nobody else uses them meanwhile.
@@ -232,7 +232,7 @@ pub(crate) fn blocks(
 ///
 /// # Safety
 /// For a put every piece's local place must be [`MemId::Space`] with an address and length that this process
-/// may read; for a get, memory that it may write and that nothing else refers to meanwhile.
+/// may read. For a get it must be memory that it may write and that nothing else refers to meanwhile.
 pub(crate) unsafe fn copy_pieces(
     peer: &Near,
     direction: Direction,
@@ -322,8 +322,8 @@ unsafe fn attach(
     }
 }
 
-/// The error for a peer whose process has ended, which the kernel tells before the launcher does. Whoever has
-/// heard of the loss must not find the heap alive.
+/// The error for a peer whose process has ended, which the kernel tells before the launcher does. A process
+/// that has heard of the loss must not find the heap alive.
 #[cold]
 fn ended(peer: &Near) -> CopyError {
     peer.lose();
@@ -379,8 +379,8 @@ fn attach_error(known: &Near, pieces: &[Piece], error: CmaError) -> CopyError {
         CmaError::Gone if known.reach.has_ended() => return ended(known),
         // Only its first thread has ended, without which the kernel does not find its memory by its number.
         CmaError::Gone => return CopyError::Unreachable(known.reach.lose_attach(Errno::PERM)),
-        // Rights were there when the peer was introduced. What earlier calls for a long list have copied does
-        // no harm: it is copied once more.
+        // Rights were there when the peer was introduced. Bytes that earlier calls for a long list have
+        // copied do no harm: they are copied once more.
         CmaError::Denied { errno } => return CopyError::Unreachable(known.reach.lose_attach(errno)),
         _ => OpError::Protocol { peer, what: "cross-memory attach failed in a way that no kernel documents" },
     };

@@ -1,4 +1,4 @@
-//! Who has which part of a node's heap.
+//! The owners of the parts of a node's heap.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
@@ -58,8 +58,9 @@ pub(crate) struct HeapState {
     allocated: u64,
     /// Of the process whose heap it is: children made by `fork` have others.
     generation: u32,
-    /// Whether memory is taken for each block when it is given out, as where the system promises none: then a
-    /// touch of memory that is not there would end whoever touches it, and that may be a peer.
+    /// Whether memory is taken for each block when it is given out, as where the system promises none.
+    /// Otherwise a touch of memory that is not there would end the process that touches it, and that may be a
+    /// peer.
     reserves: bool,
     pages: Mutex<Pages>,
 }
@@ -79,8 +80,8 @@ struct Pages {
     /// Bytes from the beginning that are open. Peers are told by a word that they may overwrite, so that it
     /// is not believed here.
     live: u64,
-    /// By how many registrations each page is held, by its number: who has its key must find the page that is
-    /// mapped, so that such pages stay until they are let go of, whoever frees the blocks on them.
+    /// By how many registrations each page is held, by its number. A holder of its key must find the page
+    /// that is mapped, so such pages stay until they are let go of, whoever frees the blocks on them.
     held: BTreeMap<u64, u32>,
     /// The blocks that are freed by their places.
     by_place: HashSet<u64>,

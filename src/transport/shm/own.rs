@@ -101,8 +101,8 @@ impl OwnMemory {
         let len = from.len() as u64;
         let fault = OpError::LocalFault { mem: to.mem, addr: to.offset, len };
         match to.mem {
-            // SAFETY: the place is either the local end of a get of this process, which whoever started it
-            // keeps valid and to itself until the get ends; or a peer's choice, which may put anywhere by
+            // SAFETY: the place is either the local end of a get of this process, which its caller keeps
+            // valid and to itself until the get ends. Or it is a peer's choice, which may put anywhere by
             // what joining a job means (`Node::open` says so), as it may by cross-memory attach.
             MemId::Space => unsafe { self.checked.write(to.offset, from) }.map_err(|_| fault),
             MemId::Heap => write_heap(self.heap(to, len)?, to.offset, from).map_err(|_| fault),

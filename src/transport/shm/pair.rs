@@ -13,8 +13,8 @@ use crate::transport::peers::{Near, Peer, Peers};
 
 const LAID_OUT: &str = "the control segment keeps exactly this layout's words";
 
-/// Both directions between this process and a peer. Who asks and who answers share a link, so that an answer
-/// can go back where the question came from.
+/// Both directions between this process and a peer. Asker and answerer share a link, so that an answer can go
+/// back where the question came from.
 pub(super) struct Pair {
     rank: Rank,
     /// `None` where the peer was gone before it could be connected to: what it sent is heard all the same.
@@ -37,7 +37,7 @@ pub(super) enum Warmth {
     Shunned,
 }
 
-/// What polling one sender found.
+/// The findings of polling one sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     /// A message of this lane.
@@ -45,12 +45,12 @@ pub(super) enum Found {
     /// A request is there, and no room for its reply.
     Blocked,
     Nothing,
-    /// What cannot be a message.
+    /// Bytes that cannot be a message.
     Garbage,
 }
 
 impl Found {
-    /// What the engine is told of it, if it is anything to be told of.
+    /// The engine's event for it, if it is anything to be told of.
     pub(super) fn event(self, peer: Rank) -> Option<Event> {
         match self {
             Found::Message(lane) => Some(Event::Message { peer, lane }),
@@ -229,7 +229,7 @@ impl Pair {
     }
 }
 
-/// What the engine is told of a message that did not go.
+/// The engine's event for a message that did not go.
 #[cold]
 fn not_sent(peer: Rank, error: PushError) -> SendError {
     let what = match error {

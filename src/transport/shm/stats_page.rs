@@ -1,9 +1,9 @@
-//! What a process shows of its counters in its control segment, for whoever looks at the job from outside.
+//! The counters that a process shows in its control segment, for readers that look at the job from outside.
 //!
 //! There are two parts of figures, one of rows about [`peers`], and one of [`latencies`], each with one
 //! writer at a time. A part is a run of words: a sequence number, odd while the rest is being written; the
 //! time of writing, on the process's own clock; what is shown. Watchers read it from a descriptor that does
-//! not let them write, and map nothing. What they read may be anything: they get numbers that add up without
+//! not let them write, and map nothing. They may read anything: they get numbers that add up without
 //! overflow.
 
 pub(crate) mod latencies;
@@ -23,7 +23,7 @@ use super::control::{Control, FIGURES_AT, MAGIC_AT, STATS_AT, has_this_layout};
 /// Which of a process's counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// What completes at the call and never enters the engine.
+    /// Operations that complete at the call and never enter the engine.
     Direct,
     Engine,
 }
@@ -48,7 +48,7 @@ const _: () = assert!(2 * Mechanism::ALL.len() < 1 << 4);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PageCounters([u64; WORDS]);
 
-/// What a part held when it was read.
+/// The contents of a part when it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PageSnapshot {
     pub(crate) at: Nanos,
@@ -86,7 +86,7 @@ impl PageCounters {
         counters
     }
 
-    /// What is counted about registration.
+    /// Counts of registration.
     pub(crate) fn registration(&self) -> RegistrationCounters {
         let mut counters = RegistrationCounters::default();
         let words = &self.0[WORDS - REGISTRATION_WORDS..];
@@ -141,7 +141,7 @@ impl Control {
         // Any peer may have written there; odd it is all the same.
         let odd = sequence.load(Ordering::Relaxed) | 1;
         sequence.store(odd, Ordering::Relaxed);
-        // Whoever sees one of the words below sees the odd number too.
+        // A reader that sees one of the words below sees the odd number too.
         fence(Ordering::Release);
         for (index, word) in (1..).zip([at].iter().chain(words)) {
             self.word(part + 8 * index).store(*word, Ordering::Relaxed);
@@ -150,8 +150,8 @@ impl Control {
     }
 }
 
-/// What the process behind a control segment shows. `None` where it has shown nothing yet, is writing without
-/// end, counts other things than this version, or the descriptor is of something else.
+/// The counters that the process behind a control segment shows. `None` where it has shown nothing yet, is
+/// writing without end, counts other things than this version, or the descriptor is of something else.
 pub(crate) fn read(page: &OwnedFd, part: Part) -> Option<PageSnapshot> {
     let words: [u64; 1 + WORDS] = read_settled(page, part.at())?;
     if read_words(page, FIGURES_AT) != Ok([WORDS as u64]) {

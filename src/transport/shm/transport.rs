@@ -59,11 +59,11 @@ pub(crate) struct ShmTransport {
     /// Threads of this process that sleep or are about to: while there are any, no ring turns hot.
     sleepers: Arc<AtomicU32>,
     own: OwnMemory,
-    /// What makes large copies, where that is not for the thread that starts them.
+    /// The threads that make large copies, where that is not for the thread that starts them.
     copiers: Option<Box<Copiers>>,
     /// Whether there are copiers, or senders that could not be connected to: for polls to look at one word.
     has_rare_work: bool,
-    /// What threads sleep on besides the bell, from when on there is a network.
+    /// The things that threads sleep on besides the bell, from when on there is a network.
     net_wakeup: Arc<OnceLock<Arc<NetWakeup>>>,
 }
 
@@ -118,7 +118,7 @@ impl ShmTransport {
         }
     }
 
-    /// Whoever sleeps on the network is woken by this, too.
+    /// This wakes threads that sleep on the network, too.
     pub(crate) fn set_net_wakeup(&self, net_wakeup: &Arc<NetWakeup>) {
         let _ = self.net_wakeup.set(Arc::clone(net_wakeup));
     }
@@ -189,8 +189,8 @@ impl ShmTransport {
         self.has_rare_work = !self.unheard.is_empty() || self.copiers.is_some();
     }
 
-    /// What few nodes ever have to do: connects to a sender that could not be connected to before, and tells
-    /// of a copy that has ended.
+    /// Work that few nodes ever have to do: connects to a sender that could not be connected to before, and
+    /// tells of a copy that has ended.
     #[cold]
     fn do_rare_work(&mut self) -> Option<Event> {
         self.retry_unheard();
@@ -472,7 +472,7 @@ impl engine::Transport for ShmTransport {
 
     fn offers_given_up(&self, peer: Rank) -> Option<u32> {
         let of = |control: &Control| {
-            // What was copied was read before.
+            // Copied bytes were read before.
             fence(Ordering::SeqCst);
             control.given_up().load(Ordering::SeqCst) as u32
         };

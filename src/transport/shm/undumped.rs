@@ -67,7 +67,7 @@ impl Undumped {
 
     #[cold]
     fn leave_out(&mut self, heap: &SharedMemory, allocator: &HeapAllocator) {
-        // Beyond is nothing that dumps contain. What is rounded away is less than a step.
+        // Beyond is nothing that dumps contain. The part that is rounded away is less than a step.
         let open = heap.open_bytes();
         for free in allocator.largest_free(STEP_BYTES).take(PARTS_MAX) {
             let part = free.start.next_multiple_of(STEP_BYTES)..free.end.min(open) / STEP_BYTES * STEP_BYTES;

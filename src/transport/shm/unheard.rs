@@ -22,7 +22,8 @@ impl Unheard {
         Unheard { rank, timeout: HEAR_WITHIN, not_before: Instant::now() }
     }
 
-    /// After an attempt that failed. Whoever polls holds the engine during attempts, so they are kept rare.
+    /// After an attempt that failed. A thread that polls holds the engine during attempts, so they are kept
+    /// rare.
     pub(super) fn put_off(&mut self) {
         self.timeout = (self.timeout * 2).min(HEAR_WITHIN_MAX);
         self.not_before = Instant::now() + self.timeout * 4;

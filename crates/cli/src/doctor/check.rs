@@ -21,13 +21,13 @@ pub(crate) enum Status {
 /// One thing looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Check {
-    /// What was looked at.
+    /// The subject.
     pub(crate) check: &'static str,
     /// How it came out.
     pub(crate) status: Status,
-    /// What was found.
+    /// The finding.
     pub(crate) value: String,
-    /// What to do about it; empty if there is nothing to do.
+    /// The remedy; empty if there is nothing to do.
     pub(crate) remedy: String,
     /// The running node that it is about, with its figures.
     #[serde(skip_serializing_if = "Option::is_none")]

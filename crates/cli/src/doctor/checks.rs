@@ -1,4 +1,4 @@
-//! What the facts mean.
+//! The meaning of the facts.
 
 use measure::{attach::Attach, units::bytes};
 use standpipe::PathReason;

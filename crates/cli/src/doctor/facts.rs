@@ -38,13 +38,13 @@ pub(super) struct Facts {
     pub(super) bad_settings: Vec<(String, String)>,
     /// Why there is no libfabric, or in it no such provider, where `STANDPIPE_TRANSPORT` asks for one.
     pub(super) no_network: Option<NoNetwork>,
-    /// What `STANDPIPE_PIN` asks for; `None` also while a setting is bad.
+    /// The value of `STANDPIPE_PIN`; `None` also while a setting is bad.
     pub(super) pin_bytes: Option<u64>,
     /// The job that a node would join, if it would, or what is wrong with what the environment says of one.
     pub(super) job: Result<Option<String>, String>,
     /// Why no program could ask the rendezvous that `STANDPIPE_RENDEZVOUS` names.
     pub(super) bad_rendezvous: Option<String>,
-    /// What is to be said of variables that look like settings, and are none.
+    /// Remarks on variables that look like settings, and are none.
     pub(super) unknown_settings: Vec<String>,
     pub(super) memlock: Limit,
     /// Whether that limit does not bind this process.
@@ -129,7 +129,7 @@ fn set(name: &str) -> Option<String> {
     variable(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
 }
 
-/// What `Node::open` would join.
+/// The job that `Node::open` would join.
 fn job() -> Result<Option<String>, String> {
     match JobEnv::from_env() {
         Ok(Some(_)) => Ok(Some("standpipe run".to_owned())),

@@ -64,7 +64,7 @@ fn table(checks: &[Check]) -> Table {
     table
 }
 
-/// What is printed as JSON.
+/// The output as JSON.
 #[derive(Debug, Serialize)]
 struct Told<'a> {
     checks: &'a [Check],

@@ -26,7 +26,7 @@ pub(crate) struct Node {
     pub(super) pid: u32,
     /// Its number in its job.
     pub(super) rank: u32,
-    /// What it runs.
+    /// Its program.
     pub(super) program: String,
     /// How long its calls took, by kind.
     pub(super) calls: Calls,
@@ -46,7 +46,7 @@ pub(super) struct Signs {
     pub(super) by_message: u64,
 }
 
-/// What was seen of this user's nodes.
+/// The findings about this user's nodes.
 pub(super) fn gather() -> Vec<Node> {
     let jobs = jobs().unwrap_or_default();
     let shown = jobs.len().min(JOBS_MAX);

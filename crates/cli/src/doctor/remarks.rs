@@ -1,4 +1,4 @@
-//! What the times of running nodes' calls mean, and where to look when some take far longer than others.
+//! The meaning of the times of running nodes' calls, and where to look when some take far longer than others.
 
 use measure::units::nanos;
 use standpipe::Timed;
@@ -21,7 +21,7 @@ pub(super) fn checks(nodes: Vec<Node>) -> impl Iterator<Item = Check> {
     nodes.into_iter().map(check)
 }
 
-/// What is to be told of a node.
+/// Remarks on a node.
 fn check(node: Node) -> Check {
     let Calls(calls) = &node.calls;
     let off: Vec<&(Timed, Times)> = calls.iter().filter(|(_, times)| is_off(times)).collect();

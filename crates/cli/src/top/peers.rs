@@ -17,7 +17,7 @@ pub(super) struct WithPeers<'a> {
     peers: Option<OfRank>,
 }
 
-/// What a rank shows of its peers.
+/// A rank's figures of its peers.
 #[derive(Serialize)]
 struct OfRank {
     rank: u32,
@@ -41,7 +41,7 @@ struct Counters(PeerCounters);
 /// A figure's name in JSON, and its column.
 type Field = (&'static str, &'static str, fn(&PeerCounters) -> u64);
 
-/// What is shown of a peer, in this order.
+/// The figures that are shown of a peer, in this order.
 const FIELDS: [Field; 7] = [
     ("hits", "hits", |counters| counters.hits),
     ("misses", "misses", |counters| counters.misses),
@@ -131,7 +131,7 @@ fn said_of_rank(report: &Report, chosen: u32) -> (Vec<String>, Option<&Peers>) {
     (lines, None)
 }
 
-/// Who the others are, if there are any.
+/// A line about the others, if there are any.
 fn others(peers: &Peers) -> Option<String> {
     match (peers.more, peers.others == PeerCounters::default()) {
         (0, true) => None,

@@ -1,4 +1,4 @@
-//! What two looks at a job come to: counts since its start, and rates between the two.
+//! The difference of two looks at a job: counts since its start, and rates between the two.
 
 use serde::Serialize;
 use standpipe::host::pinned_by;
@@ -50,10 +50,10 @@ pub(super) struct RankReport {
     pub(super) peers: Option<Peers>,
 }
 
-/// What one rank does, or all.
+/// The figures of one rank, or all.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Figures {
-    /// Those that there were any of.
+    /// The ones that there were any of.
     pub(super) operations: Vec<Line>,
     #[serde(flatten)]
     pub(super) scalars: Scalars,

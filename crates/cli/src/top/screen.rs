@@ -23,14 +23,14 @@ use super::report::Report;
 /// How soon a signal is noticed.
 const SIGNAL_MAX: Duration = Duration::from_millis(100);
 
-/// What the user wants next.
+/// The user's next wish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wish {
     Stay,
     Leave,
 }
 
-/// What is looked at.
+/// The subject of the look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Showing {
     /// Arrows choose it.
@@ -69,7 +69,7 @@ impl Showing {
         self.by_peer.then_some(self.rank)
     }
 
-    /// What is shown after this key, in a job of so many ranks. Nothing changes by most.
+    /// The view after this key, in a job of so many ranks. Nothing changes by most.
     fn after(self, key: KeyEvent, size: u32) -> Showing {
         let Showing { rank, by_peer } = self;
         match key.code {

@@ -53,7 +53,7 @@ fn broken(line: &str, columns: usize) -> Vec<String> {
     parts
 }
 
-/// What the job is, and how it is.
+/// The job, and its state.
 pub(super) fn headline(report: &Report) -> String {
     let Report { program, size, launcher_pid, running, lost, .. } = report;
     // A job of one is its process's own.
@@ -67,7 +67,7 @@ pub(super) fn headline(report: &Report) -> String {
     format!("{program}: {size} ranks started by {launcher_pid}, {running} running, {lost} lost{awaited}")
 }
 
-/// What tells ranks apart, in its own columns.
+/// The columns that tell ranks apart.
 const WHO: [&str; 3] = ["rank", "pid", "state"];
 
 /// A table, or several below each other where the columns do not fit beside each other. Bytes stay with what
@@ -119,7 +119,7 @@ fn table(report: &Report, who: usize, columns: &[Column]) -> Vec<String> {
     table.lines(Layout::FILE)
 }
 
-/// What few ranks ever have, each in a line that says what it means, and a free line after them.
+/// Figures that few ranks ever have, each in a line that says what it means, and a free line after them.
 fn notes(report: &Report) -> Vec<String> {
     let mut notes: Vec<String> = report.far.iter().map(Far::sentence).collect();
     for report in &report.ranks {
@@ -160,7 +160,7 @@ pub(super) fn pins(besides: u64) -> String {
     format!("pins {besides} B besides, in no budget: a provider's queues and buffers, or others' memory")
 }
 
-/// What the columns mean, for the help.
+/// The meaning of the columns, for the help.
 pub(super) const COLUMNS: &str = "\
 Columns:
   map/s cma/s msg/s reg/s   puts and gets by mapped memory, cross-memory attach, message, registered memory;
@@ -188,7 +188,7 @@ fn column(name: &'static str, value: impl Fn(&Figures) -> String + 'static) -> C
     Column { name, value: Box::new(value) }
 }
 
-/// What every rank may do.
+/// The columns of every rank.
 fn columns() -> Vec<Column> {
     let mechanisms = [(Mechanism::Mapped, "map/s"), (Mechanism::Cma, "cma/s"), (Mechanism::Message, "msg/s")];
     let mut columns: Vec<Column> =
@@ -223,7 +223,7 @@ fn registered_columns(totals: &Figures) -> Vec<Column> {
     columns
 }
 
-/// What ranks do for the memory that they register.
+/// The columns of registered memory.
 fn registration_columns() -> impl Iterator<Item = Column> {
     REGISTRATION_COLUMNS.iter().enumerate().filter_map(|(index, name)| {
         let of = move |Registration(values): Registration| short(values[index] as f64);

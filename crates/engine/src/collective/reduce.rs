@@ -206,8 +206,8 @@ impl Plan {
     }
 
     /// The same of much: in one go out of the other members' memory, if it can be reached and the order does
-    /// not matter. What this member gives may still be combined by others then: each of them says what it has
-    /// come to only after that.
+    /// not matter. Others may still combine this member's values then: each of them says what it has come to
+    /// only after that.
     fn combine_much(&mut self, elements: &Elements, tag: u16, strips: Strips, (own, result): (Span, Span)) {
         for from in self.others() {
             self.steps.push(Step::Await { from, tag, len: own.len });

@@ -11,7 +11,7 @@
 /// Words of a header by which [`Transport::take_like`](crate::Transport::take_like) knows a message.
 pub const HEAD_WORDS: usize = 5;
 
-/// A message's kind. What it says, and what its fields mean, [`Message`](super::Message) tells.
+/// A message's kind. [`Message`](super::Message) tells what it says, and what its fields mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// An Active Message without payload.

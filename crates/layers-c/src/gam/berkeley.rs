@@ -140,7 +140,7 @@ pub unsafe extern "C" fn gam_wait(flag: *mut c_int, count: c_int) -> c_int {
         return FAILED;
     }
     // SAFETY: the caller promises an int that lives as long as this call, and that handlers alone change
-    // meanwhile: they count it up, on this thread in the poll below, or on one that calls another layer.
+    // meanwhile. They count it up, on this thread in the poll below, or on one that calls another layer.
     let flag = unsafe { AtomicI32::from_ptr(flag) };
     while flag.load(Ordering::Acquire) < count {
         let polled = with_layer("gam_wait", Gam::poll_idle);

@@ -1,4 +1,4 @@
-//! What ends a BIP program: the layer detects faults, and recovers from none.
+//! The errors that end a BIP program: the layer detects faults, and recovers from none.
 
 use standpipe::Rank;
 use thiserror::Error;
@@ -92,7 +92,7 @@ pub enum BipError {
     TooLong {
         /// The tag.
         tag: u32,
-        /// Who sent it.
+        /// The sender.
         from: Rank,
         /// Its length.
         words: u32,

@@ -6,7 +6,7 @@ const fn feature(feature: &'static str, holds: &'static str, test: &'static str)
     Feature { layer: "bip", feature, holds, test }
 }
 
-/// What BIP does in each respect, and the test that shows it.
+/// BIP's behaviour in each respect, and the test that shows it.
 pub const FEATURES: &[Feature] = &[
     feature("paradigm", "send and receive, matched by tags", "crates/layers-c/tests/bip.rs::tags"),
     feature(

@@ -30,7 +30,7 @@ pub struct Fm {
     world: Team,
 }
 
-/// What the layer has counted at this process.
+/// The counters of the layer at this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
@@ -93,9 +93,9 @@ impl Fm {
 
     /// Takes packets in the order in which they came, and runs the handlers of their messages, until packets
     /// of `most` bytes have been taken: the last one may go beyond it. A packet counts as one byte at least;
-    /// with 0 none is taken. What waits at the call, and what comes meanwhile, is taken up to as many packets
-    /// as could have waited. Within 5 µs of a call that found nothing, one packet may be all.
-    /// Ends early where a handler says [`Done::Quit`](super::Done::Quit). Never waits.
+    /// with 0 none is taken. Packets that wait at the call, and those that come meanwhile, are taken up to as
+    /// many as could have waited. Within 5 µs of a call that found nothing, one packet may be all. Ends early
+    /// where a handler says [`Done::Quit`](super::Done::Quit). Never waits.
     ///
     /// Handlers run on this thread, and may call this. While another thread extracts, and deeper within
     /// handlers than [`NESTING_MAX`](super::NESTING_MAX), it runs none. Returns how many bytes of messages it
@@ -137,13 +137,13 @@ impl Fm {
         self.port().shared.peers.get(node as usize).is_some_and(|peer| peer.is_lost.load(Ordering::Relaxed))
     }
 
-    /// What went wrong since the last call, and was gone on with.
+    /// Errors since the last call that the layer has gone on after.
     #[inline]
     pub fn take_notices(&self) -> Vec<Notice> {
         self.port().shared.notices.take()
     }
 
-    /// What was counted so far.
+    /// The counters so far.
     pub fn counts(&self) -> Counts {
         let counters = &self.port().shared.counters;
         let [refused, unhandled, set_aside, stacks] =
@@ -161,9 +161,9 @@ impl Fm {
         }
     }
 
-    /// Ends the layer at this process, once all others have called this or are lost. What has not been
-    /// extracted, and what comes meanwhile, is thrown away. Messages that have not been ended are given up,
-    /// and handlers that wait are set aside. Nothing may be called after it.
+    /// Ends the layer at this process, once all others have called this or are lost. Packets that have not
+    /// been extracted, and those that come meanwhile, are thrown away. Messages that have not been ended are
+    /// given up, and handlers that wait are set aside. Nothing may be called after it.
     ///
     /// # Errors
     /// [`Error::InHandler`] in a handler, and nothing is done. [`Error::PeerLost`] where a process is lost;

@@ -2,7 +2,7 @@
 
 use crate::features::Feature;
 
-/// What the layer does in each respect of the study's table, with the test that shows it.
+/// The layer's behaviour in each respect of the study's table, with the test that shows it.
 pub const FEATURES: &[Feature] = &[
     feature(
         "paradigm",

@@ -1,4 +1,4 @@
-//! What the layer has to say where its interface has no way to say it.
+//! Notices of the layer where its interface has no way to give them.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::lock::lock;
 
-/// What went wrong and was gone on with. Each is told once for the same values.
+/// An error that the layer has gone on after. Each is told once for the same values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Notice {
@@ -20,18 +20,18 @@ pub enum Notice {
     NoHandler {
         /// The handler's number.
         handler: u32,
-        /// Who sent the message.
+        /// The sender of the message.
         from: u32,
     },
     /// A handler's message will never be complete, as its sender is lost, or was itself cut short. The
     /// handler stays where it waits, and its stack is set aside.
     SetAside {
-        /// Who sent the message.
+        /// The sender of the message.
         from: u32,
     },
     /// A node sent what no process of this layer sends. It was refused.
     Refused {
-        /// Who sent it.
+        /// Its sender.
         from: u32,
     },
     /// A message that a handler wants to send needs more packets than a handler can ever have at once.

@@ -1,4 +1,4 @@
-//! What a call of Generic Active Messages refuses, and why.
+//! The errors of calls of Generic Active Messages, and their reasons.
 
 use standpipe::Rank;
 

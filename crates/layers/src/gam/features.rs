@@ -6,7 +6,7 @@ const fn feature(feature: &'static str, holds: &'static str, test: &'static str)
     Feature { layer: "gam", feature, holds, test }
 }
 
-/// What the layer does in each respect, and the test that shows it.
+/// The layer's behaviour in each respect, and the test that shows it.
 pub const FEATURES: &[Feature] = &[
     feature(
         "paradigm",

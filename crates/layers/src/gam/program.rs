@@ -1,4 +1,4 @@
-//! What the layer asks of the program whose functions it calls.
+//! The layer's demands on the program whose functions it calls.
 
 use standpipe::Rank;
 

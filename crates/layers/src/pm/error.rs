@@ -1,6 +1,6 @@
 //! Why a call of PM does not do what it was called for.
 
-/// What a call ends with: each is one of the `errno` values that PM's manual names.
+/// An error that a call ends with: each is one of the `errno` values that PM's manual names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PmError {
@@ -30,7 +30,7 @@ pub enum PmError {
     NotLocked,
 }
 
-/// What an error of the transport's is to PM.
+/// PM's error for one of the transport's.
 pub(super) fn of_transport(error: &standpipe::Error) -> PmError {
     use standpipe::Error;
     match error {

@@ -14,7 +14,7 @@ macro_rules! cell {
     };
 }
 
-/// What PM does in each respect, with the test that shows it.
+/// PM's behaviour in each respect, with the test that shows it.
 pub const FEATURES: &[Feature] = &[
     cell!("paradigm", "messages and remote write", "writes_and_reads_need_locks_at_both_ends"),
     cell!(

@@ -14,9 +14,9 @@ impl Pm {
     /// waits. A context that is not composite gives the same message again until then.
     ///
     /// # Errors
-    /// [`PmError::Busy`] where a composite context has one that is not released; [`PmError::NoBuffers`]
-    /// where none has come; when none has come: [`PmError::Io`], once, where a message was refused as
-    /// damaged, and [`PmError::Reset`] where a peer was lost or all have left.
+    /// [`PmError::Busy`] where a composite context has one that is not released. [`PmError::NoBuffers`] where
+    /// none has come. When none has come: [`PmError::Io`], once, where a message was refused as damaged, and
+    /// [`PmError::Reset`] where a peer was lost or all have left.
     pub fn receive(&mut self, context: Context) -> Result<(*const u8, usize), PmError> {
         let state = self.state(context)?;
         if let Some(received) = &state.received {

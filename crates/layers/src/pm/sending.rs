@@ -11,10 +11,9 @@ impl Pm {
     /// first one back unsent, unless the call fails.
     ///
     /// # Errors
-    /// [`PmError::Invalid`] for a node that there is not and lengths outside 1 to [`MTU`];
-    /// [`PmError::Busy`] where a composite context has one already; [`PmError::NoBuffers`] while
-    /// [`SEND_BUFFERS`] are in use, or the node has no more; [`PmError::Reset`] where they are, and the
-    /// peer is lost or has left.
+    /// [`PmError::Invalid`] for a node that there is not and lengths outside 1 to [`MTU`]. [`PmError::Busy`]
+    /// where a composite context has one already. [`PmError::NoBuffers`] while [`SEND_BUFFERS`] are in use,
+    /// or the node has no more. [`PmError::Reset`] where they are, and the peer is lost or has left
     pub fn send_buffer(&mut self, context: Context, dest: i64, len: usize) -> Result<*mut u8, PmError> {
         let state = self.state(context)?;
         if state.is_composite && state.sending.is_some() {

@@ -31,7 +31,7 @@ enum Line {
 }
 
 impl Rank {
-    /// What this process was started as, if a study started it.
+    /// The part in which a study started this process, if one did.
     #[must_use]
     pub fn asked_for() -> Option<Rank> {
         measure::worker::is_named::<Line>()
@@ -49,7 +49,7 @@ impl Rank {
     }
 }
 
-/// What runs the processes of that name.
+/// The function that runs the processes of that name.
 fn named(name: &str) -> Option<ranks::RunPlan> {
     let of_studies = ALL.iter().find(|study| study.name() == name).and_then(|study| study.rank());
     of_studies.or_else(|| SHARED.iter().find(|(shared, _)| *shared == name).map(|(_, rank)| *rank))

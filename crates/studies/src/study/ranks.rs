@@ -19,7 +19,7 @@ use measure::{json_lines, signals};
 /// The hidden subcommand that runs a process of a job.
 pub(super) const SUBCOMMAND: &str = "rank";
 
-/// What a process of a job is told.
+/// The orders of a process of a job.
 pub(crate) trait RankPlan: Serialize + DeserializeOwned {
     /// The name by which the list of studies has what runs such a plan.
     const NAME: &'static str;
@@ -31,7 +31,7 @@ pub(crate) trait RankPlan: Serialize + DeserializeOwned {
     fn run(&self) -> Result<ExitCode>;
 }
 
-/// What runs a plan that is given as JSON.
+/// The function that runs a plan, which is given as JSON.
 pub(crate) type RunPlan = fn(&str) -> Result<ExitCode>;
 
 /// Reads a plan and runs it.

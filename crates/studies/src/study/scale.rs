@@ -48,7 +48,7 @@ pub(crate) struct ScaleArgs {
     output: OutputArgs,
 }
 
-/// What a process of its own simulates, so that its memory can be seen: one row.
+/// One row, which a process of its own simulates, so that its memory can be seen.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct RowPlan {
     nodes: u32,

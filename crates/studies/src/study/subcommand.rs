@@ -27,7 +27,7 @@ pub trait Study: Debug + Sync {
     /// be written.
     fn run(&self, given: &ArgMatches) -> Result<ExitCode>;
 
-    /// What the processes of its own job run; `None` where it has none.
+    /// The function that the processes of its own job run; `None` where it has none.
     fn rank(&self) -> Option<RunPlan>;
 }
 

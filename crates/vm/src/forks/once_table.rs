@@ -15,7 +15,7 @@ pub struct OnceTable<T> {
     _memory: Arc<Memory<T>>,
 }
 
-/// What a table lies in.
+/// The memory that a table lies in.
 struct Memory<T> {
     places: NonNull<AtomicPtr<T>>,
     len: usize,
@@ -43,7 +43,7 @@ impl<T> OnceTable<T> {
         Ok(OnceTable { places, len, _memory: Arc::new(Memory { places, len, owns: PhantomData }) })
     }
 
-    /// What lies at a place; nothing also where there is no such place. Any thread.
+    /// The value at a place; nothing also where there is no such place. Any thread.
     #[inline(always)]
     pub fn get(&self, index: usize) -> Option<&T> {
         let value = self.place(index)?.load(Ordering::Acquire);

@@ -1,4 +1,4 @@
-//! What is mapped where in this process.
+//! The mappings of this process.
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;

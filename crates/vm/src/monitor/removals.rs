@@ -1,9 +1,9 @@
 //! Removals of pages (`MADV_DONTNEED` and its kin) that were announced and may not be over.
 //!
 //! The kernel announces a removal, lets its caller go on when the announcement is read, and only then takes
-//! the pages away. What is pinned between is stale when the removal is over, and nothing tells when that is.
-//! So memory under an announced removal is not to be kept registered until the removal is *shown* to be over:
-//! when each thread of the process has been seen elsewhere since ([`super::threads`]).
+//! the pages away. Memory that is pinned between is stale when the removal is over, and nothing tells when
+//! that is. So memory under an announced removal is not to be kept registered until the removal is *shown* to
+//! be over: when each thread of the process has been seen elsewhere since ([`super::threads`]).
 //!
 //! Until then the range stays in doubt. That costs time, never truth: its transfers are not kept registered.
 

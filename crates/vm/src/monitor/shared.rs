@@ -1,4 +1,4 @@
-//! What the watching thread and those who ask have in common.
+//! The state that the watching thread and those who ask have in common.
 
 use std::os::fd::OwnedFd;
 use std::sync::Mutex;
@@ -27,7 +27,7 @@ pub enum NotAvailable {
     Os(#[from] std::io::Error),
 }
 
-/// What was seen since the watching began.
+/// Counts since the watching began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MonitorCounters {
     /// Ranges that were unmapped or mapped over.

@@ -6,8 +6,8 @@
 //! time.
 //!
 //! Nothing else tells the end of a removal. A page that was there and is not was perhaps taken by another
-//! thread, or by the kernel; and where nothing is mapped, something else may be mapped before the removal
-//! goes on, and be emptied by it.
+//! thread, or by the kernel. Where nothing is mapped, something else may be mapped before the removal goes
+//! on, and be emptied by it.
 
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
@@ -174,8 +174,8 @@ fn has_ended(stat: &[u8]) -> bool {
     name_end.and_then(|at| stat.get(at + 2)).is_some_and(|state| matches!(state, b'Z' | b'X'))
 }
 
-/// What the kernel says of a thread: `running`, or the number of its call in decimal, six arguments, the
-/// stack pointer and the program counter.
+/// The kernel's words on a thread: `running`, or the number of its call in decimal, six arguments, the stack
+/// pointer and the program counter.
 fn sleeps_elsewhere(text: &[u8]) -> bool {
     let Ok(text) = str::from_utf8(text) else { return false };
     let words: Vec<&str> = text.split_ascii_whitespace().collect();

@@ -49,7 +49,7 @@ pub(super) struct Message {
     words: [u64; 3],
 }
 
-/// What a message says, in addresses.
+/// The news of a message, in addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
     /// The mapping is gone: unmapped, mapped over, or moved away.
@@ -81,7 +81,7 @@ impl Uffd {
     /// Opens one, by the system call or else by the device, which a filter of system calls does not know.
     ///
     /// # Errors
-    /// What the kernel says: EPERM and ENOSYS where it is forbidden, EINVAL where it is too old.
+    /// The kernel's error: EPERM and ENOSYS where it is forbidden, EINVAL where it is too old.
     pub(super) fn open() -> Result<Uffd, Errno> {
         let uffd = Uffd(by_call().or_else(|error| by_device().map_err(|_| error))?);
         let features = EVENT_UNMAP | EVENT_REMOVE | EVENT_REMAP;

@@ -1,8 +1,8 @@
 //! The thread that reads what the kernel tells.
 //!
-//! Whoever changes watched memory waits until this thread has read of it, and may hold any lock meanwhile,
-//! malloc's among them. So it allocates nothing, takes no lock, logs nothing, changes no mapping, and never
-//! panics.
+//! A thread that changes watched memory waits until this thread has read of it, and may hold any lock
+//! meanwhile, malloc's among them. So it allocates nothing, takes no lock, logs nothing, changes no mapping,
+//! and never panics.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -80,7 +80,7 @@ impl Watcher {
     }
 }
 
-/// Who sees the new number knows that this many have been announced.
+/// A thread that sees the new number knows that this many have been announced.
 fn count(counter: &AtomicU64) -> u64 {
     let number = counter.load(Ordering::Relaxed) + 1;
     counter.store(number, Ordering::Release);

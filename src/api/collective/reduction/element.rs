@@ -1,4 +1,4 @@
-//! What a type has to be combined.
+//! Types of elements that can be combined.
 
 use bytemuck::Pod;
 use engine::collective::{ElementType, Reduction};

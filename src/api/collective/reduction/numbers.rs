@@ -116,7 +116,7 @@ integers! {
     u64, i64;
 }
 
-/// What is the same for integers of all types, byte by byte.
+/// The part that is the same for integers of all types, byte by byte.
 fn by_bits<A: Act>(of: ElementType, reduction: Reduction, act: A) -> A::Done {
     match reduction {
         Reduction::BitAnd => act.by(|a: u8, b| a & b),

@@ -10,7 +10,7 @@ use engine::{MemId, Place};
 use crate::api::collective::reduction::Combine;
 use crate::transport::peers::Near;
 
-/// What a collective works on. The engine's peers read it, and the engine writes it, between the steps that
+/// The memory of a collective. The engine's peers read it, and the engine writes it, between the steps that
 /// are done here.
 pub(super) struct Buffers<'a, T> {
     /// `None`: what is given lies where the result will be.
@@ -114,7 +114,7 @@ impl<T: Pod> Buffers<'_, T> {
     }
 }
 
-/// What a step in memory that the engine keeps combines.
+/// The operands of a step, in memory that the engine keeps.
 pub(super) struct Operands<T> {
     place: Span,
     into: Vec<T>,

@@ -216,7 +216,7 @@ impl Team {
         }
     }
 
-    /// What [`Collective::staged_plan`] gives where what is given, and what is gotten, is hidden or not.
+    /// The value of [`Collective::staged_plan`] where what is given, and what is gotten, is hidden or not.
     fn staged_plan(&self, what: &Collective, hidden: [bool; 2]) -> Option<Arc<Plan>> {
         let mut recent = lock(&self.membership.recent);
         if let Some((last, memories, plan)) = &recent.staged

@@ -9,7 +9,7 @@ use crate::job::launched::wire::How;
 use crate::job::plumbing::env::JobName;
 use crate::job::plumbing::poll::Waker;
 
-/// What the thread that serves a round is told.
+/// A command to the thread that serves a round.
 pub(super) enum Command {
     Ended {
         rank: u32,

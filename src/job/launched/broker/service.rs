@@ -30,7 +30,7 @@ const STRANGERS_MAX: usize = 64;
 /// millisecond; a process that the launcher did not start itself is declared to have vanished after this.
 const VERDICT_MAX: Duration = Duration::from_millis(30);
 
-/// What decides how a broker serves.
+/// The facts that decide how a broker serves.
 #[derive(Clone)]
 pub(super) struct Terms {
     pub(super) size: u32,
@@ -90,10 +90,10 @@ struct Service {
 
 /// Somebody waits until all have left.
 struct Awaited {
-    /// Who may still join, and until when.
+    /// The ranks that may still join, and until when.
     ranks: Vec<u32>,
     joined_by: Instant,
-    /// Whoever waits hears that it is dropped.
+    /// A process that waits hears that it is dropped.
     _left: Sender<()>,
 }
 
@@ -118,7 +118,7 @@ impl Member {
     }
 }
 
-/// What a ready file descriptor belongs to.
+/// The owner of a ready file descriptor.
 #[derive(Clone, Copy)]
 enum Source {
     Waker,
@@ -318,7 +318,7 @@ impl Service {
         }
     }
 
-    /// What is true of a rank that seems to be taken: its process may have ended just now, without anybody
+    /// The state of a rank that seems to be taken. Its process may have ended just now, without anybody
     /// having looked, or be waiting for the launcher's account of its end.
     fn once_looked(&mut self, refusal: Refusal) -> Refusal {
         let Refusal::RankTaken { rank, .. } = refusal else { return refusal };
@@ -448,7 +448,7 @@ impl Service {
     fn notice_missing(&mut self, rank: u32) -> Mails {
         let letters_max = self.roster.mail_max();
         let Some(member) = self.members.get_mut(&rank) else { return Vec::new() };
-        // Whoever finds that it reads no more may be earlier than its last words are.
+        // Others may find that it reads no more before its last words are here.
         if member.has_taken_leave(letters_max) {
             return self.remove(rank, How::Left);
         }
@@ -509,7 +509,7 @@ impl Service {
             }
         }
         if self.watchers.is_look_due(now) {
-            // Who stands still needs no reminder for each time that somebody looked meanwhile.
+            // A process that stands still needs no reminder for each time that somebody looked meanwhile.
             self.members.values_mut().for_each(|member| member.line.offer(&Reply::Look));
         }
         self.watchers.tell(&self.roster, now);

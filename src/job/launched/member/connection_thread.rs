@@ -21,7 +21,7 @@ const LEAVE_MAX: Duration = Duration::from_millis(200);
 /// How soon to send again when the kernel is short of memory.
 const STARVED_PAUSE: Duration = Duration::from_millis(10);
 
-/// What the members' callers and the watching thread share.
+/// The state that the members' callers and the watching thread share.
 #[derive(Debug)]
 pub(super) struct Shared {
     socket: OwnedFd,

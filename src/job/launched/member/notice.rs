@@ -1,8 +1,8 @@
-//! What a member is told without asking.
+//! Notices that a member is told without asking.
 
 use crate::job::launched::wire::How;
 
-/// What a member is told without asking.
+/// A notice that a member is told without asking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Notice {
@@ -23,7 +23,7 @@ pub enum Notice {
     BrokerGone,
 }
 
-/// What to do with a notice. Runs on the thread `standpipe-watch`, one notice at a time, perhaps before
+/// Handles a notice. Runs on the thread `standpipe-watch`, one notice at a time, perhaps before
 /// [`Membership::join`](super::Membership::join) has returned; it must not call
 /// [`Membership::connect`](super::Membership::connect), whose answer it would keep from being read.
 pub type OnNotice = Box<dyn Fn(Notice) + Send>;

@@ -1,5 +1,5 @@
-//! Who waits for which peer's segments, and what is known of the job. No socket here: a request that must go
-//! out is put into the outbox.
+//! The calls that wait for peers' segments, and the knowledge of the job. No socket here: a request that must
+//! go out is put into the outbox.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -57,7 +57,7 @@ pub enum PeerHandlesError {
     NoDescriptors {
         /// The rank asked for.
         peer: u32,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
 }
@@ -65,7 +65,7 @@ pub enum PeerHandlesError {
 /// The answer to one call of `connect`.
 pub(super) type Answer = Result<PeerHandles, PeerHandlesError>;
 
-/// What a call of `connect` has to do.
+/// The next step of a call of `connect`.
 pub(super) enum Asked {
     /// It has its answer.
     Answered(PeerHandlesError),

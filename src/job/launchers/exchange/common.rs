@@ -1,4 +1,4 @@
-//! What all exchanges have in common: what they do, how they fail, how they read the environment.
+//! The common parts of all exchanges: what they do, how they fail, how they read the environment.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -28,7 +28,7 @@ pub(crate) trait Exchange: Send + Sync {
         false
     }
 
-    /// What each process has given, by rank. All must call it, the same number of times.
+    /// The texts that each process has given, by rank. All must call it, the same number of times.
     ///
     /// # Errors
     /// [`ExchangeError`], when `deadline` has come too; then the exchange is of no more use.
@@ -46,7 +46,7 @@ pub enum ExchangeError {
     Environment {
         /// The variable at fault.
         variable: String,
-        /// What it should hold.
+        /// A description of right values.
         expected: &'static str,
     },
     /// A job that began by variables such as torchrun's needs a secret, and there is none.
@@ -85,9 +85,9 @@ pub enum ExchangeError {
     /// The launcher's connection, or that to rank 0, failed.
     #[error("{with}: {source}")]
     Io {
-        /// Who was talked to.
+        /// The other end.
         with: String,
-        /// What failed.
+        /// The error.
         source: std::io::Error,
     },
     /// The launcher refused something, or answered what nobody could.
@@ -95,9 +95,9 @@ pub enum ExchangeError {
     Answer {
         /// The launcher.
         launcher: &'static str,
-        /// What it was asked.
+        /// The request.
         command: String,
-        /// What it said.
+        /// The answer.
         answer: String,
     },
     /// PMIx failed.
@@ -106,7 +106,7 @@ pub enum ExchangeError {
     /// Somebody did not come in time.
     #[error("{waited_for} did not come in time")]
     Timeout {
-        /// Who or what was waited for.
+        /// The one that was waited for.
         waited_for: String,
     },
     /// Another process has come to rank 0 by this process's rank: one of another job, as a rule.
@@ -166,14 +166,14 @@ pub enum ExchangeError {
         /// The host and port.
         at: String,
     },
-    /// Whoever is at rank 0's port has not the job's secret, or is no process of the job.
+    /// The process at rank 0's port has not the job's secret, or is no process of the job.
     #[error(
         "{with} does not have this job's secret, is not of this job, or is of another version of Standpipe: {why}"
     )]
     Stranger {
         /// Where it is.
         with: String,
-        /// What it did.
+        /// Its fault.
         why: String,
     },
 }

@@ -1,6 +1,6 @@
 //! The wire protocols of PMI 1 and 2, over the connection that the launcher left to this process.
 //!
-//! Both are lines of `name=value`; those of PMI 1 end with a newline and are parted by spaces, those of PMI 2
+//! Both are lines of `name=value`. Those of PMI 1 end with a newline and are parted by spaces; those of PMI 2
 //! begin with their length in six digits and are parted by semicolons. Which of the two is spoken is agreed
 //! on in the first line, which is of the first kind.
 //!
@@ -29,7 +29,7 @@ use super::common::{ExchangeError, Lookup, place, variable};
 use super::store::Store;
 use crate::job::plumbing::poll::poll_until;
 
-/// What the launcher leaves in the environment.
+/// The variables that the launcher leaves in the environment.
 pub(super) const OFFERED: [&str; 3] = ["PMI_FD", "PMI_RANK", "PMI_SIZE"];
 
 /// The error of a task of several that `srun` started without PMI. As a job of one it would compute alone,
@@ -241,7 +241,7 @@ impl Drop for Pmi {
 /// Questions and answers over a connection, one at a time.
 struct Line {
     socket: OwnedFd,
-    /// What has come, and was not read yet.
+    /// Bytes that have come, and were not read yet.
     pending: Vec<u8>,
 }
 
@@ -330,7 +330,7 @@ impl Line {
         Answer { ask: ask.to_owned(), text: self.take(len), parting: ';' }.of(wanted)
     }
 
-    /// What has come that has no length: a line, or as much of one as comes soon.
+    /// A message that has come without length: a line, or as much of one as comes soon.
     fn nonsense(&mut self, deadline: Instant) -> String {
         let soon = deadline.min(Instant::now() + NONSENSE_WITHIN);
         let line = self.take_line(soon);
@@ -381,7 +381,7 @@ impl Line {
     }
 }
 
-/// What the launcher said.
+/// The launcher's answer.
 struct Answer {
     ask: String,
     text: String,
@@ -422,7 +422,7 @@ impl Answer {
     }
 }
 
-/// What leaves a text, in PMI 1.
+/// The command that leaves a text, in PMI 1.
 fn put_one(space: &str, key: &str, text: &str) -> String {
     format!("cmd=put kvsname={space} key={key} value={text}")
 }

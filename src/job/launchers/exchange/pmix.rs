@@ -11,7 +11,7 @@ use super::common::ExchangeError;
 use super::store::Store;
 use crate::job::plumbing::blocking_call::{BlockingCaller, Unanswered, once};
 
-/// What the launcher leaves in the environment.
+/// The variables that the launcher leaves in the environment.
 pub(super) const OFFERED: [&str; 2] = ["PMIX_NAMESPACE", "PMIX_RANK"];
 
 /// How long a server may take beyond the time that it was given, to say so: it counts whole seconds.

@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::common::{Exchange, ExchangeError};
 use crate::job::plumbing::secret::to_hex;
 
-/// What a launcher keeps for the processes of a job: short texts, by key.
+/// A launcher's store for the processes of a job: short texts, by key.
 pub(crate) trait Store: Send + Sync {
     /// The launcher, for messages.
     const LAUNCHER: &'static str;

@@ -3,7 +3,7 @@
 //! Rank 0 is a [server](crate::job::plumbing::tcp_server) for whoever has the job's secret. It hears what
 //! everybody has to say, and says all of it to all.
 //!
-//! Several jobs may be behind one port by mistake, with one secret: rank 0 answers each visitor's card, and
+//! Several jobs may be behind one port by mistake, with one secret. Rank 0 answers each visitor's card, and
 //! refuses those of another job that can be told by their rank, their size or their launcher's
 //! [marks](Marks).
 //!
@@ -25,7 +25,7 @@ use crate::job::plumbing::tcp_server::{
     self, AGAIN, Answer, Ask, Card, Server, TakeInError, Unreached, Visitor, answer, reach_server, resolve,
 };
 
-/// What the launcher leaves in the environment.
+/// The variables that the launcher leaves in the environment.
 pub(super) const OFFERED: [&str; 4] = ["RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"];
 const PORT: &str = "STANDPIPE_PORT";
 const SECRET: &str = "STANDPIPE_SECRET";
@@ -284,7 +284,7 @@ fn connect(
         };
         let stream = reach_zero(host, port, &waited_for, deadline)?;
         match tcp_server::begin(stream, secret, deadline) {
-            // Whoever held the port may just have ended. Nobody has been told of this rank yet.
+            // The process that held the port may just have ended. Nobody has been told of this rank yet.
             Err(error) if is_cut(&error) && cut < CUTS_MAX && Instant::now() + AGAIN < deadline => {
                 cut += 1;
                 std::thread::sleep(AGAIN);

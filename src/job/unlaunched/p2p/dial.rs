@@ -42,7 +42,7 @@ pub(crate) enum CallError {
     Join(JoinError),
     /// The node said no.
     Declined(Decline),
-    /// What it handed over cannot be used.
+    /// The segments that it handed over cannot be used.
     Unfit(String),
     /// Its process cannot be watched.
     Unseen { pid: u32 },
@@ -101,12 +101,12 @@ impl ListenerState {
             return Err(CallError::Oneself);
         }
         let near = self.is_near(told)?;
-        // What it would show if it called this one.
+        // The identity that it would show if it called this one.
         let who = Who { proof: Proof::of(&told.secret, &node, &self.node), node };
         let mut pause = AGAIN;
         loop {
             let turn = match self.begin(&who, near, begun, deadline)? {
-                // Whoever watches it may not have got to tell.
+                // The thread that watches it may not have got to tell.
                 Begun::Peer(number) if self.peer_ids().line(number).is_some_and(|line| line.has_ended()) => {
                     self.lose(number, How::Vanished);
                     continue;
@@ -219,11 +219,11 @@ impl ListenerState {
             let mut peer_ids = self.peer_ids();
             let standing = peer_ids.standing(who);
             if matches!(standing, Some(Standing::Called(_))) {
-                // Whoever calls it hears it.
+                // A process that calls it hears it.
                 return;
             }
             let Some(asked) = peer_ids.take_asked(who) else { return };
-            // Whoever only knocks finds that.
+            // A process that only knocks finds that.
             let turn = matches!(standing, None | Some(Standing::Dialling(_))).then(|| {
                 let number = peer_ids.next_turn();
                 peer_ids.set(who, Standing::Called(number));
@@ -337,7 +337,7 @@ impl ListenerState {
     }
 }
 
-/// What came with an answer, if it is what belongs to it.
+/// The descriptor that came with an answer, if it is what belongs to it.
 pub(super) fn handles_of(pid: u32, fds: Vec<OwnedFd>) -> Option<PeerHandles> {
     let [control, heap] = <[OwnedFd; HANDLES]>::try_from(fds).ok()?;
     Some(PeerHandles { pid, control, heap })

@@ -29,7 +29,7 @@ const STARVED_PAUSE: Duration = Duration::from_millis(10);
 /// Words of one peer that are read before others get their turn.
 const WORDS_MAX: usize = 16;
 
-/// What a ready file descriptor belongs to.
+/// The owner of a ready file descriptor.
 #[derive(Clone, Copy)]
 enum Source {
     Waker,

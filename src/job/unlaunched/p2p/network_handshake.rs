@@ -37,10 +37,10 @@ use crate::job::plumbing::secret::{Secret, random_bytes};
 use crate::job::plumbing::staggered::first;
 use crate::job::unlaunched::address::Told;
 
-/// What the connection is for, and in which version of what is said by it: [`Hello`], [`Answer`], and the
+/// The purpose of the connection, and the version of what is said by it: [`Hello`], [`Answer`], and the
 /// fields of the cards in them. Raise the number with every change of those. Two whose numbers differ fail at
-/// the handshake, as if one had another secret. What the messages after it mean is no part of it: the cards
-/// tell the version of those.
+/// the handshake, as if one had another secret. The meaning of the messages after it is no part of it: the
+/// cards tell the version of those.
 pub(super) const PROLOGUE: &[u8] = b"standpipe door 4";
 
 /// No node has more to say: most of it are its handlers' names.
@@ -59,19 +59,19 @@ const SILENCE_MAX: Duration = Duration::from_secs(32_767 * (PROBES as u64 + 1));
 /// The shortest time between two of them.
 const PROBE_AFTER_MIN: Duration = Duration::from_secs(1);
 
-/// What a caller says.
+/// A caller's words.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Hello {
     pub(super) node: [u8; NAME_BYTES],
     pub(super) proof: Proof,
-    /// What the called has at the caller.
+    /// The called one's entry at the caller.
     pub(super) place: u32,
     pub(super) places: u32,
     pub(super) salt: [u8; SALT_BYTES],
     pub(super) card: Vec<u8>,
 }
 
-/// What it is answered.
+/// The answer.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Answer {
     Met { place: u32, places: u32, salt: [u8; SALT_BYTES], card: Vec<u8> },
@@ -127,7 +127,7 @@ impl ListenerState {
         let conversed = self.converse(told, who, (number, card, salt), channel, begun, deadline);
         conversed.map_err(|(error, is_used)| {
             if !is_used {
-                // Whoever was told the number has a secret with it that nobody has again.
+                // The process that was told the number has a secret with it that nobody has again.
                 self.peer_ids().give_back(number);
             }
             error
@@ -207,8 +207,8 @@ fn dial_any(
     has_called: impl Fn() -> bool,
 ) -> Result<Channel, CallError> {
     let own = HostId::own();
-    // Who cannot tell whether loopback is the same to both tries that, too: whoever else listens there does
-    // not know the secret.
+    // A process that cannot tell whether loopback is the same to both tries that, too: another that listens
+    // there does not know the secret.
     let here = told.host.shares_sockets(&own) || !own.is_known() || !told.host.is_known();
     let ways: Vec<SocketAddr> =
         told.ways.iter().filter(|way| here || !way.ip().is_loopback()).copied().collect();

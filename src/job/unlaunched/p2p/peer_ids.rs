@@ -1,4 +1,4 @@
-//! Who is a peer, who is about to be, and which numbers have been given.
+//! The nodes that are peers, those that are about to be, and the numbers that have been given.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpStream;
@@ -42,7 +42,7 @@ pub(super) struct PeerConnection {
     pub(super) wire: Wire,
 }
 
-/// What a line goes by.
+/// The connection that a line goes by.
 #[derive(Debug)]
 pub(super) enum Wire {
     /// A socket of this host's. The process's descriptor tells of its end even where a child of its own holds
@@ -114,14 +114,14 @@ pub(super) enum Standing {
     Peer(u32),
 }
 
-/// What the listener keeps.
+/// The listener's state.
 #[derive(Debug)]
 pub(super) struct PeerIds {
     nodes: BTreeMap<Who, Standing>,
     lines: BTreeMap<u32, Arc<PeerConnection>>,
     /// Nodes that were called and have not answered yet, and that nobody waits for just now.
     unanswered: BTreeMap<Who, Arc<Asked>>,
-    /// Those that are to be asked to serve this process once they are peers.
+    /// Peers that are to be asked to serve this process once they are peers.
     to_serve: BTreeSet<u32>,
     /// All numbers from here on are free, and these.
     next: u32,
@@ -168,8 +168,8 @@ impl PeerIds {
         self.turns
     }
 
-    /// Whoever has knocked in that turn is about to call. `false`: the node has called meanwhile, or another
-    /// thread is at it.
+    /// A process that has knocked in that turn is about to call. `false`: the node has called meanwhile, or
+    /// another thread is at it.
     pub(super) fn call(&mut self, who: &Who, turn: u64) -> bool {
         let is_free = self.standing(who).is_none_or(|standing| standing == Standing::Dialling(turn));
         if is_free {
@@ -201,7 +201,8 @@ impl PeerIds {
         }
     }
 
-    /// What a node was asked and has not answered yet: for the one who waits for it from now on.
+    /// The question that a node was asked and has not answered yet: for the caller that waits for it from now
+    /// on.
     pub(super) fn take_asked(&mut self, who: &Who) -> Option<Arc<Asked>> {
         self.unanswered.remove(who)
     }

@@ -1,4 +1,4 @@
-//! What a listener opens to, and what callers and the listener's thread share.
+//! The configuration of a listener, and the state that callers and the listener's thread share.
 
 use std::io;
 use std::net::SocketAddr;
@@ -31,11 +31,11 @@ pub(crate) enum PeerRoute {
     Far(Introduction),
 }
 
-/// What is known of a process that shares nothing with this one.
+/// The knowledge of a process that shares nothing with this one.
 pub(crate) struct Introduction {
-    /// What it has told of itself, as [`ListenerConfig::introduce`] does of this one.
+    /// Its card, as [`ListenerConfig::introduce`] makes one of this process.
     pub(crate) card: Vec<u8>,
-    /// What only the two know.
+    /// The secret that only the two know.
     pub(crate) secret: Secret,
     /// Whether this process has called that one.
     pub(crate) called: bool,
@@ -68,9 +68,9 @@ impl<E: Into<io::Error>> From<E> for ListenError {
     }
 }
 
-/// What a listener opens to.
+/// The configuration of a listener.
 pub(crate) struct ListenerConfig {
-    /// What peers are handed.
+    /// The segments that peers are handed.
     pub(crate) control: OwnedFd,
     pub(crate) heap: OwnedFd,
     /// Peers have the numbers from `first` on, below `places`.
@@ -87,7 +87,7 @@ pub(crate) struct ListenerConfig {
     pub(crate) tell: Tell,
 }
 
-/// What callers and the listener's thread share.
+/// The state that callers and the listener's thread share.
 pub(super) struct ListenerState {
     pub(super) node: JobName,
     pub(super) secret: Secret,
@@ -121,7 +121,7 @@ impl ListenerState {
             _ if who.node == self.node => return Err(Decline::Crossed),
             Some(Standing::Peer(_) | Standing::Entering) => return Err(Decline::Crossed),
             Some(Standing::Called(_)) => true,
-            // What it was asked before may still be answered: that is a call, too. A thread that only knocks
+            // An earlier question to it may still be answered: that is a call, too. A thread that only knocks
             // has said nothing, and says nothing once it finds that this one has called.
             Some(Standing::Dialling(_)) | None => peer_ids.is_asked(who),
         };
@@ -134,7 +134,7 @@ impl ListenerState {
         Ok(number)
     }
 
-    /// What one that has called and was [expected](ListenerState::expect) came to is settled.
+    /// The result of one that has called and was [expected](ListenerState::expect) is settled.
     pub(super) fn settle(&self, who: &Who) {
         self.peer_ids().clear(who, Standing::Entering);
         self.settled.notify_all();

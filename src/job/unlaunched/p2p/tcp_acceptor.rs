@@ -32,13 +32,14 @@ pub enum Listen {
     /// calling them.
     Nowhere,
     /// At a socket of this host's, and over TCP at this address and port only; port 0 stands for one that is
-    /// free. What libfabric opens for far peers listens at that address, too, at a port of its own.
+    /// free. The socket that libfabric opens for far peers listens at that address, too, at a port of its
+    /// own.
     At(SocketAddr),
 }
 
 impl Listen {
-    /// What the setting `STANDPIPE_LISTEN` means by these words: `auto`, `none`, or an address and port such
-    /// as `10.0.0.1:7000` or `[::1]:0`.
+    /// The meaning of these words of the setting `STANDPIPE_LISTEN`: `auto`, `none`, or an address and port
+    /// such as `10.0.0.1:7000` or `[::1]:0`.
     pub fn parse(text: &str) -> Option<Listen> {
         match text {
             "auto" => Some(Listen::Auto),

@@ -63,7 +63,7 @@ impl NetEndpoint {
         }
         let Err(error) = endpoint.close_aux_endpoint(aux_endpoint) else { return true };
         if is_lent {
-            // Whoever lent it memory has it back in a moment, and would find it written.
+            // The caller that lent it memory has it back in a moment, and would find it written.
             tracing::error!(%error, "an endpoint cannot be closed that uses the program's memory");
             std::process::abort();
         }

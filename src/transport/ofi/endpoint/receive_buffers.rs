@@ -10,8 +10,8 @@ use crate::base::limits::RECEIVES;
 use crate::transport::ofi::buffers::{Buffer, Purpose, Size};
 use crate::transport::ofi::endpoint::Kept;
 
-/// How long the provider may refuse the first buffers. Whoever opens an endpoint may do so twice within a
-/// second.
+/// How long the provider may refuse the first buffers. A program that opens an endpoint may do so twice
+/// within a second.
 const LENT_WITHIN: Duration = Duration::from_millis(400);
 
 /// How long it is not asked again after it has refused one.

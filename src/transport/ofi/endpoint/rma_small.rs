@@ -28,7 +28,7 @@ impl NetEndpoint {
         match direction {
             Direction::Put => {
                 let from = std::ptr::with_exposed_provenance(local.offset as usize);
-                // SAFETY: the engine hands on the pieces that it was given; this library gives it only pieces
+                // SAFETY: the engine hands on the pieces that it was given. This library gives it only pieces
                 // of a `PieceList`, or of buffers that it keeps until the operation has ended: readable, and
                 // not written meanwhile.
                 unsafe { endpoint.deliver_prepared(prepared, from, len, remote) }
@@ -70,7 +70,7 @@ impl NetEndpoint {
 fn drain(slot: &Slot) {
     let buffer: *const u8 = std::ptr::with_exposed_provenance(slot.buffer);
     let into: *mut u8 = std::ptr::with_exposed_provenance_mut(slot.local as usize);
-    // SAFETY: the engine hands on the pieces that it was given; this library gives it only pieces of a
+    // SAFETY: the engine hands on the pieces that it was given. This library gives it only pieces of a
     // `PieceList`, or of buffers that it keeps until the operation has ended: writable, and referred to by
     // nothing else. So many bytes the buffer has, as it was asked for them, and the provider is done with it.
     // A word takes no call.

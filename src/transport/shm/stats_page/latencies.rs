@@ -1,4 +1,4 @@
-//! What a process shows of how long its calls took.
+//! The times of its calls that a process shows.
 
 use std::os::fd::OwnedFd;
 

@@ -1,8 +1,8 @@
 //! Where a process that nobody launched says how to look at it: the name of its listener, and a secret that
 //! opens it to those who look and to nobody else.
 //!
-//! Whoever can read it may look: this user's processes, which the kernel lets open the descriptor, and peers,
-//! which have mapped the segment.
+//! A process that can read it may look: this user's processes, which the kernel lets open the descriptor, and
+//! peers, which have mapped the segment.
 
 use std::os::fd::OwnedFd;
 

@@ -1,4 +1,4 @@
-//! What a process shows of the peers with which it registers memory: a row for each of the busiest, one for
+//! The peers with which a process registers memory, as it shows them: a row for each of the busiest, one for
 //! all others.
 //!
 //! The words are: how many rows there are, and how many more peers there are; the others' counters; the rows,
@@ -26,7 +26,7 @@ const _: () = assert!(AT + (2 + WORDS) as u64 * 8 <= HANDLERS_AT, "the rows lie 
 const COUNTER_MAX: u64 = u64::MAX >> 6;
 const _: () = assert!(ROWS_MAX + 1 < 1 << 6);
 
-/// What a rank has counted about registration with each of its peers, as far as it shows them one by one.
+/// A rank's counts of registration with each of its peers, as far as it shows them one by one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Peers {
     /// The busiest, by moves and pieces of transfers: 32 at most, in the order of their ranks.
@@ -114,8 +114,8 @@ impl Control {
     }
 }
 
-/// What the process behind a control segment, of a job of `size`, shows of its peers. `None` where it has
-/// shown nothing yet or nothing sensible, is writing without end, or the descriptor is of something else.
+/// The peers that the process behind a control segment, of a job of `size`, shows. `None` where it has shown
+/// nothing yet or nothing sensible, is writing without end, or the descriptor is of something else.
 pub(crate) fn read_peers(page: &OwnedFd, size: u32) -> Option<Peers> {
     let words: [u64; 1 + WORDS] = read_settled(page, AT)?;
     Peers::from_words(&words[1..], size)

@@ -9,8 +9,8 @@ use crate::wire::Message;
 /// Polls, at most, between two trials to tell a peer that a barrier is open.
 const PAUSE_POLLS_MAX: u32 = 31;
 
-/// One message a peer: that the last barrier is open, as nobody waits for an earlier one any more, or that
-/// none will open again, which makes the peer look itself whether the last one is.
+/// One message a peer. It says that the last barrier is open, as nobody waits for an earlier one any more. Or
+/// it says that none will open again, which makes the peer look itself whether the last one is.
 #[derive(Default)]
 pub(super) struct UnsentNotices {
     by_peer: BTreeMap<Rank, Message>,

@@ -2,7 +2,7 @@
 //!
 //! A part that starts something [inserts](Operations::insert) an operation, or as part of another one a
 //! [child](Operations::insert_child), and [finishes](Operations::finish) it once, with its outcome; later
-//! news of it are ignored. What becomes of the outcome depends on who cares:
+//! news of it are ignored. The fate of the outcome depends on who cares:
 //!
 //! | who | how it is told |
 //! |---|---|

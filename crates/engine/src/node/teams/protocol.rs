@@ -311,7 +311,7 @@ impl Teams {
         let team = |what| OpError::Team { peer: rank, what };
         let error = match why {
             BreakReason::Lost => {
-                // That one's word alone makes nobody lost. Who has ended is found to have.
+                // That one's word alone makes nobody lost. A member that has ended is found to have.
                 lent.core.transport.suspect(rank);
                 OpError::PeerLost { peer: rank }
             }

@@ -1,4 +1,4 @@
-//! What a process of the study is told, and what runs for that.
+//! The orders of a process of the study, and how it follows them.
 
 use std::process::ExitCode;
 

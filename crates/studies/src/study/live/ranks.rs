@@ -11,7 +11,7 @@ use standpipe::launch::{Launch, unblock_signals};
 use super::rank::{self, Memory};
 use crate::study::ranks::{RankPlan, words};
 
-/// What a process of a live study does.
+/// The work of a process of a live study.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Part {
     /// It starts both ranks.
