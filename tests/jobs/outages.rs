@@ -33,6 +33,9 @@ const SILENCE_MAX: Duration = Duration::from_secs(12);
 /// Hosts that processes reach each other from, which takes libfabric; `None`, said aloud, where that or they
 /// cannot be had.
 fn far_hosts(count: usize) -> Option<Vec<Host>> {
+    if !testbed::has_time_for("what hosts and links do") {
+        return None;
+    }
     if let Err(error) = standpipe::network::look_for(None) {
         testbed::skip(&error);
         return None;

@@ -46,16 +46,25 @@ fn processes_that_come_and_go_over_the_network() {
 
 #[test]
 fn processes_that_come_and_go_by_either() {
+    if !testbed::has_time_for("another kind of storm") {
+        return;
+    }
     over_network(Form::Elastic, &["shm", NETWORK], &[]);
 }
 
 #[test]
 fn processes_that_come_and_go_by_message() {
+    if !testbed::has_time_for("another kind of storm") {
+        return;
+    }
     storms(Form::Elastic, &["shm"], &[("STANDPIPE_ATTACH", "never")]);
 }
 
 #[test]
 fn a_job_whose_ranks_are_killed() {
+    if !testbed::has_time_for("another kind of storm") {
+        return;
+    }
     storms(Form::Job, &["shm"], &[]);
 }
 
@@ -66,6 +75,9 @@ fn a_job_whose_ranks_are_killed_over_the_network() {
 
 #[test]
 fn a_job_whose_ranks_are_killed_where_memory_is_registered() {
+    if !testbed::has_time_for("another kind of storm") {
+        return;
+    }
     // Hardly any at a time, so that it changes hands.
     over_network(Form::Job, &[NETWORK], &[("STANDPIPE_STRATEGY", "firehose"), ("STANDPIPE_PIN", "512K")]);
 }

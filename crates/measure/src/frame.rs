@@ -8,7 +8,9 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use clap::{ArgMatches, Parser};
 use standpipe::{Config, config::UNKNOWN_VARIABLES};
-use tracing_subscriber::filter::{EnvFilter, LevelFilter};
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::signals::{Attended, complain};
 use crate::table::shows_colours;
@@ -144,14 +146,13 @@ fn log_to_stderr(verbose: u8) {
         _ => LevelFilter::TRACE,
     };
     // The command says by itself, and once, which variables nothing reads.
-    let filter = EnvFilter::new(format!("{level},{UNKNOWN_VARIABLES}=off"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let shown = Targets::new().with_default(level).with_target(UNKNOWN_VARIABLES, LevelFilter::OFF);
+    let lines = tracing_subscriber::fmt::layer()
         .with_ansi(shows_colours(&io::stderr()))
         .with_writer(io::stderr)
         // A standard error that takes no line takes no complaint of that either.
-        .log_internal_errors(false)
-        .init();
+        .log_internal_errors(false);
+    tracing_subscriber::registry().with(shown).with(lines).init();
 }
 
 #[cfg(test)]

@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn the_first_command_is_the_short_study_in_a_package_that_is_there() {
         let readme = fs::read_to_string(root().join("README.md")).expect("it stands in the repository");
-        assert_eq!(first_commands(&readme)[0], "cargo run --release -p standpipe-study -- kv");
+        assert_eq!(first_commands(&readme)[0], "cargo run --profile quick -p standpipe-study -- kv");
         let metadata = run("cargo metadata --no-deps --format-version 1").output().expect("Cargo");
         let metadata: serde_json::Value = serde_json::from_str(&metadata).expect("JSON");
         let packages = metadata["packages"].as_array().expect("a list");

@@ -173,7 +173,7 @@ fn a_node_in_another_network_namespace_is_listed_until_it_ends() {
     let pid = node.0.id();
     let (line, _) = said_of(pid);
     assert!(
-        line.contains("a node of namespaces-") && line.contains(&format!("(process {pid}) is in")),
+        line.contains("a node of commands-") && line.contains(&format!("(process {pid}) is in")),
         "{line}"
     );
     drop(node);

@@ -96,6 +96,9 @@ fn over_libfabric_blocks_come_by_message_or_by_key() {
         return testbed::skip(&error);
     }
     for (strategy, mechanism) in [("bounce", "message"), ("firehose", "registered")] {
+        if strategy == "firehose" && !testbed::has_time_for("the same where memory is registered") {
+            break;
+        }
         let out = tempfile::tempdir().expect("a directory");
         let more = ["--transport", "ofi:tcp", "--strategy", strategy, "--requests", "40", "--workers", "2"];
         let output = finish(study(out.path(), &more).spawn().expect("it starts"));
@@ -141,6 +144,9 @@ fn a_killed_worker_costs_its_blocks_and_nothing_else() {
 #[test]
 fn a_worker_is_killed_and_another_joins_while_the_replay_goes_on() {
     for more in [&[][..], &["--transport", "ofi:tcp", "--strategy", "firehose"]] {
+        if !more.is_empty() && !testbed::has_time_for("the same over a network") {
+            return;
+        }
         if let (Err(error), false) = (standpipe::network::version(), more.is_empty()) {
             return testbed::skip(&error);
         }

@@ -1,12 +1,15 @@
 //! Ways to change memory that is watched, by name, and what must hold of each at both ends of transfers.
 
+use std::sync::LazyLock;
+
 use engine::Direction;
 
 use super::area::Area;
 use super::changes::{BREAK, ROWS, Row};
 
-/// How often each change is made, unless `STANDPIPE_CHANGE_ROUNDS` says otherwise.
+/// How often each change is made, unless `STANDPIPE_CHANGE_ROUNDS` says otherwise; and without time.
 const ROUNDS: u32 = 90;
+const FEW_ROUNDS: u32 = 15;
 
 /// How often at one place, as what is once in doubt may stay so.
 const ROUNDS_A_PLACE: u32 = 30;
@@ -31,7 +34,12 @@ pub(crate) trait Ends {
 }
 
 pub(crate) fn rounds() -> u32 {
-    std::env::var("STANDPIPE_CHANGE_ROUNDS").map_or(ROUNDS, |rounds| rounds.parse().expect("a number"))
+    static ASKED_FOR: LazyLock<u32> = LazyLock::new(|| match std::env::var("STANDPIPE_CHANGE_ROUNDS") {
+        Ok(rounds) => rounds.parse().expect("a number"),
+        Err(_) if testbed::has_time_for("90 rounds of each change instead of 15") => ROUNDS,
+        Err(_) => FEW_ROUNDS,
+    });
+    *ASKED_FOR
 }
 
 /// Of a row; a process with many pinned pages takes long to fork, as all of these are copied then.

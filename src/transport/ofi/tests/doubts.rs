@@ -23,6 +23,9 @@ fn pair_with_silence(provider: &Provider) -> (OfiCluster, Place, Place) {
 
 #[test]
 fn an_outlet_that_ends_nothing_is_given_up_for_another() {
+    if !testbed::has_time_for("an outlet until it is doubted") {
+        return;
+    }
     over_each(|provider| {
         for direction in lent(provider).iter().copied() {
             let (mut cluster, here, there) = pair_with_silence(provider);
@@ -46,6 +49,9 @@ fn an_outlet_that_ends_nothing_is_given_up_for_another() {
 
 #[test]
 fn copies_that_no_outlet_ends_end_with_an_error_and_cost_no_peer() {
+    if !testbed::has_time_for("two outlets until they are doubted") {
+        return;
+    }
     over_each(|provider| {
         let (mut cluster, here, there) = pair_with_silence(provider);
         cluster.transport(0).endpoint.script.swallow_aux_endpoints = 2;

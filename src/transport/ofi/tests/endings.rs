@@ -186,6 +186,9 @@ fn a_peer_that_was_never_there_is_lost_when_patience_ends() {
 /// The provider says of a network that is away for a while what it says of a process that has ended.
 #[test]
 fn a_peer_that_lives_is_not_lost_while_the_provider_reconnects() {
+    if !testbed::has_time_for("a network that is away until patience ends") {
+        return;
+    }
     over_each(|provider| {
         let silences = [None, Some(Duration::from_secs(60))];
         for (silence, is_met) in silences.into_iter().flat_map(|silence| [(silence, true), (silence, false)])
