@@ -234,14 +234,23 @@ fn aborts() {
 
 /// Bytes of memory that this process's heap has, in whoever's use.
 fn resident_bytes() -> u64 {
+    // A peer that connects, too, sends its heap once more, which the thread that hears of it closes.
+    assert!(
+        eventually(|| open_heaps().len() == 1),
+        "a peer's heap is closed once it is mapped: {:?}",
+        open_heaps()
+    );
+    std::fs::metadata(&open_heaps()[0]).expect("it is open").blocks() * 512
+}
+
+/// The descriptors of heaps, as files.
+fn open_heaps() -> Vec<PathBuf> {
     let entries = std::fs::read_dir("/proc/self/fd").expect("/proc is there");
     let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
     let is_heap = |path: &PathBuf| {
         std::fs::read_link(path).is_ok_and(|to| to.to_string_lossy().starts_with("/memfd:standpipe-heap"))
     };
-    let heaps: Vec<PathBuf> = paths.filter(is_heap).collect();
-    assert_eq!(heaps.len(), 1, "a peer's heap is no longer open once it is mapped: {heaps:?}");
-    std::fs::metadata(&heaps[0]).expect("it is open").blocks() * 512
+    paths.filter(is_heap).collect()
 }
 
 /// Whether this process may lock all of its memory, and has done so.

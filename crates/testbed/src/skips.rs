@@ -22,7 +22,7 @@ pub fn skip(why: impl Display) {
     }
 }
 
-/// The variable of the environment by which tests have time: `.ci/run` sets it, to anything.
+/// The variable of the environment by which tests have time: `.ci/run` and `cargo xtask tests` set it.
 pub const LONG: &str = "STANDPIPE_TEST_LONG";
 
 /// Whether the test that calls this is to take its time for `what`, which it does where [`LONG`] is set. If
@@ -30,7 +30,7 @@ pub const LONG: &str = "STANDPIPE_TEST_LONG";
 pub fn has_time_for(what: impl Display) -> bool {
     let has = std::env::var_os(LONG).is_some();
     if !has {
-        skip(format_args!("{what} takes long; {LONG}=1 has it"));
+        skip(format_args!("{what} takes long; `cargo xtask tests` has it"));
     }
     has
 }

@@ -110,6 +110,8 @@ enum Check {
     /// Run small and large jobs under today's Open MPI, MPICH and Intel MPI and under Debian's, on one host
     /// and on two (needs root, python3 and the network).
     Launchers,
+    /// Run all tests, with what takes long and `cargo test` leaves out.
+    Tests,
     /// Run the commands' tests in small and large terminals.
     Terminals,
     /// Run the tests of the commands and of launching in a terminal where there is no libfabric (needs root).
@@ -164,6 +166,7 @@ fn main() -> ExitCode {
         Check::Lookups => ("lookups", lookups::lookups()),
         Check::Hits => ("hits", hits::hits()),
         Check::Launchers => ("launchers", launchers::launchers()),
+        Check::Tests => ("tests", programs::tests()),
         Check::Terminals => ("terminals", programs::terminals()),
         Check::Bare => ("bare", programs::bare()),
         Check::Verbs { short: true } => ("verbs", verbs::verbs(Form::Short)),

@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
-use testbed::{SKIPS, Terminal};
+use testbed::{LONG as LONG_FORM, SKIPS, Terminal};
 
 /// Letters in a line of small and large terminals. One of [`COMMON`] is where [`bare`] runs.
 const WIDTHS: [u16; 2] = [60, 200];
@@ -19,10 +19,20 @@ const COMMANDS: [&str; 2] = ["standpipe-cli", "standpipe-study"];
 /// The packages that print for people.
 const PRINT: [&str; 4] = [COMMANDS[0], COMMANDS[1], "standpipe-measure", "standpipe-studies"];
 
-/// The commands' test programs that run jobs for long and print through pipes: the commonest terminal is
-/// enough for them.
-const LONG: [&str; 9] =
-    ["gups", "isx", "kernel", "rendezvous", "signals", "sim", "studies", "study_kv", "tune"];
+/// The commands' test programs, and tests of theirs that run jobs for long and print through pipes: the
+/// commonest terminal is enough for them.
+const OF_COMMANDS: &str = "commands";
+const LONG: [&str; 9] = [
+    "gups::",
+    "isx::",
+    "kernel::",
+    "rendezvous::",
+    "signals::",
+    "sim::",
+    "studies::",
+    "study_kv::",
+    "tune::",
+];
 
 /// Tests that count or measure for long and print nothing.
 const COUNTING: [&str; 4] = ["kernels::product", "kv::generate", "study::isx::sort", "measured"];
@@ -34,19 +44,25 @@ const LAUNCH: [(&str, &[&str]); 2] =
 /// More than any of the programs takes.
 const LIMIT: Duration = Duration::from_secs(300);
 
+/// Far more than all tests take.
+const ALL_LIMIT_S: u64 = 3600;
+
+/// All tests, with what takes long: what CI runs.
+pub(crate) fn tests() -> Outcome {
+    let all = run("cargo test --workspace --no-fail-fast").env(LONG_FORM, "1");
+    all.limit_s(ALL_LIMIT_S).status().into()
+}
+
 /// The commands' tests in small and large terminals: nothing that is tested depends on how wide one is.
 pub(crate) fn terminals() -> Outcome {
     let all = || -> Result<(), Failure> {
         let programs = built()?;
-        let prints = |program: &&Program| {
-            let package = program.package.as_str();
-            PRINT.contains(&package)
-                && !(COMMANDS.contains(&package) && LONG.contains(&program.name.as_str()))
-        };
+        let prints = |program: &&Program| PRINT.contains(&program.package.as_str());
         let prints: Vec<&Program> = programs.iter().filter(prints).collect();
         let wanted = WIDTHS.iter().flat_map(|columns| prints.iter().map(|program| (*program, *columns)));
         for (program, columns) in wanted {
-            let skips = COUNTING.iter().flat_map(|skip| ["--skip", skip]);
+            let long: &[&str] = if program.name == OF_COMMANDS { &LONG } else { &[] };
+            let skips = COUNTING.iter().chain(long).flat_map(|skip| ["--skip", skip]);
             program.run(Command::new(&program.path).args(skips), columns)?;
         }
         Ok(())
@@ -134,7 +150,7 @@ fn told() -> Result<String, Failure> {
 fn built() -> Result<Vec<Program>, Failure> {
     let programs = programs(&told()?);
     // A name that changes must not leave a check that passes without it.
-    for name in LONG.iter().chain(LAUNCH.iter().map(|(name, _)| name)) {
+    for name in LAUNCH.iter().map(|(name, _)| name).chain([&OF_COMMANDS]) {
         if !programs.iter().any(|program| program.name == *name) {
             return Err(Failure(format!("there is no test program {name}")));
         }
