@@ -6,13 +6,14 @@ mod hosts;
 mod pids;
 #[path = "../support/mod.rs"]
 mod support;
+#[path = "../support/traced.rs"]
+mod traced;
 
 mod footprint;
 mod hosted;
 mod job;
 mod kill;
 mod launch;
-mod launch_join;
 mod launch_signals;
 mod limits;
 mod outages;
@@ -21,9 +22,7 @@ mod reuse;
 mod served;
 mod settle;
 mod shared;
-mod ships;
 mod teams;
-mod traced;
 mod vast;
 mod waits;
 mod watch;

@@ -96,7 +96,7 @@ fn whoever_must_not_join_is_told_why() {
         panic!("rank 1 is taken")
     };
     assert_eq!(pid, std::process::id());
-    assert!(program.starts_with("jobs"), "{program}");
+    assert!(program.starts_with("launch_join"), "{program}");
 
     // None of it has harmed the job.
     join(&broker.env(0)).expect("let in");
@@ -126,9 +126,7 @@ fn another_users_process_is_refused() {
     let copy = std::env::temp_dir().join(format!("launch_join-{}", std::process::id()));
     std::fs::copy(this, &copy).expect("room for a copy");
     let mut command = std::process::Command::new(&copy);
-    command
-        .args(["--exact", "launch_join::another_users_process_is_refused", "--nocapture"])
-        .current_dir("/");
+    command.args(["--exact", "another_users_process_is_refused", "--nocapture"]).current_dir("/");
     let output = command.env(AS_ANOTHER_USER, "1").envs(broker.env(0).vars()).uid(NOBODY).output();
     std::fs::remove_file(&copy).expect("copied above");
     let output = output.expect("it starts");

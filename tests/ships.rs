@@ -2,18 +2,21 @@
 //! processor does for it. The table stands in `ships.txt`: a change that is to leave the ways alone leaves
 //! that file alone.
 
-use crate::support;
+mod support;
+#[path = "support/traced.rs"]
+mod traced;
+
 use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::support::{Heard, Private, config, heap_of, job_of, look_up, network, publish, role, say};
-use crate::traced::Traced;
 use standpipe::{
     GlobalPtr, Mechanism, Node, Operation, PathReason, PutPiece, Remote, Signal, Stats, Strided,
 };
+use support::{Heard, Private, config, heap_of, job_of, look_up, network, publish, role, say};
+use traced::Traced;
 
-const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/jobs/ships.txt");
+const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/ships.txt");
 /// Set to `write`, the table is written anew.
 const WRITE: &str = "STANDPIPE_TEST_SHIPS";
 
