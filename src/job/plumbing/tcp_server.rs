@@ -1,5 +1,5 @@
 //! The server over TCP of those who share a secret, and the way to it. At rank 0 of a job it takes in the
-//! other ranks, at a [registry](super::registry) it keeps addresses.
+//! other ranks, at a [registry](crate::job::unlaunched::registry) it keeps addresses.
 //!
 //! Nobody without the secret reads or changes what is said: connections are [`Channel`]s. Each begins with
 //! one [question](Ask). Each visitor has a thread, so that one that says nothing keeps nobody else waiting;

@@ -96,7 +96,8 @@ impl PeerListener {
         Told::new(HostId::own(), node, secret.clone()).over_network(ways, config.near).to_address()
     }
 
-    /// The way for those who only look here: [`JobEnv::of_listener`](super::JobEnv::of_listener).
+    /// The way for those who only look here:
+    /// [`JobEnv::of_listener`](crate::job::plumbing::env::JobEnv::of_listener).
     pub(crate) fn for_watchers(&self) -> [u8; NAME_BYTES + SECRET_BYTES] {
         let mut bytes = [0; NAME_BYTES + SECRET_BYTES];
         let (name, secret) = bytes.split_at_mut(NAME_BYTES);

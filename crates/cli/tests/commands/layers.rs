@@ -81,7 +81,10 @@ fn what_lies_beside_the_command_needs_no_option_and_comes_first() {
     put_files(&other);
     fs::create_dir(own.join("bin")).expect("there is room");
     let program = own.join("bin/standpipe");
-    fs::copy(env!("CARGO_BIN_EXE_standpipe"), &program).expect("it was built with this test");
+    // By another process: a child that another test starts meanwhile would have a file open that is written
+    // here, which then cannot be run.
+    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_standpipe")).arg(&program).status();
+    assert!(copied.expect("cp").success(), "it was built with this test");
     for more in [&[][..], &["--prefix", other.to_str().expect("letters")]] {
         let output = Command::new(&program).args(["layers", "--cflags"]).args(more).output();
         assert_eq!(said(&output.expect("it starts")), format!("-I{}", own.join("include").display()));
