@@ -105,6 +105,7 @@ fn sanitize(sanitizer: &str, components: &[&str], build: &str, form: Form) -> Ou
         // Some tests panic on purpose, and a backtrace takes seconds here: longer than their deadlines.
         .env("RUST_BACKTRACE", "0")
         .env("CARGO_TARGET_DIR", root().join("target").join(sanitizer))
+        .env(testbed::LONG, "1")
         .limit_s(limit_s)
         .status()
         .into()
