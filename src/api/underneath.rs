@@ -19,11 +19,15 @@ use crate::transport::shm::control::RING;
 /// How many short messages from one rank to another may be on their way.
 pub const LANE_MESSAGES: usize = RING.slots;
 
-/// A peer's heap, as it is mapped here.
+/// A peer's heap, as it is mapped here, whole. May be called by any thread, outside handlers.
 ///
 /// # Errors
 /// As for [`Node::connect`], and where shared memory does not reach the peer.
-pub fn heap(node: &Node, rank: Rank) -> Result<&SharedMemory, Error> {
+///
+/// # Safety
+/// Most of the mapping is address space that no access is allowed to: any function of [`SharedMemory`] that
+/// touches it ends the process. The caller touches only bytes that an operation of this node has reached.
+pub unsafe fn heap(node: &Node, rank: Rank) -> Result<&SharedMemory, Error> {
     Ok(near(node, rank)?.heap())
 }
 

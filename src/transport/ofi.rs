@@ -35,10 +35,10 @@
 //! random, so that an old one means nothing to whoever has the address later. Heaps need no word of the
 //! engine's where a registration pins nothing: see [`heaps`].
 //!
-//! Copies of up to 4 KiB go through buffers of this transport, from the endpoint that messages have. Those to
-//! or from one place are [made with hardly anything kept of them](rma_small). Longer ones go straight from
-//! and to the caller's memory, from [auxiliary endpoints](endpoint): endpoints that can be closed, each of
-//! which carries copies with [one peer at a time](endpoint_pool). There are as many auxiliary endpoints as
+//! Copies of up to 4 KiB go through buffers of this transport, from the endpoint that messages have. A copy
+//! to or from one place keeps [hardly any state](rma_small) while it is under way. Longer ones go straight
+//! from and to the caller's memory, from [auxiliary endpoints](endpoint): endpoints that can be closed, each
+//! of which carries copies with [one peer at a time](endpoint_pool). There are as many auxiliary endpoints as
 //! there are peers with long copies under way, but no more than eight. Beyond these, where none can be
 //! opened, and to peers that do not say when a write has arrived, long copies go through buffers, too. Long
 //! puts come in by a [landing](landings) at the peer, or go through buffers where it has no room for one.

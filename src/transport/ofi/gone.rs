@@ -51,13 +51,10 @@ impl GonePeers {
         self.all.get_mut(&rank)
     }
 
-    /// A peer is gone; `parted` is made of its link. Whether that is news.
-    pub(super) fn enter(&mut self, rank: Rank, parted: Option<Parted>) -> bool {
-        let is_new = !self.has(rank);
-        if is_new {
-            self.all.insert(rank, Gone { parted, has_left: false });
-        }
-        is_new
+    /// A peer is gone, which was not known; `parted` is made of its link.
+    pub(super) fn enter(&mut self, rank: Rank, parted: Option<Parted>) {
+        let known = self.all.insert(rank, Gone { parted, has_left: false });
+        assert!(known.is_none(), "peer {rank} is gone once");
     }
 
     /// Whether the peer has said itself that it is gone.
@@ -67,7 +64,7 @@ impl GonePeers {
 
     /// Somebody is to be told of a peer that is gone.
     pub(super) fn tell_of(&mut self, rank: Rank) {
-        assert!(self.has(rank), "only who is gone is told of");
+        assert!(self.has(rank), "peer {rank} is told of, and is not gone");
         self.untold.push(rank);
     }
 

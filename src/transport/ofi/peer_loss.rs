@@ -89,6 +89,9 @@ impl OfiTransport {
     /// Ends everything with a peer but the messages that have come. Returns whether there was anything to
     /// end.
     fn part_with(&mut self, rank: Rank) -> bool {
+        if self.gone.has(rank) {
+            return false;
+        }
         let parted = self.links.get(rank).map(|link| Parted {
             peer: link.peer,
             place: link.names.place,
@@ -96,9 +99,7 @@ impl OfiTransport {
             inward: link.names.inward.clone(),
             remind_at: Instant::now(),
         });
-        if !self.gone.enter(rank, parted) {
-            return false;
-        }
+        self.gone.enter(rank, parted);
         if let Some(link) = self.links.get_mut(rank) {
             link.asks.queue.clear();
             link.waiting.unsent.drain(..).for_each(|unsent| self.endpoint.buffers.put_back(unsent.buffer));

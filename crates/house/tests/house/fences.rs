@@ -37,10 +37,13 @@ const FENCES: &[&str] = &[
     "crates/studies/src/study/layers/benches/memory.rs",
     // The live studies' ranks name the addresses of their peer's memory.
     "crates/studies/src/study/live/rank.rs",
-    // The benchmarks' limits: memcpy, cross-memory attach, pages to lock, and libfabric's calls.
+    // The benchmarks' limits: memcpy, cross-memory attach, pages to lock, words of a peer's heap, and
+    // libfabric's calls.
+    "src/api/underneath.rs",
     "crates/measure/src/bare/attach.rs",
     "crates/measure/src/bare/locked_pages.rs",
     "crates/measure/src/bare/memory.rs",
+    "crates/measure/src/bare/turns.rs",
     "crates/measure/src/bare/wire.rs",
     // The benchmark of raw memory names the addresses of its peer's buffers.
     "crates/measure/src/perf/memory.rs",

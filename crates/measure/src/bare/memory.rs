@@ -58,8 +58,8 @@ impl Mapped {
     pub fn put_blocks(&self, from: &[u8], blocks: Blocks, times: u32) -> Duration {
         let Blocks { block, count, there, here } = blocks;
         let (there, steps) = (there as usize, count.saturating_sub(1));
-        let fits =
-            |stride: usize, len| stride.checked_mul(steps).and_then(|at| at.checked_add(block)) <= Some(len);
+        let end = |stride: usize| stride.checked_mul(steps).and_then(|at| at.checked_add(block));
+        let fits = |stride, len| end(stride).is_some_and(|end| end <= len);
         assert!(fits(there, self.len) && fits(here, from.len()), "the blocks lie inside both");
         let memcpy: unsafe extern "C" fn(*mut _, *const _, usize) -> *mut _ = black_box(libc::memcpy);
         let start = Instant::now();
@@ -92,6 +92,8 @@ impl Mapped {
 pub fn mapped(node: &Node, ptr: GlobalPtr<u8>, len: usize) -> Result<Mapped, Error> {
     let mut bytes = vec![0; len];
     node.get_bytes(ptr, &mut bytes)?;
-    let memory = underneath::heap(node, ptr.peer())?;
+    // SAFETY: only these `len` bytes are touched, which the get has just reached; what is open in a mapping
+    // stays open for as long as a handle to it lives.
+    let memory = unsafe { underneath::heap(node, ptr.peer())? };
     Ok(Mapped::new(memory, ptr.offset(), len).expect("these very bytes were read above"))
 }

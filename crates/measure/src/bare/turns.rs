@@ -22,7 +22,9 @@ impl Word {
     /// As for [`Node::atomic_load`].
     pub fn new(node: &Node, ptr: GlobalPtr<u64>) -> Result<Word, Error> {
         node.atomic_load(ptr)?;
-        let memory = underneath::heap(node, ptr.peer())?.clone();
+        // SAFETY: only this word is touched, which the load has just reached; what is open in a mapping stays
+        // open for as long as a handle to it lives.
+        let memory = unsafe { underneath::heap(node, ptr.peer())? }.clone();
         Ok(Word { memory, offset: ptr.offset() })
     }
 
