@@ -1,17 +1,19 @@
 //! Jobs under limits of locked memory, as a user without privileges: over shared memory and `tcp`, which pin
 //! nothing, and over providers that pin, where `cargo xtask verbs` names them.
 
+mod support;
+
 use std::os::unix::process::CommandExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::support::{
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use standpipe::{GetPiece, Landed, Mechanism, Node, Operation, PathReason, PutPiece, Rank, Remote};
+use support::{
     Heard, Private, Random, config, heap_of, itself, job_of, network, pattern, private_of, publish, role,
     said, say,
 };
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use standpipe::{GetPiece, Landed, Mechanism, Node, Operation, PathReason, PutPiece, Rank, Remote};
 
 /// The user that has no rights but its own.
 const NOBODY: u32 = 65534;

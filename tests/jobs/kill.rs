@@ -90,7 +90,7 @@ fn launcher() {
     std::process::exit(job_of(RANKS, "works").run().expect("the job starts").status().into());
 }
 
-/// What the ranks of that job do: they put, get and meet, until they end with their launcher.
+/// The ranks of that job put, get and meet, until they end with their launcher.
 fn works() {
     say(format!("job {}", std::env::var("STANDPIPE_JOB").expect("launched")));
     say(format!("pid {}", std::process::id()));

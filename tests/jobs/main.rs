@@ -15,7 +15,6 @@ mod job;
 mod kill;
 mod launch;
 mod launch_signals;
-mod limits;
 mod outages;
 mod restricted;
 mod reuse;

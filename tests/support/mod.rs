@@ -5,10 +5,11 @@
 //! what the role says otherwise. In a program of several files, such as `jobs`, each has its own.
 #![allow(dead_code, reason = "each test program uses its own part of this")]
 
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::panic::Location;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use standpipe::launch::{End, Launch, Outcome};
@@ -43,9 +44,18 @@ pub(crate) fn die_after(time: Duration) {
 }
 
 /// Of a test program, what makes it play a role alone, if `asks` wants that.
+///
+/// # Panics
+/// Where that file has no test `child`: the harness runs nothing then, and says that all is well.
 fn as_child(asks: &Location<'_>) -> [String; 3] {
+    static THERE: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let file = asks.file().split_once(JOBS).map(|(_, file)| file.trim_end_matches(".rs"));
     let child = file.map_or_else(|| "child".to_owned(), |file| format!("{file}::child"));
+    if THERE.lock().unwrap_or_else(PoisonError::into_inner).insert(child.clone()) {
+        let list = std::process::Command::new("/proc/self/exe").args(["--list", "--exact", &child]).output();
+        let listed = String::from_utf8_lossy(&list.expect("this program runs").stdout).into_owned();
+        assert!(listed.contains(&format!("{child}: test")), "no test {child}, which {asks} asks for");
+    }
     ["--exact".to_owned(), child, "--nocapture".to_owned()]
 }
 

@@ -1,5 +1,5 @@
-//! All bursts: of each operation around each limit of places, over each route. `cargo test` begins with them
-//! for a minute.
+//! All bursts: of each operation around each limit of places, over each route. `cargo test` begins with them,
+//! for seconds or, where it has time, for a minute.
 
 use crate::command::run;
 use crate::form::Form;

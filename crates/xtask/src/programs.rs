@@ -1,7 +1,8 @@
 //! The workspace's test programs, run one by one elsewhere than cargo runs them: in terminals, and without
 //! libfabric.
 
-use crate::command::{Failure, run};
+use crate::command::{Failure, Run, run};
+use crate::filters::each_names_a_test;
 use crate::outcome::Outcome;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -59,6 +60,9 @@ pub(crate) fn terminals() -> Outcome {
         let programs = built()?;
         let prints = |program: &&Program| PRINT.contains(&program.package.as_str());
         let prints: Vec<&Program> = programs.iter().filter(prints).collect();
+        let of_commands = |program: &&&Program| program.name == OF_COMMANDS;
+        each_is_in_one(&LONG, prints.iter().filter(of_commands))?;
+        each_is_in_one(&COUNTING, prints.iter())?;
         let wanted = WIDTHS.iter().flat_map(|columns| prints.iter().map(|program| (*program, *columns)));
         for (program, columns) in wanted {
             let long: &[&str] = if program.name == OF_COMMANDS { &LONG } else { &[] };
@@ -93,11 +97,24 @@ pub(crate) fn bare() -> Outcome {
         };
         // One by one: some start jobs of two dozen ranks, and look at the clock.
         for (program, tests) in programs.iter().filter_map(|program| Some((program, launches(program)?))) {
+            each_names_a_test(&tests.join(" "), || program.list())?;
             program.run(hiding(&program.path).args(tests), COMMON)?;
         }
         Ok(())
     };
     all().into()
+}
+
+/// Makes sure that each filter names a test of one of these programs.
+fn each_is_in_one<'a>(
+    filters: &[&str],
+    programs: impl Iterator<Item = &'a &'a Program> + Clone,
+) -> Result<(), Failure> {
+    let named = |filter: &str| programs.clone().any(|of| each_names_a_test(filter, || of.list()).is_ok());
+    match filters.iter().find(|filter| !named(filter)) {
+        Some(filter) => Err(Failure(format!("no test of any program has {filter:?} in its name"))),
+        None => Ok(()),
+    }
 }
 
 /// A command that runs `program` where no libfabric is found.
@@ -119,6 +136,11 @@ struct Program {
 }
 
 impl Program {
+    /// Lists its tests.
+    fn list(&self) -> Run {
+        run("").arg(&self.path).arg("--list")
+    }
+
     /// Runs it by `command` in a terminal, and shows what it says if it fails.
     fn run(&self, command: &mut Command, columns: u16) -> Result<(), Failure> {
         let terminal = Terminal { limit: LIMIT, ..Terminal::of(columns) };
