@@ -50,7 +50,7 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     /// List the transports, and libfabric's providers with what each can do and needs
     Info(info::InfoArgs),
-    /// Say how to build C programs for the historic layers (am.h, bip.h, fm.h, pm.h)
+    /// Say how to build C programs for the historic layers, and which headers they have
     ///
     /// It prints where the headers and the library lie beside this command. `cargo xtask install` in
     /// Standpipe's sources puts them there.

@@ -22,12 +22,11 @@ const FILES: [&str; 9] = [
 const FOLDERS: [&str; 3] = ["crates/layers/tests", "crates/layers-c/tests", "crates/layers-c/programs"];
 
 /// Files, and what they say of each layer.
-const TEXTS: [(&str, &str); 6] = [
+const TEXTS: [(&str, &str); 5] = [
     ("crates/layers-c/tests/polling.rs", "gives_away(\"*\");"),
     ("crates/studies/src/study/layers/originals.rs", "        \"*\",\n        ["),
     ("crates/xtask/src/verbs.rs", "const SHORT~    layer(\"layers-c/*\", \"~const FIREHOSE"),
     ("crates/xtask/src/verbs.rs", "const LONG~    layer(\"layers-c/*\", \""),
-    ("crates/xtask/src/verbs.rs", "const LONG~    layer(\"layers/*"),
     ("fuzz/Cargo.toml", "name = \"*_messages\"\npath = \"fuzz_targets/*_messages.rs\"\n"),
 ];
 
@@ -71,6 +70,12 @@ fn missing(layer: &Layer) -> Vec<String> {
             missing.push(format!("{file}: {}", said.split_whitespace().collect::<Vec<_>>().join(" ")));
         }
     }
+    let verbs = read("crates/xtask/src/verbs.rs");
+    let long = verbs.split_once("const LONG").map_or("", |(_, long)| long);
+    let mut steps = long.split("layer(\"layers/").skip(1).filter_map(|rest| rest.split_once('"'));
+    if !steps.any(|(step, _)| is_of(step, layer.name)) {
+        missing.push(format!("crates/xtask/src/verbs.rs: const LONG … layer(\"layers/{}…", layer.name));
+    }
     let page = named("[layer-*.md](layer-*.md) |");
     let is_row = |line: &str| line.starts_with(&format!("| {} |", layer.title)) && line.ends_with(&page);
     let has_headers = |line: &str| layer.headers.iter().all(|header| line.contains(&format!("`{header}`")));
@@ -104,12 +109,18 @@ fn every_header_table_and_page_is_of_a_layer() {
     for page in entries("docs").iter().filter(|page| page.starts_with("layer-")) {
         assert!(pages.contains(page), "{page} is of no layer");
     }
+    let names = known(|layer| vec![layer.name.to_owned()]);
+    let has_features =
+        |folder: &&String| root().join(format!("crates/layers/src/{folder}/features.rs")).exists();
+    for folder in entries("crates/layers/src").iter().filter(has_features) {
+        assert!(names.contains(folder), "the features of {folder} are of no layer");
+    }
 }
 
 #[test]
 fn a_layer_without_pieces_lacks_them_all() {
     let layer = Layer { name: "nonesuch", title: "None", headers: &["nonesuch.h"], ..ALL[0] };
     let missing = missing(&layer);
-    assert_eq!(missing.len(), FILES.len() + 1 + FOLDERS.len() + TEXTS.len() + 1, "{missing:#?}");
+    assert_eq!(missing.len(), FILES.len() + 1 + FOLDERS.len() + TEXTS.len() + 2, "{missing:#?}");
     assert!(is_of("pm_mpi.rs", "pm") && !is_of("pma.rs", "pm") && says("abc", "a~c") && !says("ca", "a~c"));
 }

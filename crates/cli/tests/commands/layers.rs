@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use layer_list::ALL;
 use tempfile::TempDir;
 
-/// What all layers share of what has to lie below a prefix.
+/// The files below a prefix that all layers share.
 const SHARED: [&str; 2] = ["lib/libstandpipe_layers.so", "include/standpipe_layers.h"];
 
 /// All that has to lie there.

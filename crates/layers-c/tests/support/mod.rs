@@ -185,9 +185,11 @@ impl Ran {
 }
 
 /// The transport over the first provider that is to be tested, or over tcp: what every machine with libfabric
-/// has. Where none is named, that takes time.
+/// has. Where neither provider nor transport is named, that takes time.
 pub(crate) fn network() -> Option<&'static str> {
-    if std::env::var_os(testbed::PROVIDERS).is_none() && !testbed::has_time_for("a layer over the network") {
+    let is_named =
+        [testbed::PROVIDERS, "STANDPIPE_TRANSPORT"].iter().any(|name| std::env::var_os(name).is_some());
+    if !is_named && !testbed::has_time_for("a layer over the network") {
         return None;
     }
     static NETWORK: LazyLock<Option<String>> = LazyLock::new(|| {

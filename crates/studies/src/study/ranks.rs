@@ -48,7 +48,9 @@ pub(crate) fn run_plan<P: RankPlan>(plan: &str) -> Result<ExitCode> {
 /// # Errors
 /// If the plan is nothing that JSON can say.
 pub(crate) fn words<P: RankPlan>(plan: &P) -> Result<[String; 3]> {
-    Ok([SUBCOMMAND.to_owned(), P::NAME.to_owned(), serde_json::to_string(plan)?])
+    let plan =
+        serde_json::to_string(plan).with_context(|| format!("the plan of a process of {}", P::NAME))?;
+    Ok([SUBCOMMAND.to_owned(), P::NAME.to_owned(), plan])
 }
 
 /// Runs `ranks` processes by the plan, and gives what each told. `bar` is a step further with each line of

@@ -1,6 +1,6 @@
 //! The study's command line.
 
-use std::{path::PathBuf, time::Duration};
+use std::{ffi::OsString, path::Path, time::Duration};
 
 use block_directory::WORKERS_MAX;
 use clap::Args;
@@ -21,8 +21,9 @@ pub(crate) struct KvArgs {
     pub workers: u64,
     /// Requests to replay, in Mooncake's JSON-lines format; without it, a trace with the same statistics is
     /// generated
+    // An `OsString`, since serde refuses a path that is no UTF-8.
     #[arg(long, value_name = "FILE")]
-    pub trace: Option<PathBuf>,
+    pub trace: Option<OsString>,
     /// Seed of the generated trace
     #[arg(long, default_value_t = 1, conflicts_with = "trace")]
     pub seed: u64,
@@ -95,7 +96,7 @@ impl KvArgs {
                 Ok(Generator::new(self.seed).take(self.requests.map_or(requests, count)).collect())
             }
             Some(file) => {
-                let mut requests = trace::read(file)?;
+                let mut requests = trace::read(Path::new(file))?;
                 requests.truncate(self.requests.map_or(usize::MAX, count));
                 Ok(requests)
             }
@@ -108,7 +109,8 @@ impl KvArgs {
         !self.full && self.requests.is_none() && self.trace.is_none()
     }
 
-    /// The same arguments as words of a command line; parsing them gives an equal value.
+    /// The same arguments as words of a command line; parsing them gives an equal value, where the path is
+    /// UTF-8.
     #[must_use]
     pub(crate) fn to_words(&self) -> Vec<String> {
         let mut words: Vec<String> = [
@@ -152,6 +154,8 @@ pub(super) const FULL: usize = 1000;
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStringExt as _;
+
     use clap::Parser;
 
     use super::*;
@@ -191,9 +195,17 @@ mod tests {
         for text in [text, "", "--seed 9", "--full"] {
             let args = parse(text).expect("good arguments");
             assert_eq!(parse(&args.to_words().join(" ")).expect("what we wrote"), args);
-            let told = serde_json::to_string(&args).expect("numbers and a path of letters");
+            let told = serde_json::to_string(&args).expect("numbers, and a path");
             assert_eq!(serde_json::from_str::<KvArgs>(&told).expect("what we wrote"), args);
         }
+    }
+
+    #[test]
+    fn workers_get_a_path_that_is_no_utf_8() {
+        let mut args = parse("").expect("good arguments");
+        args.trace = Some(OsString::from_vec(b"/tmp/\xff.jsonl".to_vec()));
+        let told = serde_json::to_string(&args).expect("numbers, and a path");
+        assert_eq!(serde_json::from_str::<KvArgs>(&told).expect("what we wrote"), args);
     }
 
     #[test]

@@ -325,6 +325,9 @@ fn in_words(name: &str) -> &str {
         "ptrace-denied" => "private, and ptrace rights forbid attaching",
         "call-forbidden" => "private, and a filter forbids attaching",
         "configured" => "private, and messages are configured",
+        "pid-mismatch" => "private, and the process has another number here",
+        "not-offered" => "by a transport that offers nothing one-sided",
+        "no-room" => "over a network, and there was no room to register",
         other => other,
     }
 }
@@ -338,6 +341,14 @@ mod tests {
         worker_lines::{Done, Pull, Sweep, Yardsticks},
         worth::{Pass, WithoutPulling},
     };
+
+    #[test]
+    fn each_mechanism_and_reason_has_words() {
+        let names = standpipe::Mechanism::ALL.map(standpipe::Mechanism::name).into_iter();
+        for name in names.chain(standpipe::PathReason::ALL.map(standpipe::PathReason::name)) {
+            assert_ne!(in_words(name), name);
+        }
+    }
 
     /// A made-up run that looks like a real one.
     fn record() -> Record {
