@@ -1,7 +1,7 @@
 //! The documents against the code: what they list is what there is.
 
-use standpipe::Code;
 use standpipe::config::SETTINGS;
+use standpipe::{Code, PathReason};
 
 #[test]
 fn the_page_of_settings_has_every_setting_as_the_table_has_it() {
@@ -32,6 +32,15 @@ fn the_readme_and_the_changelog_have_this_version() {
     let version = env!("CARGO_PKG_VERSION");
     assert!(read("README.md").contains(&format!("This is version {version}")));
     assert!(read("CHANGELOG.md").contains(&format!("\n## {version} - ")));
+}
+
+#[test]
+fn the_page_on_paths_has_every_reason() {
+    let page = std::fs::read_to_string("docs/PATHS.md").expect("the page stands in the repository");
+    let table = page.split("| `PathReason` |").nth(1).and_then(|rest| rest.split("\n\n").next());
+    let rows = table.expect("the table").lines().skip(2);
+    let named: Vec<&str> = rows.filter_map(|row| row.strip_prefix("| `")?.split('`').next()).collect();
+    assert_eq!(named, PathReason::ALL.map(|reason| format!("{reason:?}")));
 }
 
 #[test]

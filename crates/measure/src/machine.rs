@@ -50,8 +50,12 @@ pub fn check_room(needed_bytes: u64, what: &str) -> Result<(), UsageError> {
     }
 }
 
-/// How this program was built: `debug` or `release`.
-pub const BUILD: &str = if cfg!(debug_assertions) { "debug" } else { "release" };
+/// How this program was built: `debug`, `quick` (Cargo's profile for a first look), or `release`.
+pub const BUILD: &str = match env!("STANDPIPE_OPT_LEVEL").as_bytes() {
+    _ if cfg!(debug_assertions) => "debug",
+    b"3" => "release",
+    _ => "quick",
+};
 
 /// What to say where the compiler did not optimise this program.
 pub const UNOPTIMISED: Option<&str> = if cfg!(debug_assertions) {

@@ -14,7 +14,7 @@ pub fn each<T: Copy>(into: &mut [T], from: &[T], combine: impl Fn(T, T) -> T) {
 
 /// Combines each of `own` with those at the same place in all of `given`, one after the other, and with
 /// vectors like [`each`]: results go to `into`, which is what there is to be combined where there is no
-/// `own`. What is given lies in memory that others may write at any time: each is read once, whatever it is
+/// `own`. Others may write the given memory at any time: each element is read once, whatever it is
 /// then.
 ///
 /// # Errors

@@ -44,7 +44,7 @@ impl Signal {
 }
 
 /// Puts that signal. A process that sees the counter's new value by [`Node::wait_signal`], or by an atomic,
-/// sees the bytes. Those of several calls that are not complete yet arrive in any order, unless
+/// sees the bytes. Several calls that are not complete yet may arrive in any order, unless
 /// [`Node::fence`] is called in between. Any thread may call these.
 impl Node {
     /// Puts values anywhere in a peer's memory, then changes a counter in its heap, and wakes whoever waits

@@ -48,7 +48,7 @@ impl Ceilings {
         Ceilings(counted.map(|(rule, counts)| (rule.to_owned(), numbers(counts))).collect())
     }
 
-    /// What is counted, where that is no more than before. A rule that is new takes what it finds.
+    /// The numbers that are counted, none of them above what it was. A rule that is new takes what it finds.
     fn lowered_to(&self, counted: Ceilings) -> Ceilings {
         let lowered = |(rule, numbers): (String, BTreeMap<String, usize>)| {
             let numbers = match self.0.get(&rule) {

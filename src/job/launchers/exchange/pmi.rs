@@ -1,7 +1,7 @@
 //! The wire protocols of PMI 1 and 2, over the connection that the launcher left to this process.
 //!
-//! Both are lines of `name=value`. Those of PMI 1 end with a newline and are parted by spaces; those of PMI 2
-//! begin with their length in six digits and are parted by semicolons. Which of the two is spoken is agreed
+//! Both are lines of `name=value`. In PMI 1 a line ends with a newline, and spaces part its words. In PMI 2
+//! it begins with its length in six digits, and semicolons part them. Which of the two is spoken is agreed
 //! on in the first line, which is of the first kind.
 //!
 //! PMI 1 is asked for first: every launcher that leaves this connection speaks it. PMI 2 was seen to end
