@@ -86,7 +86,7 @@ const SHORT: [Step; 13] = [
     Step { program: "jobs", args: SETTLES, env: "STANDPIPE_TEST_SETTLE_S=20", limit_s: 160 },
     alone("perf put --size 8 --target busy --transport 'ofi:verbs;ofi_rxm' --json"),
     alone("perf get --size 8 --target busy --transport 'ofi:verbs;ofi_rxm' --json"),
-    layer("layers-c/gam", "requests_go_over_a_network", 60),
+    layer("layers-c/gam", "requests_go_over_a_network", 160),
     layer("layers-c/bip", "losses_over_a_network", 60),
     layer("layers-c/fm", "handlers_interleave_over_a_network", 60),
     layer("layers-c/pm", "the_pin_down_cache_is_seen_at_work_by_real_pins", 60),
