@@ -16,9 +16,16 @@ use crate::{Direction, OpError, Rank, Transport};
 const SPARE_PIECES_MAX: usize = 1024;
 
 impl<T: Transport> Node<T> {
-    /// Hands on and does what there is.
+    /// Hands on and does what there is. Mostly that is nothing: then this touches no more than it must.
     #[inline(never)]
     pub(super) fn work(&mut self) {
+        if !self.is_idle() {
+            self.work_on();
+        }
+    }
+
+    #[inline(never)]
+    fn work_on(&mut self) {
         loop {
             if let Some(end) = self.ops.next_end() {
                 self.hand_on(end);
@@ -109,6 +116,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Whether there is nothing to hand on or to do: so it is between calls.
+    #[inline]
     pub(super) fn is_idle(&self) -> bool {
         self.ops.have_all_ends_gone() && self.teams.want_nothing() && !self.core.is_to_lose()
     }
