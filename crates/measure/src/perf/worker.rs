@@ -349,7 +349,7 @@ fn active_messages(node: &Node, case: &Case, served: &AtomicU64) -> Result<Optio
         }
     }
     let name = match case.cores {
-        Cores::Apart => "a cache line bounced, with 25 ns of work a side",
+        Cores::Apart => "a word passed there and back, each side working 25 ns",
         Cores::Shared => "futex ping-pong on the same core",
     };
     Ok(first.then(|| Samples::new(name, turns, ours, limit).beside_line(line)))
