@@ -6,6 +6,8 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
+use super::{assert_explained, good};
+
 /// Runs a small study to its end.
 fn study(out: &Path, more: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_standpipe-study"))
@@ -14,11 +16,6 @@ fn study(out: &Path, more: &[&str]) -> Output {
         .args(more)
         .output()
         .expect("it starts")
-}
-
-fn json(output: &Output) -> Value {
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).expect("one JSON object and nothing else")
 }
 
 fn assert_right(json: &Value, updates: [u64; 4]) {
@@ -40,7 +37,8 @@ fn assert_right(json: &Value, updates: [u64; 4]) {
 fn each_way_updates_tables_of_all_sizes_and_every_word_is_right() {
     let out = tempfile::tempdir().expect("a directory");
     let output = study(out.path(), &["-n", "3", "--table", "64K", "--rounds", "2"]);
-    let json = json(&output);
+    let json = good(&output);
+    assert_explained(&json, include_str!("../../../../docs/study-gups.md"));
     assert_right(&json, [32_768, 32_768, 2048, 32_768]);
     assert_eq!(
         (&json["ranks"], &json["transport"], &json["lookahead"]),
@@ -90,7 +88,7 @@ fn over_libfabric_every_word_is_right() {
         "--rounds",
         "1",
     ];
-    let json = json(&study(out.path(), &more));
+    let json = good(&study(out.path(), &more));
     assert_right(&json, [4096, 4096, 256, 4096]);
     assert_eq!((&json["transport"], &json["strategy"]), (&"ofi:tcp".into(), &"firehose".into()));
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use serde_json::Value;
+use super::{assert_explained, good};
 
 /// Runs a small study to its end.
 fn study(out: &Path, more: &[&str]) -> Output {
@@ -16,15 +16,11 @@ fn study(out: &Path, more: &[&str]) -> Output {
         .expect("it starts")
 }
 
-fn json(output: &Output) -> Value {
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).expect("one JSON object and nothing else")
-}
-
 #[test]
 fn jobs_of_all_sizes_sort_and_are_verified() {
     let out = tempfile::tempdir().expect("a directory");
-    let json = json(&study(out.path(), &["-n", "3", "--seed", "9"]));
+    let json = good(&study(out.path(), &["-n", "3", "--seed", "9"]));
+    assert_explained(&json, include_str!("../../../../docs/study-isx.md"));
     let jobs = json["jobs"].as_array().expect("jobs");
     let sizes: Vec<(u64, u64)> =
         jobs.iter().filter_map(|job| Some((job["ranks"].as_u64()?, job["keys"].as_u64()?))).collect();
@@ -60,6 +56,6 @@ fn over_libfabric_keys_are_sorted_likewise() {
         return testbed::skip(&error);
     }
     let out = tempfile::tempdir().expect("a directory");
-    let json = json(&study(out.path(), &["-n", "2", "--transport", "ofi:tcp"]));
+    let json = good(&study(out.path(), &["-n", "2", "--transport", "ofi:tcp"]));
     assert_eq!((&json["verified"], &json["transport"]), (&true.into(), &"ofi:tcp".into()));
 }

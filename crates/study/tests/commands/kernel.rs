@@ -14,6 +14,8 @@ use serde_json::Value;
 use sim::recording::{Action, Array, Header, Step, Trace, TraceError};
 use testbed::{PATIENCE, finish};
 
+use super::json;
+
 fn kernel(words: &str, more: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_standpipe-study"));
     command.arg("kernel").args(words.split_whitespace()).args(more);
@@ -23,11 +25,6 @@ fn kernel(words: &str, more: &[&str]) -> Command {
 
 fn run(words: &str, more: &[&str]) -> Output {
     finish(kernel(words, more).spawn().expect("it starts"))
-}
-
-fn json(output: &Output) -> Value {
-    serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)))
 }
 
 /// The object of a run that must go well.

@@ -3,7 +3,7 @@
 use std::{
     fs,
     path::Path,
-    process::{Command, Output, Stdio},
+    process::{Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
@@ -13,6 +13,8 @@ use serde_json::Value;
 use standpipe::watch::{self, RankView};
 use standpipe::{Mechanism, Operation};
 use testbed::{PATIENCE, Terminal, finish};
+
+use super::{assert_explained, good, json};
 
 const BLOCK_BYTES: u64 = 64 << 10;
 
@@ -24,11 +26,6 @@ fn study(out: &Path, more: &[&str]) -> Command {
     command
 }
 
-fn json(output: &Output) -> Value {
-    serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)))
-}
-
 fn number(json: &Value, name: &str) -> u64 {
     json[name].as_u64().unwrap_or_else(|| panic!("{name} in {json}"))
 }
@@ -38,8 +35,8 @@ fn blocks_are_pulled_recycled_and_verified() {
     let out = tempfile::tempdir().expect("a directory");
     let output =
         finish(study(out.path(), &["--requests", "60", "--compute-us", "300"]).spawn().expect("it starts"));
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let json = json(&output);
+    let json = good(&output);
+    assert_explained(&json, include_str!("../../../../docs/study-kv.md"));
     assert_eq!(number(&json, "requests"), 60);
     assert_eq!(number(&json, "mismatched_bytes"), 0);
     let pulls = number(&json, "pulls");

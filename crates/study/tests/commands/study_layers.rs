@@ -7,6 +7,8 @@ use std::process::{Command, Output};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use super::good;
+
 fn study(folder: &Path, args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_standpipe-study"))
         .args(["layers", "--small", "--rounds", "1", "--out"])
@@ -14,11 +16,6 @@ fn study(folder: &Path, args: &[&str]) -> Output {
         .args(args)
         .output()
         .expect("the command runs")
-}
-
-fn json(output: &Output) -> Value {
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).expect("one JSON object")
 }
 
 fn names(values: &Value, key: &str) -> BTreeSet<String> {
@@ -30,7 +27,7 @@ fn names(values: &Value, key: &str) -> BTreeSet<String> {
 fn every_layer_has_its_figures_beside_the_bare_library() {
     let folder = TempDir::new().expect("there is room");
     let args = ["--transport", "shm", "--sizes", "8,100,64K", "--senders", "2", "--json"];
-    let told = json(&study(folder.path(), &args));
+    let told = good(&study(folder.path(), &args));
     let layers = names(&told["rows"], "layer");
     let mut all = names(&told["features"], "layer");
     all.extend(["bare message", "bare put"].map(str::to_owned));
@@ -68,7 +65,7 @@ fn every_layer_has_its_figures_beside_the_bare_library() {
 fn features_have_tests_and_published_figures_a_sentence() {
     let folder = TempDir::new().expect("there is room");
     let args = ["--transport", "shm", "--sizes", "8", "--senders", "0", "--layers", "gam", "--json"];
-    let told = json(&study(folder.path(), &args));
+    let told = good(&study(folder.path(), &args));
     assert_eq!(names(&told["rows"], "layer").len(), 3, "the layer that was asked for, and what is bare");
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     for feature in told["features"].as_array().expect("a list") {
