@@ -1,7 +1,8 @@
 //! Settings: one table, whose rows say what each setting takes, read it, and are its documentation.
 //!
-//! A new setting is a row here, its field in [`Config`], and the method that sets it there. The environment,
-//! the messages and the tests follow from the row, and a test compares docs/SETTINGS.md with it.
+//! A new setting is a row here, its field in [`Config`], and the method that sets it there. The environment
+//! and the messages follow from the row. The tests have a value of each, and compare docs/SETTINGS.md with
+//! it.
 
 use std::ops::RangeInclusive;
 use std::str::FromStr;

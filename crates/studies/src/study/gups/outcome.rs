@@ -27,7 +27,7 @@ pub(super) struct Outcome {
     pub(super) errors: u64,
     /// What other programs made of the largest table, on this machine and in turns with it.
     pub(super) beside: Vec<Beside>,
-    /// How the program was built: `debug` or `release`.
+    /// How the program was built: see [`machine::BUILD`].
     pub(super) build: &'static str,
     /// Processes that wanted a processor on average over the last minute, at the end.
     pub(super) load_average: Option<f64>,

@@ -23,7 +23,7 @@ pub(super) struct Outcome {
     pub(super) jobs: Vec<Job>,
     /// Whether all sorts were right.
     pub(super) verified: bool,
-    /// How the program was built: `debug` or `release`.
+    /// How the program was built: see [`machine::BUILD`].
     pub(super) build: &'static str,
     /// Processes that wanted a processor on average over the last minute, at the end.
     pub(super) load_average: Option<f64>,

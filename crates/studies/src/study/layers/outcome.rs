@@ -24,7 +24,7 @@ pub(super) struct Outcome {
     pub(super) verified: bool,
     /// Whether times are of a machine that was emulated.
     pub(super) emulated: bool,
-    /// How the program was built: `debug` or `release`.
+    /// How the program was built: `debug`, `quick` or `release`.
     pub(super) build: &'static str,
     /// Processes that wanted a processor on average over the last minute, at the end.
     pub(super) load_average: Option<f64>,
