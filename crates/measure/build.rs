@@ -2,6 +2,6 @@
 
 fn main() {
     let level = std::env::var("OPT_LEVEL").expect("Cargo gives it to build scripts");
-    println!("cargo::rustc-env=STANDPIPE_OPT_LEVEL={level}");
+    println!("cargo::rustc-env=MEASURE_OPT_LEVEL={level}");
     println!("cargo::rerun-if-changed=build.rs");
 }

@@ -51,7 +51,7 @@ pub fn check_room(needed_bytes: u64, what: &str) -> Result<(), UsageError> {
 }
 
 /// How this program was built: `debug`, `quick` (Cargo's profile for a first look), or `release`.
-pub const BUILD: &str = match env!("STANDPIPE_OPT_LEVEL").as_bytes() {
+pub const BUILD: &str = match env!("MEASURE_OPT_LEVEL").as_bytes() {
     _ if cfg!(debug_assertions) => "debug",
     b"3" => "release",
     _ => "quick",
