@@ -228,7 +228,7 @@ impl Run {
     fn arrives(&mut self, peer: Rank, reply: bool, header: [u64; 7], payload: u16) {
         let event = Event::Message { peer, lane: lane(reply) };
         let payload = vec![0xa5; usize::from(payload) % (PAYLOAD_MAX + 1)];
-        self.node.transport().events.push_back((event, Inbox { header, payload }));
+        self.node.transport().events.push_back((event, Inbox::new(header, payload)));
     }
 
     fn poll(&mut self) {

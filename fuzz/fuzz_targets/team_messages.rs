@@ -268,7 +268,7 @@ impl Run {
         let event = Event::Message { peer, lane: Lane::Request };
         // A transport hands out what the header says, or nothing at all.
         let payload = if Header::decode(&header, 0).is_ok() { Vec::new() } else { payload };
-        self.node.transport().events.push_back((event, Inbox { header, payload }));
+        self.node.transport().events.push_back((event, Inbox::new(header, payload)));
     }
 
     fn poll(&mut self) {

@@ -351,6 +351,11 @@ impl Transport for Router {
         self.poll_routed(inbox)
     }
 
+    fn read_held(&mut self, at: usize, into: &mut [u8]) {
+        // Networks leave no payload with them.
+        self.shm.read_held(at, into);
+    }
+
     fn payload_max(&self) -> usize {
         let far = self.net.as_ref().map_or(usize::MAX, |net| net.way.payload_max());
         self.shm.payload_max().min(far)

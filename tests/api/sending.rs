@@ -252,3 +252,62 @@ fn payloads_outlive_their_handlers() {
         assert_eq!(refused_so_far(), 10, "what was dropped is there again");
     });
 }
+
+/// Each way to read a payload gives the same bytes, in any order and of every length.
+#[test]
+fn payloads_are_read_where_they_belong() {
+    let seen: [Arc<AtomicU64>; 2] = Default::default();
+    let configure = |rank: u32| {
+        let seen = Arc::clone(&seen[rank as usize]);
+        config().handler("read", move |call| {
+            let [seed, len, way, _] = call.args();
+            let (expected, len) = (pattern(seed, len as usize), len as usize);
+            assert_eq!(call.payload_len(), len);
+            let mut read = vec![0; len];
+            let parts = |read: &mut [u8]| {
+                for (part, into) in read.chunks_mut(1000).enumerate() {
+                    call.read_payload(part * 1000, into).expect("it has them");
+                }
+            };
+            match way {
+                0 => call.read_payload(0, &mut read).expect("it has them"),
+                1 => parts(&mut read),
+                2 => read.copy_from_slice(call.payload()),
+                3 => {
+                    read.copy_from_slice(call.payload());
+                    parts(&mut read);
+                    assert!(call.payload() == expected, "it stays as it was");
+                }
+                _ => {
+                    read = call.take_payload().expect("few are kept").to_vec();
+                    assert_eq!((call.payload(), call.payload_len()), (&[][..], 0));
+                }
+            }
+            assert!(read == expected, "{len} bytes, way {way}");
+            let left = call.payload_len() as u64;
+            for (at, given) in [(0, left + 1), (left, 1), (u64::MAX, 1)] {
+                let refused = call.read_payload(at as usize, &mut vec![0; given as usize]);
+                let expected = left.saturating_sub(at);
+                assert!(
+                    matches!(refused, Err(Error::Length { given: g, expected: e, .. }) if (g, e) == (given, expected)),
+                    "{refused:?}"
+                );
+            }
+            call.read_payload(left as usize, &mut []).expect("nothing is always there");
+            seen.fetch_add(1, Ordering::SeqCst);
+        })
+    };
+    let lens = [0, 1, 448, 449, 511, 512, 513, 4095, 8191, MEDIUM_MAX];
+    job(2, configure, |node| {
+        let read = node.handler("read").expect("registered");
+        for (seed, len) in (0..).zip(lens) {
+            for way in 0..5 {
+                let args = [seed, len as u64, way, 0];
+                node.request_medium(right_of(node), read, args, &pattern(seed, len)).expect("sent");
+            }
+        }
+        let mine = &seen[node.rank() as usize];
+        node.wait_until(|| mine.load(Ordering::SeqCst) == 5 * lens.len() as u64).expect("all");
+        node.barrier().expect("barrier");
+    });
+}

@@ -131,6 +131,7 @@ impl<C: Cluster> Bench<C> {
 
     fn handle(&mut self, rank: Rank, delivery: Delivery) {
         let (args, landed) = (self.inbox.args(), self.inbox.landed());
+        self.cluster.node(rank).fetch_payload(&mut self.inbox);
         let mut payload = std::mem::take(&mut self.inbox.payload);
         if let Some((place, len)) = landed {
             payload = vec![0; len as usize];

@@ -4,6 +4,9 @@
 //! copies are an optional part: a transport that has none keeps the default methods, and the engine goes by
 //! message. Atomics are, too, but nothing stands in for them: where there are none, a node has no barriers.
 
+use std::cell::{Cell, OnceCell};
+use std::fmt;
+
 use crate::registration::{Key, RegId, RegisterError};
 use crate::wire::{self, Am, AmForm, HEAD_WORDS, Message};
 use crate::{Atomic, Direction, Header, Nanos, OpError, OpId, PathReason, Piece, Place, Rank};
@@ -153,16 +156,72 @@ pub enum Copied {
 }
 
 /// Where a message is put when it arrives, and stays while it is handled: moving it about would cost more
-/// than all the rest of its way.
-#[derive(Debug, Default)]
+/// than all the rest of its way. A long payload may stay where it came in until somebody asks for it.
+#[derive(Default)]
 pub struct Inbox {
     /// The header, not yet checked: peers are hostile.
     pub header: [u64; Header::WORDS],
-    /// The payload.
+    /// The payload, if it is here.
     pub payload: Vec<u8>,
+    held: usize,
+    copy: OnceCell<Vec<u8>>,
+    /// Memory for the next copy.
+    spare: Cell<Vec<u8>>,
 }
 
 impl Inbox {
+    /// With a message that is all here.
+    pub fn new(header: [u64; Header::WORDS], payload: Vec<u8>) -> Inbox {
+        Inbox { header, payload, ..Inbox::default() }
+    }
+
+    /// Bytes of the payload that the transport still has, where it leaves a payload where it came in. Then
+    /// `payload` is empty, and [`Transport::read_held`] reads them until the next poll.
+    #[inline]
+    pub fn held(&self) -> usize {
+        self.held
+    }
+
+    /// So many bytes of the payload stay with the transport, that has just written the header.
+    #[inline]
+    pub fn hold(&mut self, bytes: usize) {
+        self.held = bytes;
+        if bytes > 0
+            && let Some(copy) = self.copy.take()
+        {
+            self.spare.set(copy);
+        }
+    }
+
+    /// Makes the copy of what is held the payload, if there is one.
+    pub(crate) fn keep_copy(&mut self) {
+        if let Some(copy) = self.copy.take()
+            && self.held > 0
+        {
+            self.spare.set(std::mem::replace(&mut self.payload, copy));
+            self.held = 0;
+        }
+    }
+
+    /// Bytes of the payload, wherever it is.
+    #[inline]
+    pub fn payload_len(&self) -> usize {
+        self.payload.len() + self.held
+    }
+
+    /// The payload: of what is held a copy, which `read` makes when this is first called for a message.
+    pub fn whole(&self, read: impl FnOnce(&mut [u8])) -> &[u8] {
+        if self.held == 0 {
+            return &self.payload;
+        }
+        self.copy.get_or_init(|| {
+            let mut bytes = self.spare.take();
+            bytes.resize(self.held, 0);
+            read(&mut bytes);
+            bytes
+        })
+    }
+
     /// The arguments of the message, if it is an Active Message.
     #[inline]
     pub fn args(&self) -> [u64; 4] {
@@ -179,10 +238,17 @@ impl Inbox {
     /// Where a long Active Message's payload lies in this process's memory, and how many bytes it has, as the
     /// sender says: nothing guarantees that the place is the receiver's to read. `None` for other messages.
     pub fn landed(&self) -> Option<(Place, u32)> {
-        match Message::decode(&self.header, self.payload.len()) {
+        match Message::decode(&self.header, self.payload_len()) {
             Ok(Message::Am(Am { form: AmForm::Long(place, len), .. })) => Some((place, len)),
             _ => None,
         }
+    }
+}
+
+impl fmt::Debug for Inbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Inbox");
+        shown.field("header", &self.header).field("payload", &self.payload).field("held", &self.held).finish()
     }
 }
 
@@ -205,11 +271,19 @@ pub trait Transport {
         true
     }
 
-    /// Makes progress and returns the next event, if there is one. `inbox` is overwritten by a message.
+    /// Makes progress and returns the next event, if there is one. `inbox`, of which nothing is held any more,
+    /// is overwritten by a message, whose payload may be [left](Inbox::held) here until the next call.
     ///
     /// A message of the request lane is returned only while the reply lane to its sender has room for one
     /// reply of any size. So a reply sent before the next call is never `Busy`.
     fn poll(&mut self, inbox: &mut Inbox) -> Option<Event>;
+
+    /// Reads of the payload that was left with the transport, from byte `at` on: no more than it has, and of
+    /// the message that was returned last. A hostile peer may change it between two calls. Needed where
+    /// [`Inbox::hold`] is ever called with more than 0.
+    fn read_held(&mut self, at: usize, into: &mut [u8]) {
+        let _ = (at, into);
+    }
 
     /// Takes the next message of a peer's requests, if it has no payload and its header begins like this, and
     /// returns the rest of it. The caller waits for that message, and only looks. Everything else is for

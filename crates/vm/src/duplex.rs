@@ -18,9 +18,9 @@
 
 use std::ops::Deref;
 
+use crate::payload;
 use crate::ring::{
-    Attention, Consumer, Corrupt, HEAD_WORDS, LINE_WORDS, Producer, PushError, Pushed, load_body, load_bytes,
-    store_body, store_bytes,
+    Attention, Consumer, Corrupt, HEAD_WORDS, LINE_WORDS, Producer, PushError, Pushed, load_body, store_body,
 };
 use crate::sync::{AtomicU64, Ordering, hand_over};
 
@@ -174,16 +174,31 @@ impl<M: Deref<Target = [AtomicU64]>> Duplex<M> {
     /// [`Corrupt`] if the other side broke the protocol; the same again if called again.
     #[inline(always)]
     pub fn pop(&mut self, body: &mut [u64; 7], payload: &mut Vec<u8>) -> Result<bool, Corrupt> {
+        let popped = self.pop_held(body, payload)?;
+        if let Some(len @ 1..) = popped {
+            payload.resize(len, 0);
+            self.inward.read_held(0, payload);
+            self.inward.release();
+        }
+        Ok(popped.is_some())
+    }
+
+    /// As [`pop`](Duplex::pop), but leaves a long payload in the ring, as [`Consumer::pop_held`] does.
+    ///
+    /// # Errors
+    /// As for [`pop`](Duplex::pop).
+    #[inline(always)]
+    pub fn pop_held(&mut self, body: &mut [u64; 7], payload: &mut Vec<u8>) -> Result<Option<usize>, Corrupt> {
         if self.pop_short(body) {
             payload.clear();
-            return Ok(true);
+            return Ok(Some(0));
         }
         match self.baton() {
             None if !self.inward.ready() => {
                 // Not by asking the ring to pop: a message that came just now may have one before it in the
                 // baton.
                 self.inward.note_idle();
-                Ok(false)
+                Ok(None)
             }
             _ => self.pop_in_order(body, payload),
         }
@@ -219,7 +234,7 @@ impl<M: Deref<Target = [AtomicU64]>> Duplex<M> {
     /// several by both ways the first. Out of line, as is all that has to do with payloads and rings, so that
     /// what surrounds a baton's message stays small.
     #[inline(never)]
-    fn pop_in_order(&mut self, body: &mut [u64; 7], payload: &mut Vec<u8>) -> Result<bool, Corrupt> {
+    fn pop_in_order(&mut self, body: &mut [u64; 7], payload: &mut Vec<u8>) -> Result<Option<usize>, Corrupt> {
         // Also where there was nothing a moment ago: what was sent before the ring's message came to sight
         // before that.
         if let Some(word) = self.baton() {
@@ -228,18 +243,29 @@ impl<M: Deref<Target = [AtomicU64]>> Duplex<M> {
                 self.load_payload(word as u32 as usize >> MARK_BITS, payload)?;
                 load_body(self.line(), body);
                 self.take_over();
-                return Ok(true);
+                return Ok(Some(0));
             }
             // The message that was sent before it went through the ring, and has been there at least as long.
             if !self.inward.ready() {
                 return Err(Corrupt::Order { number, expected });
             }
         }
-        let popped = self.inward.pop(body, payload)?;
-        if popped {
+        let popped = self.inward.pop_held(body, payload)?;
+        if popped.is_some() {
             self.expects = self.expects.wrapping_add(NEXT);
         }
         Ok(popped)
+    }
+
+    /// Reads of a payload that was left in the ring, as [`Consumer::read_held`] does.
+    pub fn read_held(&self, at: usize, into: &mut [u8]) -> bool {
+        self.inward.read_held(at, into)
+    }
+
+    /// Gives its room back, as [`Consumer::release`] does.
+    #[inline]
+    pub fn release(&mut self) {
+        self.inward.release();
     }
 
     /// Tells the other side about every slot of its ring that is free again, as [`Consumer::flush_credits`]
@@ -279,14 +305,14 @@ impl<M: Deref<Target = [AtomicU64]>> Duplex<M> {
 
     #[inline(never)]
     fn store_payload(&self, payload: &[u8]) {
-        store_bytes(self.baton[PAYLOAD..].iter(), payload);
+        payload::store([&self.baton[PAYLOAD..], &[]], payload);
     }
 
     fn load_payload(&self, len: usize, payload: &mut Vec<u8>) -> Result<(), Corrupt> {
         if len > BATON_PAYLOAD_BYTES {
             return Err(Corrupt::Length { len, max: BATON_PAYLOAD_BYTES });
         }
-        load_bytes(self.baton[PAYLOAD..].iter(), len, payload);
+        payload::load([&self.baton[PAYLOAD..], &[]], len, payload);
         Ok(())
     }
 }

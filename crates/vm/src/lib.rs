@@ -15,6 +15,7 @@
 //! | [`segment`] | a sealed memfd and its mapping; opening a peer's | no |
 //! | `global_heap` | a segment that the program's allocator divides (feature `allocator`) | yes |
 //! | [`heap`] | which bytes of a segment are in use, and which pages are not | no |
+//! | `payload` | bytes in words that a peer may write: in and out | yes |
 //! | [`ring`] | a single-producer single-consumer message ring | no |
 //! | [`duplex`] | two rings, and a line that changes hands: the quick way to ask and answer | no |
 //! | [`bell`] | waking a process that sleeps | no |
@@ -64,6 +65,7 @@ pub mod membarrier;
 #[cfg(not(any(loom, miri)))]
 pub mod monitor;
 pub mod pages;
+mod payload;
 #[cfg(not(loom))]
 pub mod proc_mem;
 pub mod ring;
@@ -91,7 +93,7 @@ pub use heap::{BadFree, HeapAllocator, HeapFull, PageRun};
 #[cfg(not(any(loom, miri)))]
 pub use monitor::{Changed, Follower, Monitor, MonitorCounters, NotAvailable, NotWatchable};
 pub use ring::{
-    Attention, Consumer, Corrupt, FenceMode, HEAD_WORDS, Producer, PushError, Pushed, RingLayout,
+    Attention, Consumer, Corrupt, FenceMode, HEAD_WORDS, HELD_MIN, Producer, PushError, Pushed, RingLayout,
 };
 pub use segment::{Segment, SegmentError};
 pub use shared::{Blocks, Outside, SharedMemory, Words};

@@ -16,6 +16,7 @@
 
 use std::ops::Deref;
 
+use crate::payload::{self, Runs};
 use crate::sync::{AtomicU64, Ordering, fence, light_fence};
 
 /// Words of a cache line, which is also a slot.
@@ -179,34 +180,6 @@ pub(crate) fn load_body(line: &[AtomicU64; LINE_WORDS], body: &mut [u64; LINE_WO
     }
 }
 
-/// Writes `bytes` into as many words as they need, which `words` must have.
-#[inline]
-pub(crate) fn store_bytes<'a>(mut words: impl Iterator<Item = &'a AtomicU64>, bytes: &[u8]) {
-    let (eights, rest) = bytes.as_chunks::<8>();
-    for (eight, word) in eights.iter().zip(&mut words) {
-        word.store(u64::from_le_bytes(*eight), Ordering::Relaxed);
-    }
-    if rest.is_empty() {
-        return;
-    }
-    if let Some(word) = words.next() {
-        let mut eight = [0; 8];
-        eight[..rest.len()].copy_from_slice(rest);
-        word.store(u64::from_le_bytes(eight), Ordering::Relaxed);
-    }
-}
-
-/// Makes `bytes` the `len` bytes that `words` hold.
-#[inline]
-pub(crate) fn load_bytes<'a>(words: impl Iterator<Item = &'a AtomicU64>, len: usize, bytes: &mut Vec<u8>) {
-    bytes.resize(len.next_multiple_of(8), 0);
-    let (eights, _) = bytes.as_chunks_mut::<8>();
-    for (eight, word) in eights.iter_mut().zip(words) {
-        *eight = word.load(Ordering::Relaxed).to_le_bytes();
-    }
-    bytes.truncate(len);
-}
-
 /// Where things are in the words of a ring.
 #[derive(Clone, Copy, Debug)]
 struct Places {
@@ -239,17 +212,12 @@ impl Places {
     /// The words of a payload of `len` bytes that starts at line `line`, counted from the ring's first: the
     /// second run is what goes on at the start of the area. `len` must have been checked against the area.
     #[inline(always)]
-    fn payload<'a>(
-        &self,
-        words: &'a [AtomicU64],
-        line: u64,
-        len: usize,
-    ) -> (&'a [AtomicU64], &'a [AtomicU64]) {
+    fn payload<'a>(&self, words: &'a [AtomicU64], line: u64, len: usize) -> Runs<'a> {
         let area = &words[self.payload_start..self.payload_start + self.payload_words];
         let start = (line % (self.payload_words / LINE_WORDS) as u64) as usize * LINE_WORDS;
         let count = len.div_ceil(8);
         let straight = count.min(self.payload_words - start);
-        (&area[start..start + straight], &area[..count - straight])
+        [&area[start..start + straight], &area[..count - straight]]
     }
 
     fn slots(&self) -> u64 {
@@ -357,8 +325,7 @@ impl<M: Deref<Target = [AtomicU64]>> Producer<M> {
     }
 
     fn write_payload(&self, payload: &[u8]) {
-        let (straight, wrapped) = self.places.payload(&self.words, self.line, payload.len());
-        store_bytes(straight.iter().chain(wrapped), payload);
+        payload::store(self.places.payload(&self.words, self.line, payload.len()), payload);
     }
 
     /// After publishing. The fence is against the one between the consumer's turning cold and its last look:
@@ -385,6 +352,20 @@ pub struct Consumer<M> {
     line: u64,
     line_published: u64,
     idle_polls: u32,
+    /// What is still to be read of the message taken out last.
+    held: Option<Held>,
+}
+
+/// Bytes of a payload from which on [`Consumer::pop_held`] leaves it in the ring: reading less at once costs
+/// less than coming back for it.
+pub const HELD_MIN: usize = 512;
+
+/// A payload that was not copied out yet: its first line, its bytes, and the messages taken out before its.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    line: u64,
+    len: usize,
+    taken_before: u64,
 }
 
 /// Words of a message's body by which [`Duplex::pop_like`](crate::Duplex::pop_like) knows it.
@@ -398,7 +379,16 @@ impl<M: Deref<Target = [AtomicU64]>> Consumer<M> {
     pub fn new(words: M, layout: RingLayout) -> Result<Consumer<M>, BadLayout> {
         layout.check(words.len())?;
         let places = Places::new(layout);
-        Ok(Consumer { words, places, taken: 0, published: 0, line: 0, line_published: 0, idle_polls: 0 })
+        Ok(Consumer {
+            words,
+            places,
+            taken: 0,
+            published: 0,
+            line: 0,
+            line_published: 0,
+            idle_polls: 0,
+            held: None,
+        })
     }
 
     /// Whether there is a message: one look at one word.
@@ -416,30 +406,82 @@ impl<M: Deref<Target = [AtomicU64]>> Consumer<M> {
     /// [`Corrupt`] if the producer broke the protocol; the same again if called again.
     #[inline]
     pub fn pop(&mut self, body: &mut [u64; 7], payload: &mut Vec<u8>) -> Result<bool, Corrupt> {
+        let popped = self.pop_held(body, payload)?;
+        if let Some(len @ 1..) = popped {
+            payload.resize(len, 0);
+            self.read_held(0, payload);
+            self.release();
+        }
+        Ok(popped.is_some())
+    }
+
+    /// As [`pop`](Consumer::pop), but leaves a payload of [`HELD_MIN`] bytes or more in the ring, and says how
+    /// many it has: [`read_held`](Consumer::read_held) reads it, until [`release`](Consumer::release) or the
+    /// next message gives its room back. `Some(0)`: there was a message, and `payload` is its payload.
+    ///
+    /// # Errors
+    /// As for [`pop`](Consumer::pop).
+    #[inline]
+    pub fn pop_held(&mut self, body: &mut [u64; 7], payload: &mut Vec<u8>) -> Result<Option<usize>, Corrupt> {
+        self.release();
         let slot = self.places.slot(&self.words, self.taken);
         let word = slot[0].load(Ordering::Acquire);
         if (word >> 32) as u32 != (self.taken + 1) as u32 {
             self.note_idle();
-            return Ok(false);
+            return Ok(None);
         }
         // The whole slot, and the payload, were written before word 0. Words that a hostile producer writes
         // after it only change what the message says.
         load_body(slot, body);
         let len = word as u32 as usize;
-        if len == 0 {
-            payload.clear();
-        } else {
-            self.read_payload(len, payload)?;
+        payload.clear();
+        let mut left = 0;
+        if len > 0 {
+            left = self.take_payload(len, payload)?;
             self.line += lines_of(len);
         }
         self.taken += 1;
         self.idle_polls = 0;
-        if self.taken - self.published > self.places.slot_mask / 4
-            || self.line - self.line_published > self.places.lines() / 4
+        self.tell_if_due();
+        Ok(Some(left))
+    }
+
+    /// Reads of the payload that was left in the ring, from byte `at` on. Whether it has so many: if not, or
+    /// if none is left there, nothing is read.
+    ///
+    /// A hostile producer may write there meanwhile: then two reads of the same bytes may differ.
+    pub fn read_held(&self, at: usize, into: &mut [u8]) -> bool {
+        let Some(held) = self.held.filter(|held| at <= held.len && into.len() <= held.len - at) else {
+            return false;
+        };
+        payload::read(self.places.payload(&self.words, held.line, held.len), at, into);
+        true
+    }
+
+    /// Gives the room of what was left in the ring back, if anything was.
+    #[inline]
+    pub fn release(&mut self) {
+        if self.held.take().is_some() {
+            self.tell_if_due();
+        }
+    }
+
+    /// What may be told to be free: all that was taken out, but for what is still to be read, and what came
+    /// after that.
+    #[inline(always)]
+    fn free(&self) -> (u64, u64) {
+        self.held.map_or((self.taken, self.line), |held| (held.taken_before, held.line))
+    }
+
+    /// Tells the producer of a quarter ring.
+    #[inline(always)]
+    fn tell_if_due(&mut self) {
+        let (taken, line) = self.free();
+        if taken - self.published > self.places.slot_mask / 4
+            || line - self.line_published > self.places.lines() / 4
         {
             self.flush_credits();
         }
-        Ok(true)
     }
 
     /// Takes the next message out if it has no payload and its body begins like this, and returns the rest of
@@ -459,9 +501,7 @@ impl<M: Deref<Target = [AtomicU64]>> Consumer<M> {
         let rest = std::array::from_fn(|index| word(HEAD_WORDS + index));
         self.taken += 1;
         self.idle_polls = 0;
-        if self.taken - self.published > self.places.slot_mask / 4 {
-            self.flush_credits();
-        }
+        self.tell_if_due();
         Some(rest)
     }
 
@@ -469,11 +509,12 @@ impl<M: Deref<Target = [AtomicU64]>> Consumer<M> {
     /// [`pop`](Consumer::pop), which does it by itself after a quarter ring or many polls that found nothing;
     /// turning cold does it too. Says whether there was anything to tell.
     pub fn flush_credits(&mut self) -> bool {
-        let news = self.published != self.taken;
+        let (taken, line) = self.free();
+        let news = self.published != taken;
         if news {
-            self.words[FREED].store(self.taken, Ordering::Release);
-            self.published = self.taken;
-            self.line_published = self.line;
+            self.words[FREED].store(taken, Ordering::Release);
+            self.published = taken;
+            self.line_published = line;
         }
         news
     }
@@ -500,19 +541,24 @@ impl<M: Deref<Target = [AtomicU64]>> Consumer<M> {
         self.taken
     }
 
-    fn read_payload(&self, len: usize, payload: &mut Vec<u8>) -> Result<(), Corrupt> {
+    /// Copies a short payload out, and notes where a long one lies. Returns how many bytes are left there.
+    fn take_payload(&mut self, len: usize, payload: &mut Vec<u8>) -> Result<usize, Corrupt> {
         if len > self.places.len_max() {
             return Err(Corrupt::Length { len, max: self.places.len_max() });
         }
-        let (straight, wrapped) = self.places.payload(&self.words, self.line, len);
-        load_bytes(straight.iter().chain(wrapped), len, payload);
-        Ok(())
+        if len >= HELD_MIN {
+            let (line, taken_before) = (self.line, self.taken);
+            self.held = Some(Held { line, len, taken_before });
+            return Ok(len);
+        }
+        payload::load(self.places.payload(&self.words, self.line, len), len, payload);
+        Ok(0)
     }
 
     /// Counts a poll that found nothing.
     #[inline(always)]
     pub(crate) fn note_idle(&mut self) {
-        if self.published != self.taken {
+        if self.published != self.free().0 {
             self.idle_polls += 1;
             if self.idle_polls >= IDLE_POLLS {
                 self.idle_polls = 0;

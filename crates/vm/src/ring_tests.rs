@@ -106,6 +106,55 @@ fn a_ring_without_payload_area_takes_bodies() {
 }
 
 #[test]
+fn a_long_payload_stays_until_its_room_is_given_back() {
+    let (mut producer, mut consumer, words) = ring(4, 4 * HELD_MIN);
+    let (mut found, mut payload) = ([0; 7], vec![1]);
+    // The second begins in the middle, and goes on at the start of the area.
+    for (n, len) in [(1, HELD_MIN * 5 / 2), (2, HELD_MIN * 3)] {
+        let long = bytes(n, len);
+        let _ = producer.push(&body(n), &long).expect("room");
+        assert_eq!(consumer.pop_held(&mut found, &mut payload), Ok(Some(len)));
+        assert!(payload.is_empty());
+        let mut all = vec![0; len];
+        assert!(consumer.read_held(0, &mut all) && all == long);
+        for at in [0, 1, 63, len - 1] {
+            for part in [0, 1, 9, len - at] {
+                let mut read = vec![0; part.min(len - at)];
+                assert!(
+                    consumer.read_held(at, &mut read) && read == long[at..at + read.len()],
+                    "{at} {part}"
+                );
+            }
+        }
+        assert!(!consumer.read_held(len, &mut [0]) && !consumer.read_held(usize::MAX, &mut [0; 2]));
+        assert!(!consumer.read_held(1, &mut vec![0; len]), "one more than there is");
+        // Telling of free slots tells nothing of this one, nor of what was taken out after it.
+        let _ = producer.push(&body(9), &[]).expect("room");
+        assert_eq!(consumer.pop_like(&body(9)[..HEAD_WORDS].try_into().expect("as many")), Some([95, 96]));
+        assert!(!consumer.flush_credits() && !producer.room(HELD_MIN * 4));
+        consumer.release();
+        consumer.flush_credits();
+        assert!(producer.room(HELD_MIN * 4));
+        assert!(!consumer.read_held(0, &mut [0]));
+        // The next message gives the room back, too.
+        let _ = producer.push(&body(3), &bytes(3, HELD_MIN)).expect("room");
+        assert_eq!(consumer.pop_held(&mut found, &mut payload), Ok(Some(HELD_MIN)));
+        let _ = producer.push(&body(4), &bytes(4, HELD_MIN - 1)).expect("room");
+        assert_eq!(consumer.pop_held(&mut found, &mut payload), Ok(Some(0)));
+        assert_eq!((found, &payload), (body(4), &bytes(4, HELD_MIN - 1)));
+        assert!(!consumer.read_held(0, &mut [0]));
+        consumer.flush_credits();
+    }
+    // Whatever a hostile producer writes meanwhile is read, and nothing else.
+    let _ = producer.push(&body(5), &bytes(5, HELD_MIN)).expect("room");
+    assert_eq!(consumer.pop_held(&mut found, &mut payload), Ok(Some(HELD_MIN)));
+    words.iter().for_each(|word| word.store(u64::MAX, Ordering::Relaxed));
+    let mut read = [0; HELD_MIN];
+    assert!(consumer.read_held(0, &mut read) && read == [0xff; HELD_MIN]);
+    assert!(!consumer.read_held(0, &mut [0; HELD_MIN + 1]));
+}
+
+#[test]
 fn a_fresh_ring_is_cold_and_attention_moves_the_doorbell() {
     let (mut producer, mut consumer, words) = ring(8, 0);
     assert_eq!(producer.push(&body(0), &[]), Ok(Pushed { doorbell: true }));

@@ -90,7 +90,7 @@ const OUT_MAX: usize = 24 << 20;
 /// # Safety
 /// As for [`ptr::copy`].
 #[inline]
-unsafe fn copy(from: *const u8, to: *mut u8, len: usize, cut_max: usize) {
+pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize, cut_max: usize) {
     if len <= AT_ONCE || len > cut_max || from.addr().abs_diff(to.addr()) < len {
         // SAFETY: the caller promises just that: `len` readable bytes here, and as many writable ones there.
         return unsafe { ptr::copy(from, to, len) };

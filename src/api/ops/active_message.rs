@@ -105,9 +105,39 @@ impl Call<'_> {
     }
 
     /// A medium message's payload, in memory of this process that nobody else writes; empty otherwise.
+    ///
+    /// Between processes of a host, one of 512 bytes or more is copied at the first call, and not at all if
+    /// nobody calls this. [`Call::read_payload`] copies to where the bytes belong instead.
     #[inline]
     pub fn payload(&self) -> &[u8] {
-        &self.inbox.payload
+        self.inbox.whole(|bytes| self.core.engine().read_held(0, bytes))
+    }
+
+    /// How many bytes a medium message's payload has; 0 for others.
+    #[inline]
+    pub fn payload_len(&self) -> usize {
+        self.inbox.payload_len()
+    }
+
+    /// Copies of a medium message's payload, from byte `at` on: all that `into` has room for.
+    ///
+    /// Read each byte once, or call [`Call::payload`], whose bytes stay as they are. Bytes that this reads
+    /// twice may differ if the sender breaks the protocol.
+    ///
+    /// # Errors
+    /// [`Error::Length`] where the payload has not so many bytes; then nothing is copied.
+    pub fn read_payload(&self, at: usize, into: &mut [u8]) -> Result<(), Error> {
+        let left = self.payload_len().saturating_sub(at);
+        if into.len() > left {
+            let what = "bytes of a payload from the place that was named on";
+            return Err(Error::Length { what, given: into.len() as u64, expected: left as u64 });
+        }
+        match self.inbox.payload.get(at..at + into.len()) {
+            _ if into.is_empty() => {}
+            Some(bytes) => into.copy_from_slice(bytes),
+            None => self.core.engine().read_held(at, into),
+        }
+        Ok(())
     }
 
     /// Where a long message's payload lies in this process's memory, and how many bytes it has, as the sender
@@ -130,6 +160,7 @@ impl Call<'_> {
 
     /// The payloads that its node has, and that of this message.
     pub(super) fn payloads(&mut self) -> (&Arc<Payloads>, &mut Vec<u8>) {
+        self.core.engine().fetch_payload(self.inbox);
         (&self.core.payloads, &mut self.inbox.payload)
     }
 

@@ -177,11 +177,30 @@ impl Pair {
             Lane::Request if !self.answering.room(PAYLOAD_MAX) => return Ok(Found::Blocked),
             Lane::Request => &mut self.answering,
         };
-        if !link.pop(&mut inbox.header, &mut inbox.payload)? {
+        let Some(held) = link.pop_held(&mut inbox.header, &mut inbox.payload)? else {
             return Ok(Found::Nothing);
-        }
+        };
+        inbox.hold(held);
         self.streak += 1;
         Ok(Found::Message(lane))
+    }
+
+    /// The link that messages of a lane come in by.
+    fn inward(&mut self, lane: Lane) -> &mut Duplex<Words> {
+        match lane {
+            Lane::Reply => &mut self.asking,
+            Lane::Request => &mut self.answering,
+        }
+    }
+
+    /// Reads of the payload that was left in a lane's ring.
+    pub(super) fn read_held(&mut self, lane: Lane, at: usize, into: &mut [u8]) -> bool {
+        self.inward(lane).read_held(at, into)
+    }
+
+    /// Gives the room of that back.
+    pub(super) fn release(&mut self, lane: Lane) {
+        self.inward(lane).release();
     }
 
     /// Takes the next message if it is one without payload in a baton. `None` says nothing.

@@ -59,6 +59,8 @@ pub(crate) struct ShmTransport {
     /// Threads of this process that sleep or are about to: while there are any, no ring turns hot.
     sleepers: Arc<AtomicU32>,
     own: OwnMemory,
+    /// Whose ring, and which, still has the payload of the message that was handed on last.
+    held: Option<(Rank, Lane)>,
     /// The threads that make large copies, where that is not for the thread that starts them.
     copiers: Option<Box<Copiers>>,
     /// Whether there are copiers, or senders that could not be connected to: for polls to look at one word.
@@ -83,6 +85,7 @@ impl ShmTransport {
             run: 0,
             bell: peers.own().control.bell(),
             own,
+            held: None,
             copiers: None,
             has_rare_work: false,
             net_wakeup: Arc::default(),
@@ -356,8 +359,22 @@ impl ShmTransport {
     fn poll_sender(&mut self, rank: Rank, inbox: &mut Inbox) -> Found {
         let Some(pair) = &mut self.pairs[rank as usize] else { return Found::Nothing };
         match pair.poll(inbox) {
+            Ok(Found::Message(lane)) => {
+                self.held = (inbox.held() > 0).then_some((rank, lane));
+                Found::Message(lane)
+            }
             Ok(found) => found,
             Err(corrupt) => self.shun(rank, corrupt),
+        }
+    }
+
+    /// Gives the room of the payload back that was left in a ring.
+    #[cold]
+    #[inline(never)]
+    fn release(&mut self) {
+        let Some((rank, lane)) = self.held.take() else { return };
+        if let Some(pair) = &mut self.pairs[rank as usize] {
+            pair.release(lane);
         }
     }
 
@@ -493,10 +510,20 @@ impl engine::Transport for ShmTransport {
 
     #[inline(always)]
     fn poll(&mut self, inbox: &mut Inbox) -> Option<Event> {
+        if self.held.is_some() {
+            self.release();
+        }
         match self.poll_first(inbox) {
             Some((peer, lane)) => Some(Event::Message { peer, lane }),
             None => self.poll_all(inbox),
         }
+    }
+
+    fn read_held(&mut self, at: usize, into: &mut [u8]) {
+        let read = self.held.is_some_and(|(rank, lane)| {
+            self.pairs[rank as usize].as_mut().is_some_and(|pair| pair.read_held(lane, at, into))
+        });
+        assert!(read, "{} bytes from byte {at} on are held of no message", into.len());
     }
 
     fn payload_max(&self) -> usize {

@@ -28,7 +28,10 @@ impl<T: Transport> Node<T> {
                 return Polled::Progressed;
             }
             Copied::Nothing => None,
-            Copied::Unknown => self.core.transport.poll(inbox),
+            Copied::Unknown => {
+                inbox.hold(0);
+                self.core.transport.poll(inbox)
+            }
         };
         match event {
             Some(Event::Message { peer, lane }) => self.on_message(peer, lane, inbox),
@@ -84,9 +87,9 @@ impl<T: Transport> Node<T> {
     }
 
     #[inline(always)]
-    fn on_message(&mut self, peer: Rank, lane: Lane, inbox: &Inbox) -> Polled {
+    fn on_message(&mut self, peer: Rank, lane: Lane, inbox: &mut Inbox) -> Polled {
         let head = AmHead::of(&inbox.header);
-        if head.is_short() && inbox.payload.is_empty() {
+        if head.is_short() && inbox.payload_len() == 0 {
             return self.mail.deliver(&mut self.core, (peer, lane), head, 0);
         }
         self.on_long_message(peer, lane, inbox)
@@ -94,18 +97,19 @@ impl<T: Transport> Node<T> {
 
     /// Takes any message but a short Active Message.
     #[inline(never)]
-    fn on_long_message(&mut self, peer: Rank, lane: Lane, inbox: &Inbox) -> Polled {
-        match Message::decode(&inbox.header, inbox.payload.len()) {
+    fn on_long_message(&mut self, peer: Rank, lane: Lane, inbox: &mut Inbox) -> Polled {
+        match Message::decode(&inbox.header, inbox.payload_len()) {
             Ok(Message::Am(Am { form, .. })) => {
                 let len = match form {
                     AmForm::Short => 0,
-                    AmForm::Medium => inbox.payload.len() as u64,
+                    AmForm::Medium => inbox.payload_len() as u64,
                     AmForm::Long(_, len) => u64::from(len),
                 };
                 self.mail.deliver(&mut self.core, (peer, lane), AmHead::of(&inbox.header), len)
             }
             Ok(Message::AmDone { stamp: stamp @ 1.. }) if lane == Lane::Reply => Polled::Acknowledged(stamp),
             Ok(message) => {
+                self.fetch_payload(inbox);
                 let polled = self.on_service(peer, lane, &message, &inbox.payload);
                 self.work();
                 polled
@@ -115,6 +119,23 @@ impl<T: Transport> Node<T> {
                 Polled::Progressed
             }
         }
+    }
+
+    /// Copies the payload of the message in the inbox out of the transport, if it was left there: before the
+    /// next poll, and by the same thread as that.
+    pub fn fetch_payload(&mut self, inbox: &mut Inbox) {
+        inbox.keep_copy();
+        if inbox.held() > 0 {
+            inbox.payload.resize(inbox.held(), 0);
+            self.core.transport.read_held(0, &mut inbox.payload);
+            inbox.hold(0);
+        }
+    }
+
+    /// Reads of the payload of the message that the last poll handed on, from byte `at` on, where it was left
+    /// with the transport ([`Inbox::held`]).
+    pub fn read_held(&mut self, at: usize, into: &mut [u8]) {
+        self.core.transport.read_held(at, into);
     }
 
     /// Whether registration has anything to see to.

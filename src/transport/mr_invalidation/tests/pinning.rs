@@ -64,7 +64,7 @@ impl Transport for Pinning {
         for lane in [Lane::Reply, Lane::Request] {
             let next = wire.queues.get_mut(&(self.rank, lane)).and_then(VecDeque::pop_front);
             if let Some((header, payload)) = next {
-                *inbox = Inbox { header, payload };
+                *inbox = Inbox::new(header, payload);
                 return Some(Event::Message { peer: 1 - self.rank, lane });
             }
         }

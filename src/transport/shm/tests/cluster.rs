@@ -71,6 +71,10 @@ impl Transport for Counted {
         })
     }
 
+    fn read_held(&mut self, at: usize, into: &mut [u8]) {
+        self.shm.read_held(at, into);
+    }
+
     fn take_like(
         &mut self,
         peer: Rank,

@@ -16,7 +16,7 @@ use proptest::prelude::*;
 use vm::SharedMemory;
 
 use super::cluster::{HEAP_BYTES, Setting, ShmCluster};
-use crate::transport::shm::control::BELL_AT;
+use crate::transport::shm::control::{BELL_AT, RING};
 use crate::transport::tests::NOWHERE;
 
 const VICTIM: Rank = 0;
@@ -315,5 +315,36 @@ fn forged_messages_are_taken_for_what_they_say() {
     scene.write_ring(SCRIBBLER, Lane::Request, 1, 2 << 32 | 70_000, &header.encode());
     while scene.cluster.node(VICTIM).poll(&mut inbox) != Polled::Idle {}
     assert!(scene.cluster.node(VICTIM).is_lost(SCRIBBLER), "a payload larger than its ring was believed");
+    scene.finish();
+}
+
+/// A sender that rewrites a payload while it is read changes what is read, and nothing that was copied.
+#[test]
+fn a_payload_that_is_rewritten_stays_what_was_copied() {
+    let mut scene = Scene::new(Setting { attach_never: true, fences_symmetric: false, polls: true });
+    let header = Header { len: 8000, ..Header::new(engine::wire::Kind::AmMedium) };
+    let area = |scene: &mut Scene, byte: u64| {
+        let control = scene.cluster.control(VICTIM);
+        let ring = control.ring(SCRIBBLER, Lane::Request);
+        ring[16 + RING.slots * 8..]
+            .iter()
+            .for_each(|word| word.store(byte * 0x0101_0101_0101_0101, Ordering::Relaxed));
+    };
+    area(&mut scene, 1);
+    scene.write_ring(SCRIBBLER, Lane::Request, 0, 1 << 32 | 8000, &header.encode());
+    let mut inbox = Inbox::default();
+    let polled = scene.cluster.node(VICTIM).poll(&mut inbox);
+    assert!(matches!(polled, Polled::Deliver(Delivery { peer: SCRIBBLER, .. })), "{polled:?}");
+    assert_eq!((inbox.held(), inbox.payload_len()), (8000, 8000));
+    let mut read = [0; 8];
+    scene.cluster.node(VICTIM).read_held(7992, &mut read);
+    assert_eq!(read, [1; 8]);
+    let copied = inbox.whole(|bytes| scene.cluster.node(VICTIM).read_held(0, bytes)).to_vec();
+    area(&mut scene, 2);
+    scene.cluster.node(VICTIM).read_held(0, &mut read);
+    assert_eq!((read, &copied[..]), ([2; 8], &[1; 8000][..]));
+    assert_eq!(inbox.whole(|_| panic!("it was copied")), [1; 8000]);
+    scene.cluster.node(VICTIM).fetch_payload(&mut inbox);
+    assert_eq!((&inbox.payload[..], inbox.held()), (&[1; 8000][..], 0));
     scene.finish();
 }

@@ -130,7 +130,7 @@ impl Script {
 
     /// Lets a message arrive.
     pub(crate) fn arrive(&mut self, peer: Rank, lane: Lane, header: [u64; Header::WORDS], payload: &[u8]) {
-        self.inbox.push_back((Event::Message { peer, lane }, Inbox { header, payload: payload.to_vec() }));
+        self.inbox.push_back((Event::Message { peer, lane }, Inbox::new(header, payload.to_vec())));
     }
 
     fn range(&self, place: Place, len: usize) -> Option<std::ops::Range<usize>> {
@@ -155,7 +155,7 @@ impl Transport for Script {
         peer: Rank,
         head: &[u64; HEAD_WORDS],
     ) -> Option<[u64; Header::WORDS - HEAD_WORDS]> {
-        let (event, Inbox { header, payload }) = self.inbox.front()?;
+        let (event, Inbox { header, payload, .. }) = self.inbox.front()?;
         let is_next = *event == Event::Message { peer, lane: Lane::Request } && payload.is_empty();
         let rest = header.strip_prefix(head).filter(|_| is_next)?.try_into().expect("the rest of a header");
         self.inbox.pop_front();
