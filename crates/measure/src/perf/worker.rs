@@ -40,7 +40,8 @@ pub(super) fn run(case: &Case) -> Result<Option<Samples>> {
             call.reply(pong, call.args()).expect("the requester waits for the reply");
             drop(payload);
         })
-        .handler("take", move |_| {
+        .handler("take", move |call| {
+            std::hint::black_box(call.payload());
             taken.store(taken.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         })
         .handler("pong", move |_| {

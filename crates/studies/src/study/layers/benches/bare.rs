@@ -40,7 +40,7 @@ impl Inbox {
     /// Takes a message that has come.
     fn take(&self, call: &mut Call<'_>) {
         self.words.note(&call.args());
-        if !call.payload().is_empty() {
+        if call.payload_len() > 0 {
             let kept = call.take_payload().ok();
             *self.payload.lock().expect("nobody panics with it") = kept;
         }
