@@ -271,8 +271,8 @@ pub trait Transport {
         true
     }
 
-    /// Makes progress and returns the next event, if there is one. `inbox`, of which nothing is held any more,
-    /// is overwritten by a message, whose payload may be [left](Inbox::held) here until the next call.
+    /// Makes progress and returns the next event, if there is one. `inbox` is overwritten by a message. The
+    /// payload may be [left](Inbox::hold) here until the next call; before it nothing is held.
     ///
     /// A message of the request lane is returned only while the reply lane to its sender has room for one
     /// reply of any size. So a reply sent before the next call is never `Busy`.

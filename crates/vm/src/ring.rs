@@ -352,7 +352,7 @@ pub struct Consumer<M> {
     line: u64,
     line_published: u64,
     idle_polls: u32,
-    /// What is still to be read of the message taken out last.
+    /// A payload of the message taken out last that is still to be read.
     held: Option<Held>,
 }
 
@@ -415,8 +415,8 @@ impl<M: Deref<Target = [AtomicU64]>> Consumer<M> {
         Ok(popped.is_some())
     }
 
-    /// As [`pop`](Consumer::pop), but leaves a payload of [`HELD_MIN`] bytes or more in the ring, and says how
-    /// many it has: [`read_held`](Consumer::read_held) reads it, until [`release`](Consumer::release) or the
+    /// As [`pop`](Consumer::pop), but leaves a payload of [`HELD_MIN`] bytes or more in the ring and says how
+    /// many it has. [`read_held`](Consumer::read_held) reads it, until [`release`](Consumer::release) or the
     /// next message gives its room back. `Some(0)`: there was a message, and `payload` is its payload.
     ///
     /// # Errors
@@ -466,8 +466,8 @@ impl<M: Deref<Target = [AtomicU64]>> Consumer<M> {
         }
     }
 
-    /// What may be told to be free: all that was taken out, but for what is still to be read, and what came
-    /// after that.
+    /// How many messages and lines the producer may be told of as free: none of a payload that is still to be
+    /// read, and none that came after it.
     #[inline(always)]
     fn free(&self) -> (u64, u64) {
         self.held.map_or((self.taken, self.line), |held| (held.taken_before, held.line))

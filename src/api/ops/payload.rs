@@ -45,8 +45,9 @@ impl fmt::Debug for Payload {
 }
 
 impl Call<'_> {
-    /// Keeps a medium message's payload beyond the handler: [`Call::payload`] is empty from then on. What is
-    /// still where it came in, as that says, is copied; all else is handed over. Empty for other messages.
+    /// Keeps a medium message's payload beyond the handler: [`Call::payload`] is empty from then on. This
+    /// copies what is still where it came in, as that says, and hands over all else. Empty for other
+    /// messages.
     ///
     /// # Errors
     /// [`Error::PayloadsKept`] where 1,024 payloads of this node are kept already: the handler can still copy

@@ -55,6 +55,10 @@ impl engine::Transport for Network {
         pass_on!(self, way => way.poll(inbox))
     }
 
+    fn read_held(&mut self, at: usize, into: &mut [u8]) {
+        pass_on!(self, way => way.read_held(at, into))
+    }
+
     #[inline(always)]
     fn take_like(
         &mut self,

@@ -1,5 +1,6 @@
 //! One-sided copies: plain copies for heaps, which are mapped, and cross-memory attach for all other memory.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::marker::PhantomData;
 
@@ -394,6 +395,25 @@ fn piece_at(pieces: &[Piece], mut done: u64) -> Option<&Piece> {
         done = done.saturating_sub(piece.len);
         within
     })
+}
+
+/// These pieces, with each peer's end where it is reached best.
+pub(super) fn best_of<'a>(known: &Near, pieces: &'a [Piece]) -> Cow<'a, [Piece]> {
+    let best = |piece: &Piece| Piece { remote: known.best(piece.remote, piece.len as usize), ..*piece };
+    match pieces.iter().position(|piece| best(piece) != *piece) {
+        Some(at) => pieces[..at].iter().copied().chain(pieces[at..].iter().map(best)).collect(),
+        None => pieces.into(),
+    }
+}
+
+/// Whether copies reach a near peer's ends of all pieces, from these local ends.
+pub(super) fn reaches(known: &Near, pieces: &[Piece]) -> Result<(), PathReason> {
+    // A local end in the heap may change under us, and is nobody's to borrow: it is read piece by piece.
+    if pieces.iter().any(|piece| piece.local.mem != MemId::Space) {
+        return Err(PathReason::NotOffered);
+    }
+    let is_private = |piece: &Piece| known.best(piece.remote, piece.len as usize).mem == MemId::Space;
+    if pieces.iter().any(is_private) { known.reach.attach() } else { Ok(()) }
 }
 
 #[cfg(test)]

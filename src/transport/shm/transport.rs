@@ -4,28 +4,27 @@
 //! looks where the bell says. A ring whose sender keeps talking turns *hot* and is polled directly, so that a
 //! message costs one cache line. Before a thread sleeps, all rings turn cold again.
 
-use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use engine::{
-    Atomic, Counters, Direction, Event, HEAD_WORDS, Header, Inbox, Lane, MemId, OpError, OpId, PathReason,
-    Piece, Place, Rank, SendError, Submit,
+    Atomic, Counters, Direction, Event, HEAD_WORDS, Header, Inbox, Lane, OpError, OpId, PathReason, Piece,
+    Place, Rank, SendError, Submit,
 };
 use vm::{Attention, Bell, Corrupt, Words, membarrier};
 
 use super::atomic::atomic_at;
 use super::control::{Control, PAYLOAD_MAX};
 use super::copiers::{COPIED_APART_MIN, Copiers};
-use super::copy::{CopyError, copy_pieces};
+use super::copy::{CopyError, best_of, copy_pieces, reaches};
 use super::own::{BOUNCE_BYTES, OwnMemory};
 use super::pair::{Found, Pair, Warmth};
-use super::unheard::Unheard;
+use super::unheard::UnheardSenders;
 use crate::transport::contract::Rest;
 use crate::transport::net_wakeup::NetWakeup;
-use crate::transport::peers::{Near, Peer, Peers};
+use crate::transport::peers::{Peer, Peers};
 
 /// Rings polled directly, at most: more would make every poll slow.
 const HOT_MAX: usize = 8;
@@ -48,7 +47,7 @@ pub(crate) struct ShmTransport {
     /// Senders that rang, to be polled until their rings are empty.
     warm: VecDeque<Rank>,
     /// Senders that rang and could not be connected to yet.
-    unheard: VecDeque<Unheard>,
+    unheard: UnheardSenders,
     /// Where the next look at the hot senders begins, and how many of their messages have come in a row.
     turn: usize,
     run: u32,
@@ -80,7 +79,7 @@ impl ShmTransport {
             pairs: (0..peers.own().places).map(|_| None).collect(),
             hot: Vec::with_capacity(HOT_MAX),
             warm: VecDeque::new(),
-            unheard: VecDeque::new(),
+            unheard: UnheardSenders::default(),
             turn: 0,
             run: 0,
             bell: peers.own().control.bell(),
@@ -183,10 +182,9 @@ impl ShmTransport {
         let (pairs, warm, unheard, peers) = (&mut self.pairs, &mut self.warm, &mut self.unheard, &self.peers);
         self.bell.take_pending(|sender| match &mut pairs[sender] {
             Some(pair) => pair.warm_up(sender as Rank, warm),
-            None if unheard.iter().any(|waiting| waiting.rank == sender as Rank) => {}
             // Nobody has that place: whoever gets it rings once more.
             None if sender as Rank >= peers.own().size && peers.known(sender as Rank).is_none() => {}
-            None => unheard.push_back(Unheard::new(sender as Rank)),
+            None => unheard.rang(sender as Rank),
         });
         self.retry_unheard();
         self.has_rare_work = !self.unheard.is_empty() || self.copiers.is_some();
@@ -205,7 +203,7 @@ impl ShmTransport {
     #[cold]
     fn retry_unheard(&mut self) {
         let Some(at) = self.due_unheard() else { return };
-        let Some(mut waiting) = self.unheard.remove(at) else { return };
+        let Some(waiting) = self.unheard.take(at) else { return };
         // Since it rang we may have sent it something, and then there is a pair that has begun to count.
         if let Some(pair) = &mut self.pairs[waiting.rank as usize] {
             return pair.warm_up(waiting.rank, &mut self.warm);
@@ -215,19 +213,13 @@ impl ShmTransport {
                 pair.warm_up(waiting.rank, &mut self.warm);
                 self.pairs[waiting.rank as usize] = Some(pair);
             }
-            Err(_) => {
-                waiting.put_off();
-                self.unheard.push_back(waiting);
-            }
+            Err(_) => self.unheard.put_off(waiting),
         }
     }
 
-    /// Where in the list the first of them is whose time has come.
+    /// Where among those the first is whose time has come.
     fn due_unheard(&self) -> Option<usize> {
-        let now = if self.unheard.is_empty() { return None } else { Instant::now() };
-        self.unheard
-            .iter()
-            .position(|waiting| waiting.not_before <= now || self.peers.known(waiting.rank).is_some())
+        self.unheard.due(|rank| self.peers.known(rank).is_some())
     }
 
     /// Whether any sender's ring is polled.
@@ -407,11 +399,7 @@ impl ShmTransport {
         if let Err(why) = reaches(known, pieces) {
             return Submit::Unreachable(why);
         }
-        let best = |piece: &Piece| Piece { remote: known.best(piece.remote, piece.len as usize), ..*piece };
-        let reached: Cow<'_, [Piece]> = match pieces.iter().position(|piece| best(piece) != *piece) {
-            Some(at) => pieces[..at].iter().copied().chain(pieces[at..].iter().map(best)).collect(),
-            None => pieces.into(),
-        };
+        let reached = best_of(known, pieces);
         if let Some(copiers) = &mut self.copiers
             && apart
             && reached.iter().map(|piece| piece.len).fold(0, u64::saturating_add) >= COPIED_APART_MIN
@@ -608,14 +596,4 @@ impl engine::Transport for ShmTransport {
         }
         done.map_or_else(Submit::Failed, Submit::Done)
     }
-}
-
-/// Whether copies reach a near peer's ends of all pieces, from these local ends.
-fn reaches(known: &Near, pieces: &[Piece]) -> Result<(), PathReason> {
-    // A local end in the heap may change under us, and is nobody's to borrow: it is read piece by piece.
-    if pieces.iter().any(|piece| piece.local.mem != MemId::Space) {
-        return Err(PathReason::NotOffered);
-    }
-    let is_private = |piece: &Piece| known.best(piece.remote, piece.len as usize).mem == MemId::Space;
-    if pieces.iter().any(is_private) { known.reach.attach() } else { Ok(()) }
 }

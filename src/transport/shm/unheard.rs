@@ -1,5 +1,6 @@
 //! Senders that rang, and could not be connected to yet.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use engine::Rank;
@@ -14,18 +15,54 @@ pub(super) struct Unheard {
     pub(super) rank: Rank,
     /// How long the next attempt may take; doubled by each that fails.
     pub(super) timeout: Duration,
-    pub(super) not_before: Instant,
+    not_before: Instant,
 }
 
 impl Unheard {
-    pub(super) fn new(rank: Rank) -> Unheard {
+    fn new(rank: Rank) -> Unheard {
         Unheard { rank, timeout: HEAR_WITHIN, not_before: Instant::now() }
     }
 
     /// After an attempt that failed. A thread that polls holds the engine during attempts, so they are kept
     /// rare.
-    pub(super) fn put_off(&mut self) {
+    fn put_off(&mut self) {
         self.timeout = (self.timeout * 2).min(HEAR_WITHIN_MAX);
         self.not_before = Instant::now() + self.timeout * 4;
+    }
+}
+
+/// All of them, those that have waited longest first.
+#[derive(Default)]
+pub(super) struct UnheardSenders {
+    waiting: VecDeque<Unheard>,
+}
+
+impl UnheardSenders {
+    /// A sender has rung.
+    pub(super) fn rang(&mut self, rank: Rank) {
+        if self.waiting.iter().all(|waiting| waiting.rank != rank) {
+            self.waiting.push_back(Unheard::new(rank));
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Where in the list the first of them is whose time has come, as that of one that is `known` has.
+    pub(super) fn due(&self, known: impl Fn(Rank) -> bool) -> Option<usize> {
+        let now = if self.waiting.is_empty() { return None } else { Instant::now() };
+        self.waiting.iter().position(|waiting| waiting.not_before <= now || known(waiting.rank))
+    }
+
+    /// Takes one out.
+    pub(super) fn take(&mut self, at: usize) -> Option<Unheard> {
+        self.waiting.remove(at)
+    }
+
+    /// Puts one back, after an attempt that failed.
+    pub(super) fn put_off(&mut self, mut waiting: Unheard) {
+        waiting.put_off();
+        self.waiting.push_back(waiting);
     }
 }
