@@ -318,11 +318,15 @@ fn closing_does_not_wait_for_a_handler_longer_than_it_may() {
     let (release, released) = std::sync::mpsc::channel::<()>();
     let released = std::sync::Mutex::new(released);
     let (enter, entered) = std::sync::mpsc::channel::<()>();
+    let (tell, told) = std::sync::mpsc::channel();
     let config = Config::new().progress(ProgressThread::On).handler("long", move |call| {
         let refused = call.node().close(LONG);
         assert!(matches!(refused, Err(CloseError::Refused(Error::InHandler { .. }))), "{refused:?}");
         let _ = enter.send(());
         let _ = lock(&released).recv();
+        // Handlers that take for granted what was registered do not fail because they run last.
+        let known = call.node().handler("long").expect("it was registered");
+        let _ = tell.send(call.reply(known, [0; 4]));
     });
     let node = Node::open(config).expect("opened");
     node.request(node.rank(), node.handler("long").expect("it is there"), [0; 4]).expect("sent");
@@ -331,6 +335,8 @@ fn closing_does_not_wait_for_a_handler_longer_than_it_may() {
     let late = node.close(SHORT);
     assert!(matches!(late, Err(CloseError::Unfinished { .. })) && begun.elapsed() < LONG / 2, "{late:?}");
     drop(release);
+    let refused = told.recv_timeout(LONG).expect("it goes on");
+    assert!(matches!(refused, Err(Error::Closed { .. })), "{refused:?}");
 }
 
 #[test]

@@ -260,7 +260,8 @@ fn with_handlers(config: Config, memory: &Arc<OnceLock<Arc<Memory>>>, answers: &
 fn answer(call: &mut Call<'_>, args: [u64; 4], payload: &[u8]) {
     let answer = call.node().handler("answer").expect("registered");
     match call.reply_medium(answer, args, payload) {
-        Ok(()) | Err(Error::PeerLost { .. }) => {}
+        // It may be leaving itself.
+        Ok(()) | Err(Error::PeerLost { .. } | Error::Closed { .. }) => {}
         Err(error) => panic!("an answer to {}: {error}", call.from()),
     }
 }

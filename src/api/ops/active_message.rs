@@ -7,6 +7,7 @@
 //! replied to once, from its handler, and a reply's handler sends nothing.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use engine::wire::Found;
 use engine::{AmBody, AmSend, Inbox, Lane, MemId, OpError, Rank, SendError};
@@ -299,11 +300,15 @@ impl Node {
 
     /// The handler that was registered by this name in the empty namespace, as [`Config::handler`] does.
     ///
+    /// A handler may still run while its node closes, and asks this for another one: it gets the id of any
+    /// name then, and is refused what it does with it.
+    ///
     /// [`Config::handler`]: crate::Config::handler
     pub fn handler(&self, name: &str) -> Option<HandlerId> {
         let id = HandlerId::of("", name);
+        let is_closing = || self.may_call("").is_err() || self.core.threads.closing.load(Ordering::SeqCst);
         // A child looks at no lock; whatever it does with the name is refused.
-        (self.core.is_forked() || self.core.handlers.has(id)).then_some(id)
+        (self.core.is_forked() || self.core.handlers.has(id) || is_closing()).then_some(id)
     }
 
     /// Whether a peer has a handler. Of a peer on this host it is one look; another one is asked, unless it
