@@ -161,9 +161,10 @@ pub enum Copied {
 pub struct Inbox {
     /// The header, not yet checked: peers are hostile.
     pub header: [u64; Header::WORDS],
-    /// The payload, if it is here.
+    /// The payload, unless it is [held](Inbox::held): then these are bytes of an earlier one.
     pub payload: Vec<u8>,
     held: usize,
+    /// Of what is held, once somebody has asked for it as a whole.
     copy: OnceCell<Vec<u8>>,
     /// Memory for the next copy.
     spare: Cell<Vec<u8>>,
@@ -175,14 +176,15 @@ impl Inbox {
         Inbox { header, payload, ..Inbox::default() }
     }
 
-    /// Bytes of the payload that the transport still has, where it leaves a payload where it came in. Then
-    /// `payload` is empty, and [`Transport::read_held`] reads them until the next poll.
+    /// Bytes of the payload, if the transport has left it where it came in; 0 otherwise.
+    /// [`Transport::read_held`] reads them until the next poll.
     #[inline]
     pub fn held(&self) -> usize {
         self.held
     }
 
-    /// So many bytes of the payload stay with the transport, that has just written the header.
+    /// The payload has so many bytes and stays with the transport, which calls this as it writes the header;
+    /// 0: it does not.
     #[inline]
     pub fn hold(&mut self, bytes: usize) {
         self.held = bytes;
@@ -193,20 +195,23 @@ impl Inbox {
         }
     }
 
-    /// Makes the copy of what is held the payload, if there is one.
-    pub(crate) fn keep_copy(&mut self) {
-        if let Some(copy) = self.copy.take()
-            && self.held > 0
-        {
-            self.spare.set(std::mem::replace(&mut self.payload, copy));
-            self.held = 0;
+    /// Has the payload here, and held no more: by the copy that was made of it, or else by one that `read`
+    /// makes.
+    pub(crate) fn fetch(&mut self, read: impl FnOnce(&mut [u8])) {
+        match self.copy.take() {
+            Some(copy) => self.spare.set(std::mem::replace(&mut self.payload, copy)),
+            None => {
+                self.payload.resize(self.held, 0);
+                read(&mut self.payload);
+            }
         }
+        self.held = 0;
     }
 
     /// Bytes of the payload, wherever it is.
     #[inline]
     pub fn payload_len(&self) -> usize {
-        self.payload.len() + self.held
+        if self.held > 0 { self.held } else { self.payload.len() }
     }
 
     /// The payload: of what is held a copy, which `read` makes when this is first called for a message.
@@ -282,7 +287,7 @@ pub trait Transport {
     /// the message that was returned last. A hostile peer may change it between two calls. Needed where
     /// [`Inbox::hold`] is ever called with more than 0.
     fn read_held(&mut self, at: usize, into: &mut [u8]) {
-        let _ = (at, into);
+        unreachable!("{} bytes from byte {at} on of a payload that nobody holds", into.len());
     }
 
     /// Takes the next message of a peer's requests, if it has no payload and its header begins like this, and

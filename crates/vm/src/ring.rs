@@ -417,7 +417,8 @@ impl<M: Deref<Target = [AtomicU64]>> Consumer<M> {
 
     /// As [`pop`](Consumer::pop), but leaves a payload of [`HELD_MIN`] bytes or more in the ring and says how
     /// many it has. [`read_held`](Consumer::read_held) reads it, until [`release`](Consumer::release) or the
-    /// next message gives its room back. `Some(0)`: there was a message, and `payload` is its payload.
+    /// next message gives its room back; `payload` stays as it was. `Some(0)`: there was a message, and
+    /// `payload` is its payload.
     ///
     /// # Errors
     /// As for [`pop`](Consumer::pop).
@@ -434,9 +435,10 @@ impl<M: Deref<Target = [AtomicU64]>> Consumer<M> {
         // after it only change what the message says.
         load_body(slot, body);
         let len = word as u32 as usize;
-        payload.clear();
         let mut left = 0;
-        if len > 0 {
+        if len == 0 {
+            payload.clear();
+        } else {
             left = self.take_payload(len, payload)?;
             self.line += lines_of(len);
         }

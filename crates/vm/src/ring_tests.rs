@@ -114,7 +114,7 @@ fn a_long_payload_stays_until_its_room_is_given_back() {
         let long = bytes(n, len);
         let _ = producer.push(&body(n), &long).expect("room");
         assert_eq!(consumer.pop_held(&mut found, &mut payload), Ok(Some(len)));
-        assert!(payload.is_empty());
+        assert!(payload.len() < HELD_MIN, "nothing was copied");
         let mut all = vec![0; len];
         assert!(consumer.read_held(0, &mut all) && all == long);
         for at in [0, 1, 63, len - 1] {

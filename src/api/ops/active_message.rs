@@ -133,10 +133,12 @@ impl Call<'_> {
             let what = "bytes of a payload from the place that was named on";
             return Err(Error::Length { what, given: into.len() as u64, expected: left as u64 });
         }
-        match self.inbox.payload.get(at..at + into.len()) {
-            _ if into.is_empty() => {}
-            Some(bytes) => into.copy_from_slice(bytes),
-            None => self.core.engine().read_held(at, into),
+        if into.is_empty() {
+            return Ok(());
+        }
+        match self.inbox.held() {
+            0 => into.copy_from_slice(&self.inbox.payload[at..at + into.len()]),
+            _ => self.core.engine().read_held(at, into),
         }
         Ok(())
     }
@@ -306,7 +308,9 @@ impl Node {
     /// [`Config::handler`]: crate::Config::handler
     pub fn handler(&self, name: &str) -> Option<HandlerId> {
         let id = HandlerId::of("", name);
-        let is_closing = || self.may_call("").is_err() || self.core.threads.closing.load(Ordering::SeqCst);
+        let is_closing = || {
+            self.may_call("asking for a handler").is_err() || self.core.threads.closing.load(Ordering::SeqCst)
+        };
         // A child looks at no lock; whatever it does with the name is refused.
         (self.core.is_forked() || self.core.handlers.has(id) || is_closing()).then_some(id)
     }

@@ -58,7 +58,7 @@ pub(crate) struct ShmTransport {
     /// Threads of this process that sleep or are about to: while there are any, no ring turns hot.
     sleepers: Arc<AtomicU32>,
     own: OwnMemory,
-    /// Whose ring, and which, still has the payload of the message that was handed on last.
+    /// The sender and the lane whose ring still has the payload of the message that was handed on last.
     held: Option<(Rank, Lane)>,
     /// The threads that make large copies, where that is not for the thread that starts them.
     copiers: Option<Box<Copiers>>,
@@ -361,7 +361,6 @@ impl ShmTransport {
     }
 
     /// Gives the room of the payload back that was left in a ring.
-    #[cold]
     #[inline(never)]
     fn release(&mut self) {
         let Some((rank, lane)) = self.held.take() else { return };

@@ -124,11 +124,8 @@ impl<T: Transport> Node<T> {
     /// Copies the payload of the message in the inbox out of the transport, if it was left there: before the
     /// next poll, and by the same thread as that.
     pub fn fetch_payload(&mut self, inbox: &mut Inbox) {
-        inbox.keep_copy();
         if inbox.held() > 0 {
-            inbox.payload.resize(inbox.held(), 0);
-            self.core.transport.read_held(0, &mut inbox.payload);
-            inbox.hold(0);
+            inbox.fetch(|bytes| self.core.transport.read_held(0, bytes));
         }
     }
 
