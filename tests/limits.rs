@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use standpipe::{GetPiece, Landed, Mechanism, Node, Operation, PathReason, PutPiece, Rank, Remote};
+use standpipe::{Landed, Mechanism, Node, Operation, PathReason, Rank, Remote};
 use support::{
     Heard, Private, Random, config, heap_of, itself, job_of, network, pattern, private_of, publish, role,
-    said, say,
+    said, say, scatter,
 };
 
 /// The user that has no rights but its own.
@@ -248,7 +248,8 @@ fn work() {
     let mut got = vec![0; BLOCK];
     node.get_bytes(there, &mut got).expect("get");
     assert!(got == block, "what was put comes back");
-    scatter(&node, there, Remote::from(heap_of::<u8>(&node, peer, "heap").add(5)));
+    let heap = Remote::from(heap_of::<u8>(&node, peer, "heap").add(5));
+    scatter(&node, [there.plus(1000), heap, there.plus(20_000)]);
     let ask = node.handler("ask").expect("registered");
     (0..10).for_each(|len| node.request_medium(peer, ask, [0; 4], &block[..len]).expect("sent"));
     let landed = node.handler("landed").expect("registered");
@@ -259,19 +260,6 @@ fn work() {
     assert!(memory.bytes()[60_000..] == theirs[60_000..], "what the peer has put");
     tell_stats(&node);
     node.barrier().expect("barrier");
-}
-
-fn scatter(node: &Node, there: Remote, heap: Remote) {
-    let parts = [pattern(7, 3000), pattern(8, 9000), pattern(9, 10)];
-    let places = [there.plus(1000), heap, there.plus(20_000)];
-    let pieces: Vec<PutPiece<'_>> =
-        places.iter().zip(&parts).map(|(to, from)| PutPiece { to: *to, from }).collect();
-    node.put_list(&pieces).expect("put");
-    let mut got = [vec![0; 3000], vec![0; 9000], vec![0; 10]];
-    let mut pieces: Vec<GetPiece<'_>> =
-        places.iter().zip(&mut got).map(|(from, into)| GetPiece { from: *from, into }).collect();
-    node.get_list(&mut pieces).expect("get");
-    assert!(got == parts, "the list comes back");
 }
 
 const PAGE: usize = 4096;

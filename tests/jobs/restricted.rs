@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::support::{
     Heard, Private, config, heap_of, itself, job_of, look_up, pattern, private_of, publish, role, say,
+    scatter,
 };
 use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
 use seccompiler::{
@@ -17,8 +18,8 @@ use seccompiler::{
 };
 use standpipe::launch::{End, Launch, LaunchError};
 use standpipe::{
-    Error, GetPiece, Landed, Mechanism, Memory, Node, OpenError, Operation, PathReason, ProgressThread,
-    PutPiece, Rank, Remote,
+    Error, Landed, Mechanism, Memory, Node, OpenError, Operation, PathReason, ProgressThread, PutPiece, Rank,
+    Remote,
 };
 
 /// What the ranks lay on themselves.
@@ -307,16 +308,7 @@ fn moves(node: &Node, peer: Rank) {
     result.expect("put");
     node.put_nbi(there.plus(at + 20_000), &pattern(6, 5000)[..]).expect("put");
     node.quiet().expect("all is there");
-    let parts = [pattern(7, 3000), pattern(8, 9000), pattern(9, 10)];
-    let places = [there.plus(at + 40_000), Remote::from(heap.add(5)), there.plus(at + 90_000)];
-    let pieces: Vec<PutPiece<'_>> =
-        places.iter().zip(&parts).map(|(to, from)| PutPiece { to: *to, from }).collect();
-    node.put_list(&pieces).expect("put");
-    let mut got = [vec![0; 3000], vec![0; 9000], vec![0; 10]];
-    let mut pieces: Vec<GetPiece<'_>> =
-        places.iter().zip(&mut got).map(|(from, into)| GetPiece { from: *from, into }).collect();
-    node.get_list(&mut pieces).expect("get");
-    assert!(got == parts, "the list comes back");
+    scatter(node, [there.plus(at + 40_000), Remote::from(heap.add(5)), there.plus(at + 90_000)]);
 }
 
 fn faults(node: &Node, peer: Rank) {

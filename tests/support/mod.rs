@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use standpipe::launch::{End, Launch, Outcome};
-use standpipe::{Config, GlobalPtr, Node, Rank, Remote};
+use standpipe::{Config, GetPiece, GlobalPtr, Node, PutPiece, Rank, Remote};
 
 /// No call of a test takes longer.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
@@ -227,6 +227,19 @@ pub(crate) fn look_up(node: &Node, peer: Rank, name: &str) -> [u64; 2] {
 /// The heap array that `peer` publishes under a name.
 pub(crate) fn heap_of<T>(node: &Node, peer: Rank, name: &str) -> GlobalPtr<T> {
     GlobalPtr::from_words(look_up(node, peer, name))
+}
+
+/// Puts a list of pieces to a peer's memory at three places, of 3,000, 9,000 and 10 bytes, and gets it back.
+pub(crate) fn scatter(node: &Node, places: [Remote; 3]) {
+    let parts = [pattern(7, 3000), pattern(8, 9000), pattern(9, 10)];
+    let pieces: Vec<PutPiece<'_>> =
+        places.iter().zip(&parts).map(|(to, from)| PutPiece { to: *to, from }).collect();
+    node.put_list(&pieces).expect("put");
+    let mut got = [vec![0; 3000], vec![0; 9000], vec![0; 10]];
+    let mut pieces: Vec<GetPiece<'_>> =
+        places.iter().zip(&mut got).map(|(from, into)| GetPiece { from: *from, into }).collect();
+    node.get_list(&mut pieces).expect("get");
+    assert!(got == parts, "the list comes back");
 }
 
 pub(crate) fn hex(bytes: &[u8]) -> String {

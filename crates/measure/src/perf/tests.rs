@@ -1,4 +1,4 @@
-//! What `perf` is told, and how it shows what it found.
+//! Tests of the options of `perf`, and of its tables and JSON.
 
 use clap::Parser;
 
