@@ -81,10 +81,8 @@ fn each_operation_goes_the_way_that_the_table_says() {
 /// are not counted.
 fn ways(settings: &[(&str, &str)], count: bool) -> Vec<String> {
     let heard = Heard::default();
-    let job = settings
-        .iter()
-        .chain(&NO_SLEEP)
-        .fold(job_of(2, "ship"), |job, (name, value)| job.env(*name, *value));
+    let job =
+        settings.iter().chain(&NO_SLEEP).fold(job_of(2, "ship"), |job, (name, value)| job.env(*name, *value));
     let ranks = heard.clone();
     let running = std::thread::spawn(move || ranks.run_well(job));
     assert!(support::eventually(|| !heard.said(0).is_empty() || running.is_finished()), "{}", heard.all());

@@ -44,8 +44,9 @@ pub const DEPTH: u32 = 4096;
 /// Buffers that wait for messages over a network, of any peer.
 pub const RECEIVES: usize = 64;
 
-/// Messages of one lane over a network that may be under way or wait at their receiver.
-pub const CREDITS: u16 = 16;
+/// Credits of one lane over a network: each for 64 bytes of messages that are under way or wait at their
+/// receiver, 256 KiB in all. As many short messages are 4,096, and 31 of the longest.
+pub const CREDITS: u16 = 4096;
 
 /// Atomics of one process on words of another over a network that may be under way.
 pub const ASKS: usize = 16;
@@ -87,7 +88,7 @@ pub const LIMITS: [Limit; 21] = [
     limit("operations at an auxiliary endpoint", AUX_ENDPOINT_DEPTH as usize),
     limit("operations at the endpoint", DEPTH as usize),
     limit("buffers that wait for messages", RECEIVES),
-    limit("messages of a lane over a network", CREDITS as usize),
+    limit("short messages of a lane over a network", CREDITS as usize),
     limit("atomics on a peer's words over a network", ASKS),
     limit("messages of a ring", RING_SLOTS),
     limit("chunks of a transfer", limits::WINDOW),

@@ -321,6 +321,10 @@ impl NodeTransport for ChannelsNetwork {
         std::mem::take(&mut self.signalled)
     }
 
+    fn take_gathering(&mut self) -> bool {
+        false
+    }
+
     fn has_lost(&self) -> bool {
         !self.lost.is_empty()
     }

@@ -53,6 +53,10 @@ pub(crate) trait NodeTransport: CachesRegistrations {
     /// engine's: threads that sleep are to look at them.
     fn take_signalled(&mut self) -> bool;
 
+    /// Whether messages have begun to gather since this was asked last: they go with the next poll, and
+    /// somebody is to make one soon.
+    fn take_gathering(&mut self) -> bool;
+
     /// Whether [`NodeTransport::take_lost`] has news.
     fn has_lost(&self) -> bool;
 

@@ -36,6 +36,10 @@ const VAIN_MAX: u32 = 64;
 /// After that, so many in turn.
 const VAIN_AGAIN: u32 = 4;
 
+/// How long messages may gather where nobody polls, before the progress thread sends them; the kernel adds as
+/// much again.
+const GATHER: Duration = Duration::from_micros(50);
+
 /// The number that the network's descriptor gives for the wake-up's own; of all others it says 0.
 const RUNG: u64 = 1;
 
@@ -50,6 +54,8 @@ pub(crate) struct NetWakeup {
     watched: AtomicBool,
     /// Sleeps in turn that the descriptor has kept from beginning, with nothing moved since.
     vain: AtomicU32,
+    /// Messages have begun to gather, and no thread that was about to sleep has seen that since.
+    gathered: AtomicBool,
     /// Threads that wait for something of their own, and how often one has begun to.
     waiting: AtomicU32,
     waits: AtomicU64,
@@ -73,6 +79,7 @@ impl NetWakeup {
             event,
             watched: AtomicBool::new(false),
             vain: AtomicU32::new(0),
+            gathered: AtomicBool::new(false),
             waiting: AtomicU32::new(0),
             waits: AtomicU64::new(0),
             attendant: OnceLock::new(),
@@ -90,6 +97,21 @@ impl NetWakeup {
         if self.watched.load(Ordering::Relaxed) {
             // It fails only if it has been rung without end.
             let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+        }
+    }
+
+    /// Messages have begun to gather, which the next poll sends: wakes the watch for that, unless it is about
+    /// to poll for others of them. A watch that is the progress thread lets more of them gather first.
+    pub(crate) fn gathers(&self) {
+        // Against the swap in `sleep`: either we see the watch in `ring`, or it sees this.
+        if self.gathered.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        self.ring();
+        if self.waiting.load(Ordering::SeqCst) == 0
+            && let Some(attendant) = self.attendant.get()
+        {
+            attendant.unpark();
         }
     }
 
@@ -161,7 +183,7 @@ impl NetWakeup {
         // Given up however this ends; those that come meanwhile sleep on the doorbell.
         let _watch = Watch(&self.watched);
         fence(Ordering::SeqCst);
-        if ticket.is_rung() {
+        if ticket.is_rung() || self.gathered.swap(false, Ordering::SeqCst) {
             return true;
         }
         if self.vain.load(Ordering::Relaxed) >= VAIN_MAX {
@@ -193,6 +215,10 @@ impl NetWakeup {
             Ok(Ready { rung: true, .. }) => {
                 // Empty already if another thread was the watch in between.
                 let _ = rustix::io::read(&self.event, &mut [0; 8]);
+                if self.gathered.load(Ordering::SeqCst) && self.waiting.load(Ordering::SeqCst) == 0 {
+                    std::thread::sleep(GATHER);
+                }
+                self.gathered.store(false, Ordering::SeqCst);
             }
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => tracing::debug!(%error, "cannot sleep on the network"),

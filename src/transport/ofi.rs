@@ -6,7 +6,7 @@
 //! |---|---|
 //! | [`endpoint`] | the endpoint and its auxiliary endpoints; what is registered |
 //! | `buffers` | memory of this transport's own, for what does not go from or to callers' |
-//! | `envelope`, `token` | what messages look like; what strangers cannot put on them |
+//! | `frame`, `token` | what goes over the network looks like; what strangers cannot put on them |
 //! | `lane`, `link` | flow control and order; all that is kept for one peer |
 //! | [`transport`] | the state, and making links |
 //! | `verbs`, `node_verbs` | what the engine asks of it, and what the node does |
@@ -91,7 +91,7 @@ mod buffers;
 mod deferred_close;
 pub(crate) mod endpoint;
 mod endpoint_pool;
-mod envelope;
+mod frame;
 mod gone;
 mod heaps;
 mod heartbeat;
@@ -120,4 +120,4 @@ pub(crate) mod transport;
 mod verbs;
 mod wait_set;
 
-pub(crate) use buffers::MESSAGE_BYTES;
+pub(crate) use buffers::FRAME_BYTES;

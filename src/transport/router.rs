@@ -109,13 +109,25 @@ impl Router {
         payload: &[u8],
     ) -> Result<(), SendError> {
         if let Some(way) = self.far(peer) {
-            return way.send(peer, lane, header, payload);
+            let sent = way.send(peer, lane, header, payload);
+            self.tell_gathering();
+            return sent;
         }
         self.shm.send(peer, lane, header, payload)?;
         if let Some(net) = &self.net {
             net.net_wakeup.ring();
         }
         Ok(())
+    }
+
+    /// Has the progress thread send what begins to gather, unless somebody polls before.
+    #[inline]
+    fn tell_gathering(&mut self) {
+        if let Some(net) = &mut self.net
+            && net.way.take_gathering()
+        {
+            net.net_wakeup.gathers();
+        }
     }
 
     #[inline(never)]
@@ -262,6 +274,11 @@ impl NodeTransport for Router {
     #[inline]
     fn take_signalled(&mut self) -> bool {
         self.net.as_mut().is_some_and(|net| net.way.take_signalled())
+    }
+
+    #[inline]
+    fn take_gathering(&mut self) -> bool {
+        self.net.as_mut().is_some_and(|net| net.way.take_gathering())
     }
 
     #[inline(always)]
@@ -458,7 +475,11 @@ impl Transport for Router {
 
     fn atomic(&mut self, op: OpId, peer: Rank, word: Place, atomic: Atomic) -> Submit {
         match self.far(peer) {
-            Some(way) => way.atomic(op, peer, word, atomic),
+            Some(way) => {
+                let started = way.atomic(op, peer, word, atomic);
+                self.tell_gathering();
+                started
+            }
             None => self.shm.atomic(op, peer, word, atomic),
         }
     }

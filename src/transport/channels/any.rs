@@ -231,6 +231,11 @@ impl NodeTransport for Network {
         pass_on!(self, way => way.take_signalled())
     }
 
+    #[inline]
+    fn take_gathering(&mut self) -> bool {
+        pass_on!(self, way => way.take_gathering())
+    }
+
     #[inline(always)]
     fn has_lost(&self) -> bool {
         pass_on!(self, way => way.has_lost())

@@ -12,7 +12,7 @@ use engine::{Atomic, Event, Header, MemId, OpError, OpId, Place, Rank, Submit};
 use fabric::Peer;
 
 use super::buffers::Size;
-use super::envelope::Kind;
+use super::frame::Kind;
 use super::landings::{ASK_AGAIN, Landing};
 use super::lane::Foul;
 use super::link::{DIRECT, Link};
@@ -67,7 +67,7 @@ impl OfiTransport {
             if let Some(asked) = self.asked.get_mut(words[0] as usize) {
                 asked.sent = true;
             }
-            if self.post(peer, Kind::Ask, 0, words, &[]).is_err() {
+            if self.say(peer, Kind::Ask, words).is_err() {
                 return self.lose(peer);
             }
         }
@@ -91,7 +91,7 @@ impl OfiTransport {
         let status = if answer.is_some() { DONE } else { FAULT };
         let [first, second, third, fourth, fifth] = answer.unwrap_or_default();
         let words = [words[0], status, first, second, third, fourth, fifth];
-        if self.post(peer, Kind::Answer, 0, words, &[]).is_err() {
+        if self.say(peer, Kind::Answer, words).is_err() {
             self.lose(peer);
         }
         Ok(())

@@ -7,14 +7,14 @@ use engine::Place;
 use fabric::{Desc, Local};
 use vm::SharedMemory;
 
-use super::envelope::HEAD_BYTES;
+use super::frame::{FRAME_HEAD_BYTES, Letter};
 use crate::base::limits::{LARGE_BYTES, SMALL_BYTES};
 
 /// Bytes of payload that one message may have.
 pub(super) const PAYLOAD_MAX: usize = 8 << 10;
 
-/// Bytes that one message may have in all, and a little more.
-pub(crate) const MESSAGE_BYTES: usize = (HEAD_BYTES + PAYLOAD_MAX).next_multiple_of(64);
+/// Bytes that one frame may have: as many as the longest message takes, and a little more.
+pub(crate) const FRAME_BYTES: usize = (FRAME_HEAD_BYTES + Letter::bytes(PAYLOAD_MAX)).next_multiple_of(64);
 
 /// The use of a buffer, and its size. There are as many as peers may have under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,14 +23,14 @@ pub(super) enum Size {
     Small,
     /// A large one.
     Large,
-    /// A message.
-    Message,
+    /// A frame of messages.
+    Frame,
 }
 
 impl Size {
     pub(super) const fn bytes(self) -> usize {
         match self {
-            Size::Message => MESSAGE_BYTES,
+            Size::Frame => FRAME_BYTES,
             Size::Small => SMALL_BYTES,
             Size::Large => LARGE_BYTES,
         }
@@ -51,14 +51,14 @@ impl Buffer {
 /// Why a buffer was lent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// A message may come into it.
+    /// A frame may come into it.
     Receive,
-    /// It holds a message.
+    /// It holds a frame.
     Send {
         /// To whom.
         rank: engine::Rank,
-        /// It answers an atomic of that peer's.
-        answers: bool,
+        /// Messages in it that answer atomics of that peer's.
+        answers: u16,
     },
     /// It holds a part of a copy, by its number among those that are under way.
     Part(usize),

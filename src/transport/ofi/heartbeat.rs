@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use engine::Rank;
 
-use super::envelope::Kind;
 use super::transport::OfiTransport;
 
 /// How often peers are sent something.
@@ -96,7 +95,7 @@ impl OfiTransport {
     pub(super) fn ping(&mut self, rank: Rank) {
         // Without memory, the next time.
         if !self.gone.has(rank) {
-            let _ = self.post(rank, Kind::Credits, 0, [0; 7], &[]);
+            let _ = self.send_credits(rank);
         }
     }
 

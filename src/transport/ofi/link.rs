@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use engine::{Header, Lane, Rank};
 use fabric::Peer;
 
-use super::buffers::Buffer;
-use super::envelope::index;
+use super::buffers::{Buffer, PAYLOAD_MAX};
+use super::frame::{FrameHead, index};
 use super::landings::Landing;
 use super::lane::{Arrivals, Outgoing};
 use super::liveness_probe::LivenessProbe;
@@ -22,12 +22,14 @@ pub(super) const PARTS: [usize; 3] = [SMALL_PARTS, LARGE_PARTS, DIRECT_PARTS];
 /// The place in [`PARTS`] of those without.
 pub(super) const DIRECT: usize = 2;
 
-/// A message that the provider has not taken.
+/// A frame that the provider has not taken. The last one of a link takes more messages.
 pub(super) struct Unsent {
     pub(super) buffer: Buffer,
     pub(super) len: usize,
-    /// It answers an atomic of the peer's.
-    pub(super) answers: bool,
+    /// Credits that it gives back, by lane.
+    pub(super) credits: [u16; 2],
+    /// Messages in it that answer atomics of the peer's.
+    pub(super) answers: u16,
 }
 
 /// The most that one look at a provider without room counts for.
@@ -144,10 +146,19 @@ pub(super) struct Names {
     pub(super) inward: Token,
 }
 
+impl Names {
+    /// The beginning of a frame for the peer, which gives no credits back yet.
+    pub(super) fn frame_head(&self) -> FrameHead {
+        FrameHead { token: *self.outward.bytes(), sender: self.place, credits: [0; 2] }
+    }
+}
+
 /// Messages that have not gone out.
 #[derive(Default)]
 pub(super) struct Waiting {
     pub(super) unsent: VecDeque<Unsent>,
+    /// Frames that the provider has taken, and not said to be out. While there are any, messages gather.
+    pub(super) leaving: usize,
     /// Nothing goes out before the peer was heard from.
     pub(super) held: bool,
     /// How long the first of them, or of the copies through buffers that wait, has found no room.
@@ -201,12 +212,13 @@ pub(super) struct Copying {
 }
 
 /// Whether the link stands in the list of those with messages for the engine; of those with what the provider
-/// had no room for; of those that owe much.
+/// had no room for; of those that owe much; of those with messages that gather.
 #[derive(Default)]
 pub(super) struct Lists {
     pub(super) listed: bool,
     pub(super) stuck: bool,
     pub(super) owing: bool,
+    pub(super) gathering: bool,
 }
 
 impl Link {
@@ -268,7 +280,7 @@ impl Link {
             peer,
             names: Names { place, outward, inward },
             outgoing: [Outgoing::new(), Outgoing::new()],
-            arrivals: [Arrivals::new(), Arrivals::new()],
+            arrivals: [Arrivals::default(), Arrivals::default()],
             waiting: Waiting::default(),
             life: Life::default(),
             asks: Asks::default(),
@@ -309,6 +321,6 @@ impl Link {
 
     /// Whether the engine may be handed a request: its reply has room.
     pub(super) fn may_reply(&self) -> bool {
-        self.outgoing[index(Lane::Reply)].has_room()
+        self.outgoing[index(Lane::Reply)].has_room(PAYLOAD_MAX)
     }
 }

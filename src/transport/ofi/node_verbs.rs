@@ -102,6 +102,7 @@ impl NodeTransport for OfiTransport {
 
     fn prepare_sleep(&mut self) -> Rest {
         self.look_at_clock();
+        self.send_gathered();
         let was_open = self.endpoint.is_open();
         self.landings.poll(&mut self.endpoint);
         if was_open && !self.endpoint.is_open() {
@@ -137,6 +138,11 @@ impl NodeTransport for OfiTransport {
         std::mem::take(&mut self.signalled)
     }
 
+    #[inline]
+    fn take_gathering(&mut self) -> bool {
+        std::mem::take(&mut self.begins_to_gather)
+    }
+
     #[inline(always)]
     fn has_lost(&self) -> bool {
         self.gone.has_untold()
@@ -147,7 +153,7 @@ impl NodeTransport for OfiTransport {
     }
 
     fn is_flushed(&self) -> bool {
-        self.sending == 0 && self.stuck.is_empty()
+        self.sending == 0 && self.stuck.is_empty() && self.gathering.is_empty()
     }
 
     fn take_leave(&mut self, peer: Rank) {

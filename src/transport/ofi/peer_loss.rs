@@ -6,7 +6,7 @@ use engine::{Event, Header, OpError, Rank};
 
 use super::buffers::{Purpose, Size};
 use super::endpoint::Kept;
-use super::envelope::{BARE_BYTES, Envelope, Kind};
+use super::frame::{FrameHead, Kind, Letter};
 use super::gone::{Gone, Parted};
 use super::pending_requests::Wanted;
 use super::token::{TOKEN_BYTES, Token};
@@ -54,7 +54,7 @@ impl OfiTransport {
     }
 
     pub(super) fn say_bye(&mut self, rank: Rank) {
-        if self.post(rank, Kind::Bye, 0, [0; 7], &[]).is_err() {
+        if self.say(rank, Kind::Bye, [0; Header::WORDS]).is_err() {
             tracing::debug!(peer = rank, "the peer is not told that it was given up");
         }
     }
@@ -62,24 +62,24 @@ impl OfiTransport {
     /// A peer that is gone here still talks. It is told, now and then, that it was given up, unless that is
     /// what it says itself. Whether it was that peer.
     #[cold]
-    pub(super) fn remind(&mut self, rank: Rank, token: &[u8; TOKEN_BYTES], kind: Kind) -> bool {
+    pub(super) fn remind(&mut self, rank: Rank, token: &[u8; TOKEN_BYTES], says_bye: bool) -> bool {
         let Some(Gone { parted: Some(parted), has_left }) = self.gone.get_mut(rank) else { return false };
         if !parted.inward.matches(token) {
             return false;
         }
-        *has_left |= kind == Kind::Bye;
+        *has_left |= says_bye;
         let (now, Some(peer)) = (Instant::now(), parted.peer) else { return true };
         if now < parted.remind_at || *has_left {
             return true;
         }
         parted.remind_at = now + REMINDER;
-        let (token, sender) = (*parted.outward.bytes(), parted.place);
-        let (credits, words) = ([0; 2], [0; Header::WORDS]);
-        let bye = Envelope { token, sender, kind: Kind::Bye, credits, sequence: 0, words }.encode();
+        let head = FrameHead { token: *parted.outward.bytes(), sender: parted.place, credits: [0; 2] };
+        let bye = Letter { kind: Kind::Bye, len: 0, sequence: 0, words: [0; Header::WORDS] };
+        let frame = [&head.encode()[..], &bye.encode()].concat();
         // Without memory, or room, at its next word.
-        let Some(buffer) = self.endpoint.take(Size::Message) else { return true };
-        self.endpoint.buffers.put(&buffer, 0, &bye[..BARE_BYTES]);
-        match self.endpoint.send(peer, (buffer, BARE_BYTES), Purpose::Send { rank, answers: false }) {
+        let Some(buffer) = self.endpoint.take(Size::Frame) else { return true };
+        self.endpoint.buffers.put(&buffer, 0, &frame);
+        match self.endpoint.send(peer, (buffer, frame.len()), Purpose::Send { rank, answers: 0 }) {
             Ok(()) => self.sending += 1,
             Err(Kept { buffer, .. }) => self.endpoint.buffers.put_back(buffer),
         }

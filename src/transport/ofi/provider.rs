@@ -24,7 +24,7 @@ use crate::base::debug_is_display::debug_is_display;
 use crate::job::plumbing::addresses::{NO_PORT_LEFT, everywhere, within_host};
 use crate::job::unlaunched::Listen;
 use crate::transport::contract::Reach;
-use crate::transport::ofi::MESSAGE_BYTES;
+use crate::transport::ofi::FRAME_BYTES;
 use crate::transport::ofi::endpoint::NetEndpoint;
 use crate::transport::ofi::provider_env;
 
@@ -107,7 +107,7 @@ pub enum NetworkError {
     /// A provider's buffers are too small for messages, as a variable of the environment wants it.
     #[error(
         "{variable}={value} makes the buffers of {provider} smaller than a message: processes were seen to die of a corrupted \
-         heap then, when a peer was lost; unset it, or set it to {MESSAGE_BYTES} or more"
+         heap then, when a peer was lost; unset it, or set it to {FRAME_BYTES} or more"
     )]
     SmallBuffers {
         /// Its name.
@@ -272,7 +272,7 @@ fn offer(fabric: &'static Fabric, found: &Provider) -> Offer {
 }
 
 fn refuse_small_buffers(provider: &str) -> Result<(), NetworkError> {
-    match provider_env::cuts_messages(provider, MESSAGE_BYTES) {
+    match provider_env::cuts_messages(provider, FRAME_BYTES) {
         Some((variable, value)) => {
             Err(NetworkError::SmallBuffers { provider: provider.to_owned(), variable, value })
         }

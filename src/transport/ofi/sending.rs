@@ -1,13 +1,18 @@
-//! Messages on their way out.
+//! Messages on their way out: they gather in frames.
+//!
+//! A message leaves at once where no frame of this process's to that peer is on its way out. Otherwise it
+//! gathers with those that come after it, until the frame is full, the provider says that those before are
+//! out, or the next progress. So a lone message waits for nothing, and of many each takes the part of a system
+//! call that it needs.
 
 use std::time::{Duration, Instant};
 
 use engine::{Header, Lane, OpError, Rank, SendError};
 
 use super::buffers::{PAYLOAD_MAX, Purpose, Size};
-use super::endpoint::Kept;
-use super::envelope::{BARE_BYTES, Envelope, HEAD_BYTES, Kind};
-use super::link::{Busy, DIRECT, Life, PARTS, Unsent};
+use super::endpoint::{Kept, NetEndpoint};
+use super::frame::{FRAME_HEAD_BYTES, FrameHead, Kind, LETTER_BYTES, Letter};
+use super::link::{Busy, DIRECT, Life, Link, PARTS, Unsent};
 use super::transport::OfiTransport;
 
 /// How long the provider may have no room for a peer where nobody listens, or that is said to be gone.
@@ -23,6 +28,14 @@ const MEMORY_WITHIN: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(super) struct NoBuffer;
 
+/// Begins one more frame for a peer.
+fn new_frame<'a>(endpoint: &mut NetEndpoint, link: &'a mut Link) -> Result<&'a mut Unsent, NoBuffer> {
+    let buffer = endpoint.take(Size::Frame).ok_or(NoBuffer)?;
+    endpoint.buffers.put(&buffer, 0, &link.names.frame_head().encode());
+    let frame = Unsent { buffer, len: FRAME_HEAD_BYTES, credits: [0; 2], answers: 0 };
+    Ok(link.waiting.unsent.push_back_mut(frame))
+}
+
 impl OfiTransport {
     /// Sends a message of the engine's, if its lane has room.
     pub(super) fn send_engine(
@@ -32,67 +45,125 @@ impl OfiTransport {
         header: &[u64; Header::WORDS],
         payload: &[u8],
     ) -> Result<(), SendError> {
-        if payload.len() > PAYLOAD_MAX {
+        let len = payload.len();
+        if len > PAYLOAD_MAX {
             return Err(SendError::Failed(OpError::Protocol { peer: rank, what: "too long a message" }));
         }
         let itself = rank == self.members.own.rank;
-        if !self.link(rank).map_err(SendError::Failed)?.outgoing(lane).has_room()
-            || !(itself || self.endpoint.has_message())
+        if !self.link(rank).map_err(SendError::Failed)?.outgoing(lane).has_room(len)
+            || !(itself || self.endpoint.has_frame())
         {
             return Err(SendError::Busy);
         }
         let link = self.link(rank).map_err(SendError::Failed)?;
-        let Some(sequence) = link.outgoing(lane).take() else { return Err(SendError::Busy) };
+        let Some(sequence) = link.outgoing(lane).take(len) else { return Err(SendError::Busy) };
         if itself {
-            let stored = link
-                .arrivals(lane)
-                .store(sequence, *header, payload.len(), |into| into.copy_from_slice(payload));
-            stored.expect("there was a credit for it");
+            let stored =
+                link.arrivals(lane).store(sequence, *header, len, |into| into.copy_from_slice(payload));
+            stored.expect("there were credits for it");
             self.list(rank);
             return Ok(());
         }
-        self.post(rank, Kind::Engine(lane), sequence, *header, payload).map_err(|NoBuffer| SendError::Busy)
+        let letter = Letter { kind: Kind::Engine(lane), len, sequence, words: *header };
+        self.post(rank, &letter, payload).map_err(|NoBuffer| SendError::Busy)
     }
 
-    /// Makes a message, and sends it as soon as the provider takes it.
-    pub(super) fn post(
+    /// Sends words of this transport's own.
+    pub(super) fn say(
         &mut self,
         rank: Rank,
         kind: Kind,
-        sequence: u32,
         words: [u64; Header::WORDS],
-        payload: &[u8],
     ) -> Result<(), NoBuffer> {
+        self.post(rank, &Letter { kind, len: 0, sequence: 0, words }, &[])
+    }
+
+    /// Adds a message to the last frame for a peer, or begins one with it, and sends what is to go now.
+    fn post(&mut self, rank: Rank, letter: &Letter, payload: &[u8]) -> Result<(), NoBuffer> {
         let Some(link) = self.links.get_mut(rank) else { return Ok(()) };
-        let buffer = self.endpoint.take(Size::Message).ok_or(NoBuffer)?;
-        let credits = [link.arrivals[0].pay(), link.arrivals[1].pay()];
-        let (token, sender) = (*link.names.outward.bytes(), link.names.place);
-        let head = Envelope { token, sender, kind, credits, sequence, words }.encode();
-        let bare = kind.bytes(0).0 == BARE_BYTES;
-        let head = if bare { &head[..BARE_BYTES] } else { &head[..HEAD_BYTES] };
-        self.endpoint.buffers.put(&buffer, 0, head);
-        self.endpoint.buffers.put(&buffer, head.len(), payload);
-        let answers = kind == Kind::Answer;
-        link.life.spoken_to = true;
-        link.asks.unanswered += usize::from(answers);
-        link.waiting.unsent.push_back(Unsent { buffer, len: head.len() + payload.len(), answers });
+        let bytes = Letter::bytes(payload.len());
+        let fits = |unsent: &&mut Unsent| unsent.len + bytes <= Size::Frame.bytes();
+        let (frame, is_new) = match link.waiting.unsent.back_mut().filter(fits) {
+            Some(frame) => (frame, false),
+            None => (new_frame(&mut self.endpoint, link)?, true),
+        };
+        self.endpoint.buffers.put(&frame.buffer, frame.len, &letter.encode());
+        if !payload.is_empty() {
+            self.endpoint.buffers.put(&frame.buffer, frame.len + LETTER_BYTES, payload);
+        }
+        frame.len += bytes;
+        frame.answers += u16::from(letter.kind == Kind::Answer);
+        link.asks.unanswered += usize::from(letter.kind == Kind::Answer);
+        if link.waiting.leaving == 0 || letter.kind == Kind::Bye {
+            self.flush(rank);
+        } else if is_new {
+            self.gather(rank);
+        }
+        Ok(())
+    }
+
+    /// A frame has been begun while others are on their way out. It is to go with the next progress; those
+    /// before it are full, and go now.
+    fn gather(&mut self, rank: Rank) {
+        self.send_frames(rank, 1);
+        let Some(link) = self.links.get_mut(rank) else { return };
+        if !std::mem::replace(&mut link.lists.gathering, true) {
+            self.begins_to_gather |= self.gathering.is_empty();
+            self.gathering.push(rank);
+        }
+    }
+
+    /// Sends all that has gathered.
+    #[inline(never)]
+    pub(super) fn send_gathered(&mut self) {
+        self.begins_to_gather = false;
+        while let Some(rank) = self.gathering.pop() {
+            if let Some(link) = self.links.get_mut(rank) {
+                link.lists.gathering = false;
+                self.flush(rank);
+            }
+        }
+    }
+
+    /// Gives a peer what it is owed, and something to hear, with the frame that leaves next.
+    pub(super) fn send_credits(&mut self, rank: Rank) -> Result<(), NoBuffer> {
+        if let Some(link) = self.links.get_mut(rank)
+            && link.waiting.unsent.is_empty()
+        {
+            new_frame(&mut self.endpoint, link)?;
+        }
         self.flush(rank);
         Ok(())
     }
 
-    /// Gives the provider what it takes of a peer's messages.
+    /// Gives the provider what it takes of a peer's frames.
     pub(super) fn flush(&mut self, rank: Rank) {
+        self.send_frames(rank, 0);
+    }
+
+    /// Gives the provider what it takes of a peer's frames, but for the last `kept`.
+    fn send_frames(&mut self, rank: Rank, kept: usize) {
         let Some(link) = self.links.get_mut(rank) else { return };
         let Some(peer) = link.peer.filter(|_| !link.waiting.held) else { return };
-        while let Some(Unsent { buffer, len, answers }) = link.waiting.unsent.pop_front() {
+        while link.waiting.unsent.len() > kept
+            && let Some(mut frame) = link.waiting.unsent.pop_front()
+        {
+            for (credits, arrivals) in frame.credits.iter_mut().zip(&mut link.arrivals) {
+                *credits += arrivals.pay();
+            }
+            let credits = FrameHead::encode_credits(frame.credits);
+            self.endpoint.buffers.put(&frame.buffer, FrameHead::CREDITS_AT, &credits);
+            let Unsent { buffer, len, credits, answers } = frame;
             match self.endpoint.send(peer, (buffer, len), Purpose::Send { rank, answers }) {
                 Ok(()) => {
                     self.sending += 1;
+                    link.waiting.leaving += 1;
+                    link.life.spoken_to = true;
                     link.has_room();
                     link.life.reached = true;
                 }
                 Err(Kept { buffer, busy: true }) => {
-                    link.waiting.unsent.push_front(Unsent { buffer, len, answers });
+                    link.waiting.unsent.push_front(Unsent { buffer, len, credits, answers });
                     return self.grow_impatient(rank);
                 }
                 Err(Kept { buffer, busy: false }) => {
@@ -168,7 +239,7 @@ impl OfiTransport {
         }
     }
 
-    /// Gives back credits that no message took along.
+    /// Gives back credits that no frame took along.
     #[inline(never)]
     pub(super) fn pay(&mut self) {
         for _ in 0..self.owing.len() {
@@ -176,7 +247,7 @@ impl OfiTransport {
             let Some(link) = self.links.get_mut(rank) else { continue };
             link.lists.owing = false;
             let owes = link.arrivals.iter().any(|arrivals| arrivals.owes_much());
-            if owes && !self.gone.has(rank) && self.post(rank, Kind::Credits, 0, [0; 7], &[]).is_err() {
+            if owes && !self.gone.has(rank) && self.send_credits(rank).is_err() {
                 self.owe(rank);
             }
         }

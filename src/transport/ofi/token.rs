@@ -11,9 +11,9 @@ use engine::MESSAGES_VERSION;
 pub(super) const TOKEN_BYTES: usize = 16;
 
 /// Keeps these tokens apart from whatever else the job's secret may vouch for. Its number is the version of
-/// the envelope: raise it when a byte before the engine's header means something else. The engine's own
+/// the frame: raise it when a byte before the engine's header means something else. The engine's own
 /// messages have a version of their own, [`MESSAGES_VERSION`], and it goes into tokens, too.
-const PURPOSE: &[u8] = b"standpipe message token 2";
+const PURPOSE: &[u8] = b"standpipe message token 3";
 
 /// The token of all messages of one process to another: half of an HMAC-SHA256, by the job's secret, over who
 /// sends and who receives. So it also keeps out what was meant for somebody else, or for a process that had

@@ -67,10 +67,11 @@ pub(crate) struct OfiTransport {
     pub(super) endpoint: NetEndpoint,
     pub(super) links: Links,
     /// Peers whose links have messages for the engine; something that the provider had no room for; many
-    /// credits to give back.
+    /// credits to give back; messages that gather.
     pub(super) ready: VecDeque<Rank>,
     pub(super) stuck: VecDeque<Rank>,
     pub(super) owing: VecDeque<Rank>,
+    pub(super) gathering: Vec<Rank>,
     /// Messages handed on since the last progress.
     pub(super) run: u32,
     /// Polls until the clock is looked at; when peers are pinged next, and whether all that came was taken in
@@ -104,10 +105,12 @@ pub(crate) struct OfiTransport {
     pub(super) gone: GonePeers,
     /// Messages that were none of the job's.
     pub(super) strangers: u64,
-    /// Messages that the provider has taken, and not said to be out.
+    /// Frames that the provider has taken, and not said to be out.
     pub(super) sending: usize,
     /// A peer has signalled by a word, and threads that sleep have not been told.
     pub(super) signalled: bool,
+    /// Messages have begun to gather, and nobody has been told.
+    pub(super) begins_to_gather: bool,
 }
 
 impl OfiTransport {
@@ -132,6 +135,7 @@ impl OfiTransport {
             ready: VecDeque::new(),
             stuck: VecDeque::new(),
             owing: VecDeque::new(),
+            gathering: Vec::new(),
             run: 0,
             looks_left: CLOCK_LOOKS,
             pulse_at: Instant::now(),
@@ -154,6 +158,7 @@ impl OfiTransport {
             strangers: 0,
             sending: 0,
             signalled: false,
+            begins_to_gather: false,
         }
     }
 
@@ -173,6 +178,9 @@ impl OfiTransport {
     /// As [`OfiTransport::progress_while`]; with `alone`, of the pooled endpoints only.
     fn take_in(&mut self, alone: bool, goes_on: impl Fn(&OfiTransport) -> bool) {
         self.run = 0;
+        if !self.gathering.is_empty() {
+            self.send_gathered();
+        }
         let was_open = self.endpoint.is_open();
         if self.landings.are_polled() {
             // All that the endpoint has to tell: messages that come in there must not wait for a pause.

@@ -31,6 +31,7 @@ impl OfiTransport {
     #[inline(always)]
     fn has_chores(&self) -> bool {
         let waiting = self.events.len() | self.ready.len() | self.owing.len() | self.stuck.len();
+        let waiting = waiting | self.gathering.len();
         (waiting | self.endpoint_pool.chores()) != 0 || self.looks_left == 0
     }
 }
@@ -47,7 +48,7 @@ impl Transport for OfiTransport {
     }
 
     fn has_room(&mut self, peer: Rank, lane: Lane) -> bool {
-        self.links.get_mut(peer).is_none_or(|link| link.outgoing(lane).has_room())
+        self.links.get_mut(peer).is_none_or(|link| link.outgoing(lane).has_room(PAYLOAD_MAX))
     }
 
     #[inline(always)]

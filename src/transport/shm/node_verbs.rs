@@ -57,6 +57,10 @@ impl NodeTransport for ShmTransport {
         false
     }
 
+    fn take_gathering(&mut self) -> bool {
+        false
+    }
+
     fn has_lost(&self) -> bool {
         false
     }

@@ -25,15 +25,15 @@ impl NetEndpoint {
     /// does not take it.
     pub(in crate::transport::ofi) fn equip(mut self) -> Result<NetEndpoint, Error> {
         while self.idle.len() < RECEIVES {
-            while !self.buffers.has(Size::Message) {
-                self.make(Size::Message)?;
+            while !self.buffers.has(Size::Frame) {
+                self.make(Size::Frame)?;
             }
-            self.idle.extend(self.buffers.take(Size::Message));
+            self.idle.extend(self.buffers.take(Size::Frame));
         }
         // Where buffers are pinned, those that suffice as a rule are now: later what the engine registers is
         // all that comes.
         if self.description.mr_mode.local {
-            self.make(Size::Message)?;
+            self.make(Size::Frame)?;
             self.make(Size::Small)?;
         }
         let begun = Instant::now();
@@ -49,8 +49,8 @@ impl NetEndpoint {
     }
 
     /// Whether [`NetEndpoint::take`] would have a buffer for a message.
-    pub(in crate::transport::ofi) fn has_message(&mut self) -> bool {
-        self.buffers.has(Size::Message) || self.make(Size::Message).is_ok()
+    pub(in crate::transport::ofi) fn has_frame(&mut self) -> bool {
+        self.buffers.has(Size::Frame) || self.make(Size::Frame).is_ok()
     }
 
     /// Whether buffers that are to wait for messages do not: the provider refused them.
@@ -61,7 +61,7 @@ impl NetEndpoint {
     /// Lends the buffers that are to wait for messages, as far as the provider takes them.
     pub(in crate::transport::ofi) fn listen(&mut self) {
         while let Some(buffer) = self.idle.pop() {
-            let lent = self.lend((buffer, Size::Message.bytes()), Purpose::Receive, Begin::Receive);
+            let lent = self.lend((buffer, Size::Frame.bytes()), Purpose::Receive, Begin::Receive);
             if let Err(Kept { buffer, .. }) = lent {
                 self.idle_until = Some(Instant::now() + REFUSED_PAUSE);
                 return self.idle.push(buffer);

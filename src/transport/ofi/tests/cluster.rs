@@ -16,7 +16,6 @@ use crate::job::launched::Broker;
 use crate::transport::contract::{Members, NodeTransport as _, Party};
 use crate::transport::ofi::buffers::Size;
 use crate::transport::ofi::endpoint::NetEndpoint;
-use crate::transport::ofi::envelope::Kind;
 use crate::transport::ofi::link::PARTS;
 use crate::transport::ofi::rma_state::Part;
 use crate::transport::ofi::transport::OfiTransport;
@@ -123,7 +122,7 @@ impl OfiCluster {
             for peer in (0..size).filter(|peer| *peer != rank) {
                 let transport = self.transport(rank);
                 transport.link(peer).expect("nobody is lost");
-                transport.post(peer, Kind::Credits, 0, [0; 7], &[]).expect("there is memory");
+                transport.send_credits(peer).expect("there is memory");
             }
         }
         while (0..size).any(|rank| !self.transport(rank).stuck.is_empty()) {

@@ -9,7 +9,7 @@ use crate::base::limits::{ANSWERS, CREDITS};
 use crate::transport::contract::Party;
 use crate::transport::ofi::buffers::{PAYLOAD_MAX, Purpose, Size};
 use crate::transport::ofi::endpoint::{Ended, NetEndpoint};
-use crate::transport::ofi::envelope::{Envelope, HEAD_BYTES, Kind};
+use crate::transport::ofi::frame::{FrameHead, Kind, Letter};
 use crate::transport::ofi::token::Token;
 use crate::transport::ofi::transport::OfiTransport;
 
@@ -28,34 +28,48 @@ fn party(rank: Rank, incarnation: u32) -> Party {
     Party { rank, incarnation }
 }
 
-/// What rank 1 could send to rank 0.
-fn envelope(kind: Kind, sequence: u32) -> Envelope {
+/// The beginning of a frame that rank 1 could send to rank 0.
+fn head() -> FrameHead {
     let token = *Token::new(SECRET, party(1, 0), party(0, 0)).bytes();
+    FrameHead { token, sender: 1, credits: [0; 2] }
+}
+
+/// A message that rank 1 could send.
+fn letter(kind: Kind, sequence: u32) -> Letter {
     // The engine knows no message of this kind, and does nothing about it.
-    Envelope { token, sender: 1, kind, credits: [0; 2], sequence, words: [0xff; Header::WORDS] }
+    Letter { kind, len: 0, sequence, words: [0xff; Header::WORDS] }
 }
 
 const REQUEST: Kind = Kind::Engine(Lane::Request);
 
-/// Has a transport take a message in, as if it had come.
-fn arrive(transport: &mut OfiTransport, head: &[u8; HEAD_BYTES], len: usize) {
-    let buffer = transport.endpoint.take(Size::Message).expect("there is memory");
-    transport.endpoint.buffers.put(&buffer, 0, head);
-    transport.on_arrival(&buffer, len);
+fn request(sequence: u32) -> Letter {
+    letter(REQUEST, sequence)
+}
+
+/// A frame of messages, with zeros for their payloads.
+fn frame(head: &FrameHead, letters: &[Letter]) -> Vec<u8> {
+    let mut frame = head.encode().to_vec();
+    for letter in letters {
+        let end = frame.len() + Letter::bytes(letter.len);
+        frame.extend(letter.encode());
+        frame.resize(end, 0);
+    }
+    frame
+}
+
+/// Has a transport take a frame in, as if it had come.
+fn arrive(transport: &mut OfiTransport, frame: &[u8]) {
+    let buffer = transport.endpoint.take(Size::Frame).expect("there is memory");
+    transport.endpoint.buffers.put(&buffer, 0, frame);
+    transport.on_arrival(&buffer, frame.len());
     transport.endpoint.buffers.put_back(buffer);
 }
 
-fn length(kind: Kind) -> usize {
-    kind.bytes(PAYLOAD_MAX).0
-}
-
-/// Whether rank 1 is cut off by messages of its own, and how many of them reached the engine before.
-fn cut_off(provider: &Provider, messages: &[Envelope]) -> (bool, usize) {
+/// Whether rank 1 is cut off by frames of its own, and how many of their messages reached the engine before.
+fn cut_off(provider: &Provider, frames: &[Vec<u8>]) -> (bool, usize) {
     let mut cluster = OfiCluster::strangers(2, setting(provider));
     let transport = cluster.transport(0);
-    for envelope in messages {
-        arrive(transport, &envelope.encode(), length(envelope.kind));
-    }
+    frames.iter().for_each(|frame| arrive(transport, frame));
     let (mut inbox, mut handed_on) = (Inbox::default(), 0);
     while let Some(event) = transport.poll(&mut inbox) {
         match event {
@@ -73,26 +87,30 @@ fn what_bears_no_members_token_is_dropped_and_counted() {
     let Some(provider) = providers().pop() else { return };
     let mut cluster = OfiCluster::strangers(3, setting(&provider));
     let transport = cluster.transport(0);
-    let good = envelope(REQUEST, 0);
+    let good = head();
     let token = |from, to| *Token::new(SECRET, from, to).bytes();
     let bad = [
-        Envelope { token: [0; 16], ..good },
-        Envelope { token: *Token::new(b"guessed", party(1, 0), party(0, 0)).bytes(), ..good },
-        Envelope { token: token(party(0, 0), party(1, 0)), ..good },
-        Envelope { token: token(party(1, 1), party(0, 0)), ..good },
-        Envelope { token: token(party(1, 0), party(0, 1)), ..good },
-        Envelope { sender: 2, ..good },
-        Envelope { sender: 3, token: token(party(3, 0), party(0, 0)), ..good },
-        Envelope { sender: 0, token: token(party(0, 0), party(0, 0)), ..good },
-        Envelope { sender: u32::MAX, ..good },
+        FrameHead { token: [0; 16], ..good },
+        FrameHead { token: *Token::new(b"guessed", party(1, 0), party(0, 0)).bytes(), ..good },
+        FrameHead { token: token(party(0, 0), party(1, 0)), ..good },
+        FrameHead { token: token(party(1, 1), party(0, 0)), ..good },
+        FrameHead { token: token(party(1, 0), party(0, 1)), ..good },
+        FrameHead { sender: 2, ..good },
+        FrameHead { sender: 3, token: token(party(3, 0), party(0, 0)), ..good },
+        FrameHead { sender: 0, token: token(party(0, 0), party(0, 0)), ..good },
+        FrameHead { sender: u32::MAX, ..good },
     ];
-    for (count, envelope) in bad.iter().enumerate() {
-        arrive(transport, &envelope.encode(), HEAD_BYTES);
-        assert_eq!(transport.strangers, count as u64 + 1, "{envelope:?}");
+    let one = |head| frame(&head, &[request(0)]);
+    let (short, mut reserved) = (one(good)[..31].to_vec(), one(good));
+    reserved[31] = 1;
+    let frames = bad.into_iter().map(one).chain([short, reserved]);
+    for (count, frame) in (1..).zip(frames) {
+        arrive(transport, &frame);
+        assert_eq!(transport.strangers, count, "{frame:?}");
     }
     assert!(transport.links.ranks().next().is_none(), "nothing is kept for strangers");
     assert_eq!(transport.poll(&mut Inbox::default()), None);
-    arrive(transport, &good.encode(), HEAD_BYTES);
+    arrive(transport, &one(good));
     assert_eq!(transport.poll(&mut Inbox::default()), Some(Event::Message { peer: 1, lane: Lane::Request }));
 }
 
@@ -108,10 +126,10 @@ fn a_stranger_with_an_endpoint_disturbs_nobody() {
         let mut sent = 0;
         while cluster.transport(0).strangers < 200 {
             assert!(start.elapsed() < LIMIT, "its messages do not arrive");
-            let buffer = stranger.take(Size::Message).expect("there is memory");
+            let buffer = stranger.take(Size::Frame).expect("there is memory");
             stranger.buffers.put(&buffer, 0, &[sent as u8; 100]);
-            let len = if sent % 3 == 0 { Size::Message.bytes() } else { sent % 100 };
-            let purpose = Purpose::Send { rank: 0, answers: false };
+            let len = if sent % 3 == 0 { Size::Frame.bytes() } else { sent % 100 };
+            let purpose = Purpose::Send { rank: 0, answers: 0 };
             match stranger.send(victim, (buffer, len), purpose) {
                 Ok(()) => sent += 1,
                 Err(kept) => stranger.buffers.put_back(kept.buffer),
@@ -138,24 +156,58 @@ fn a_stranger_with_an_endpoint_disturbs_nobody() {
 #[test]
 fn a_member_that_breaks_the_rules_is_cut_off() {
     let Some(provider) = providers().pop() else { return };
-    let request = |sequence| envelope(REQUEST, sequence);
-    let all: Vec<Envelope> = (0..u32::from(CREDITS)).map(request).collect();
-    assert_eq!(cut_off(&provider, &all), (false, usize::from(CREDITS)), "as many as it has credits for");
-    let ask = |words| Envelope { words, ..envelope(Kind::Ask, 0) };
-    let answer = Envelope { words: [0; 7], ..envelope(Kind::Answer, 0) };
+    let all: Vec<Letter> = (0..u32::from(CREDITS)).map(request).collect();
+    let in_frames = |letters: &[Letter]| -> Vec<Vec<u8>> {
+        letters.chunks(100).map(|letters| frame(&head(), letters)).collect()
+    };
+    assert_eq!(
+        cut_off(&provider, &in_frames(&all)),
+        (false, usize::from(CREDITS)),
+        "as many as it has credits for"
+    );
+    let longest = |sequence| frame(&head(), &[Letter { len: PAYLOAD_MAX, ..request(sequence) }]);
+    let long_ones: Vec<Vec<u8>> = (0..32).map(longest).collect();
+    assert_eq!(cut_off(&provider, &long_ones[..31]), (false, 31));
+    let empty = vec![frame(&head(), &[]); 10_000];
+    assert_eq!(cut_off(&provider, &empty), (false, 0), "frames without messages say that it is there");
+    let all_twice: Vec<Letter> = (0..10_000).map(request).collect();
+    let in_one = |letters: &[Letter]| vec![frame(&head(), letters)];
+    let giving = |credits| vec![frame(&FrameHead { credits, ..head() }, &[request(0)])];
+    let ask = |words| Letter { words, ..letter(Kind::Ask, 0) };
+    let answer = Letter { words: [0; 7], ..letter(Kind::Answer, 0) };
+    let asks = vec![ask([0, 1, 0, 0, 0, 0, 0]); ANSWERS + 1];
+    let spoilt = |at: usize, byte: u8| {
+        let mut frame = frame(&head(), &[request(0)]);
+        frame[at] = byte;
+        vec![frame]
+    };
+    let cut = |by: usize| {
+        let frame = frame(&head(), &[Letter { len: 100, ..request(0) }]);
+        vec![frame[..frame.len() - by].to_vec()]
+    };
     for (what, bad) in [
-        ("a message beyond its credits", vec![request(u32::from(CREDITS))]),
-        ("the same number twice", vec![request(3), request(3)]),
-        ("a number from before", vec![request(u32::MAX)]),
-        ("credits that it never had", vec![Envelope { credits: [1, 0], ..request(0) }]),
-        ("more credits than can be counted", vec![Envelope { credits: [0, u16::MAX], ..request(0) }]),
-        ("an answer to nothing", vec![answer]),
-        ("an atomic of no kind", vec![ask([0, 1, 0, 9, 0, 0, 0])]),
-        ("an atomic on no memory", vec![ask([0, 77, 0, 0, 0, 0, 0])]),
+        ("a message beyond its credits", in_one(&[request(u32::from(CREDITS))])),
+        ("more messages than it has credits for", in_frames(&all_twice)),
+        ("more bytes than it has credits for", long_ones),
+        ("the same number twice", in_one(&[request(3), request(3)])),
+        ("a number from before", in_one(&[request(u32::MAX)])),
+        ("credits that it never had", giving([1, 0])),
+        ("more credits than can be counted", giving([0, u16::MAX])),
+        ("an answer to nothing", in_one(&[answer])),
+        ("an atomic of no kind", in_one(&[ask([0, 1, 0, 9, 0, 0, 0])])),
+        ("an atomic on no memory", in_one(&[ask([0, 77, 0, 0, 0, 0, 0])])),
         // Nobody takes the answers: rank 1 is not polled, and not even connected.
-        ("too many atomics at once", vec![ask([0, 1, 0, 0, 0, 0, 0]); ANSWERS + 1]),
+        ("too many atomics at once", in_frames(&asks)),
+        ("a message of no kind", spoilt(32, 5)),
+        ("a byte that is to be zero", spoilt(33, 1)),
+        ("a payload beyond the frame's end", spoilt(34, 1)),
+        ("a payload beyond the longest", in_one(&[Letter { len: PAYLOAD_MAX + 1, ..request(0) }])),
+        ("a payload of words that have none", in_one(&[Letter { len: 8, ..answer }])),
+        ("a message that ends with its padding cut off", cut(1)),
+        ("a message that ends in its words", cut(110)),
+        ("a message of a few bytes", cut(160)),
     ] {
-        assert_eq!(cut_off(&provider, &bad), (true, 0), "{what}");
+        assert!(cut_off(&provider, &bad).0, "{what}");
     }
 }
 
@@ -163,7 +215,6 @@ fn kinds() -> impl Strategy<Value = Kind> {
     prop_oneof![
         4 => Just(REQUEST),
         2 => Just(Kind::Engine(Lane::Reply)),
-        1 => Just(Kind::Credits),
         1 => Just(Kind::Ask),
         1 => Just(Kind::Answer),
     ]
@@ -175,19 +226,26 @@ proptest! {
     /// Whatever a member sends, its messages are handed on in order, and none that it had no right to send.
     #[test]
     fn whatever_a_member_sends_is_in_order_or_the_end_of_it(
-        messages in proptest::collection::vec((kinds(), 0_u32..20, 0_u16..2, any::<[u64; 7]>()), 1..60),
+        frames in proptest::collection::vec(
+            (0_u16..2, proptest::collection::vec((kinds(), 0_u32..20, any::<[u64; 7]>()), 0..4)), 1..40),
     ) {
         let Some(provider) = providers().pop() else { return Ok(()) };
         let mut cluster = OfiCluster::strangers(2, setting(&provider));
         let transport = cluster.transport(0);
         let (mut inbox, mut next) = (Inbox::default(), [0_u64; 2]);
-        for (kind, sequence, credits, mut words) in messages {
-            // What the engine would make of it is not asked here; where a message says that it stands, is.
-            if let Kind::Engine(_) = kind {
-                words[0] = u64::from(sequence) << 32 | 0xff;
-            }
-            let envelope = Envelope { credits: [credits, 0], words, ..envelope(kind, sequence) };
-            arrive(transport, &envelope.encode(), length(kind));
+        for (credits, messages) in frames {
+            let letters: Vec<Letter> = messages
+                .into_iter()
+                .map(|(kind, sequence, mut words)| {
+                    // What the engine would make of it is not asked here; where a message says that it
+                    // stands, is.
+                    if let Kind::Engine(_) = kind {
+                        words[0] = u64::from(sequence) << 32 | 0xff;
+                    }
+                    Letter { words, ..letter(kind, sequence) }
+                })
+                .collect();
+            arrive(transport, &frame(&FrameHead { credits: [credits, 0], ..head() }, &letters));
             while let Some(event) = transport.poll(&mut inbox) {
                 match event {
                     Event::Message { peer: 1, lane } => {
