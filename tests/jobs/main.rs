@@ -10,6 +10,7 @@ mod support;
 mod traced;
 
 mod footprint;
+mod gathering;
 mod hosted;
 mod job;
 mod kill;

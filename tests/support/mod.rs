@@ -218,6 +218,14 @@ pub(crate) fn publish(node: &Node, name: &str, words: [u64; 2]) {
     node.directory().publish(&name, bytemuck::bytes_of(&words)).expect("published");
 }
 
+/// Bytes of memory that this process has to itself.
+pub(crate) fn own_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/smaps_rollup").expect("it is there");
+    let line = text.lines().find_map(|line| line.strip_prefix("Private_Dirty:")).expect("a line of it");
+    let kib = line.split_ascii_whitespace().next().expect("a number");
+    kib.parse::<u64>().expect("a number") << 10
+}
+
 /// The words that `peer` publishes under a name.
 pub(crate) fn look_up(node: &Node, peer: Rank, name: &str) -> [u64; 2] {
     let value = node.directory().wait(&format!("{name} of {peer}"), LIMIT).expect("every rank publishes it");

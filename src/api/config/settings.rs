@@ -78,7 +78,7 @@ pub const SETTINGS: &[Setting] = &[
         cost: "a thread that wakes for every message that nobody is polling for",
         help: "whether a thread of the library runs handlers and serves peers while no call waits. `auto`: where peers \
                depend on it, as docs/THREADS.md lists. `off`: never; a thread that only wakes tasks lets their own polls \
-               make progress",
+               make progress, and messages that gather over a network leave at your next poll or wait",
         methods: &["progress"],
         parse: |config, text| word(text, PROGRESS).map(|progress| config.progress = progress),
         show: |config| word_of(config.progress, PROGRESS),
