@@ -44,8 +44,8 @@ pub const DEPTH: u32 = 4096;
 /// Buffers that wait for messages over a network, of any peer.
 pub const RECEIVES: usize = 64;
 
-/// Credits of one lane over a network: each for 64 bytes of messages that are under way or wait at their
-/// receiver, 256 KiB in all. As many short messages are 4,096, and 31 of the longest.
+/// Credits of one lane over a network: each for 128 bytes of messages that are under way or wait at their
+/// receiver, 512 KiB in all. That is as much as 4,096 short messages take, or 63 of the longest.
 pub const CREDITS: u16 = 4096;
 
 /// Atomics of one process on words of another over a network that may be under way.

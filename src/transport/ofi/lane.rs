@@ -14,7 +14,7 @@ use crate::base::limits::CREDITS;
 
 /// Bytes of a message that take one credit. Each takes one at least, so that a lane holds no more messages
 /// than it has credits.
-const CREDIT_BYTES: usize = 64;
+const CREDIT_BYTES: usize = 128;
 
 /// Credits owed that are worth a frame of their own.
 const HALF: u16 = CREDITS / 2;
@@ -187,7 +187,7 @@ mod tests {
     fn nobody_gives_back_more_than_was_taken() {
         let mut lane = Outgoing::new();
         assert_eq!(lane.give(1), Err(Foul));
-        assert_eq!((lane.take(0), lane.take(64)), (Some(0), Some(1)));
+        assert_eq!((lane.take(0), lane.take(128)), (Some(0), Some(1)));
         assert_eq!(lane.give(4), Err(Foul));
         assert_eq!(lane.give(u16::MAX), Err(Foul));
         assert_eq!(lane.give(3), Ok(()));

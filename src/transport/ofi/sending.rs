@@ -93,8 +93,9 @@ impl OfiTransport {
         }
         frame.len += bytes;
         frame.answers += u16::from(letter.kind == Kind::Answer);
+        let is_full = frame.len + LETTER_BYTES > Size::Frame.bytes();
         link.asks.unanswered += usize::from(letter.kind == Kind::Answer);
-        if link.waiting.leaving == 0 || letter.kind == Kind::Bye {
+        if link.waiting.leaving == 0 || is_full || letter.kind == Kind::Bye {
             self.flush(rank);
         } else if is_new {
             self.gather(rank);

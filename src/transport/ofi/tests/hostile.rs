@@ -166,8 +166,8 @@ fn a_member_that_breaks_the_rules_is_cut_off() {
         "as many as it has credits for"
     );
     let longest = |sequence| frame(&head(), &[Letter { len: PAYLOAD_MAX, ..request(sequence) }]);
-    let long_ones: Vec<Vec<u8>> = (0..32).map(longest).collect();
-    assert_eq!(cut_off(&provider, &long_ones[..31]), (false, 31));
+    let long_ones: Vec<Vec<u8>> = (0..64).map(longest).collect();
+    assert_eq!(cut_off(&provider, &long_ones[..63]), (false, 63));
     let empty = vec![frame(&head(), &[]); 10_000];
     assert_eq!(cut_off(&provider, &empty), (false, 0), "frames without messages say that it is there");
     let all_twice: Vec<Letter> = (0..10_000).map(request).collect();
