@@ -271,8 +271,9 @@ fn offer(fabric: &'static Fabric, found: &Provider) -> Offer {
     Offer { description, sleeps, error, tested }
 }
 
-fn refuse_small_buffers(provider: &str) -> Result<(), NetworkError> {
-    match provider_env::cuts_messages(provider, MESSAGE_BYTES) {
+fn refuse_small_buffers(fabric: &Fabric, provider: &str) -> Result<(), NetworkError> {
+    let told = || provider_env::cannot_have(provider, fabric.small_buffers());
+    match provider_env::cuts_messages(provider, MESSAGE_BYTES).or_else(told) {
         Some((variable, value)) => {
             Err(NetworkError::SmallBuffers { provider: provider.to_owned(), variable, value })
         }
@@ -396,7 +397,7 @@ pub(crate) fn provider(fabric: &'static Fabric, name: &str, reach: &Reach) -> Re
         match found {
             Ok(Some(provider)) => {
                 refuse_raw_keys(provider.description())?;
-                refuse_small_buffers(&provider.description().provider)?;
+                refuse_small_buffers(fabric, &provider.description().provider)?;
                 return Ok(provider);
             }
             Ok(None) => {}

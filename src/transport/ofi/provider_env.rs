@@ -53,6 +53,9 @@ fn may_mistake(free: bool, most: Option<OsString>) -> bool {
     !free && most.is_none_or(|most| most != "0")
 }
 
+/// The end of the names of providers over rxm.
+const OVER: &str = ";ofi_rxm";
+
 /// Variables by which the user makes rxm's buffers smaller.
 const BUFFERS: [&str; 2] = ["FI_OFI_RXM_BUFFER_SIZE", "FI_OFI_RXM_EAGER_LIMIT"];
 
@@ -63,6 +66,16 @@ pub(crate) fn cuts_messages(provider: &str, bytes: usize) -> Option<(&'static st
     cuts(provider, bytes, crate::base::environment::variable)
 }
 
+/// The variable, and its value, by which this process makes the buffers of all providers over rxm `small`, if
+/// this is one that cannot do with them.
+pub(crate) fn cannot_have(
+    provider: &str,
+    small: Option<(&'static str, &'static str)>,
+) -> Option<(&'static str, String)> {
+    let (variable, value) = small.filter(|_| provider.ends_with(OVER) && !provider.starts_with("tcp"))?;
+    Some((variable, value.to_owned()))
+}
+
 fn cuts(
     provider: &str,
     bytes: usize,
@@ -70,7 +83,7 @@ fn cuts(
 ) -> Option<(&'static str, String)> {
     let small = |value: &String| value.trim().parse::<usize>().is_ok_and(|value| value < bytes);
     let cuts = |name: &'static str| Some((name, set(name).filter(small)?));
-    BUFFERS.into_iter().filter(|_| provider.ends_with(";ofi_rxm")).find_map(cuts)
+    BUFFERS.into_iter().filter(|_| provider.ends_with(OVER)).find_map(cuts)
 }
 
 /// The variables to add to the environment of the processes of a job, beside those that the user has set.
@@ -129,6 +142,14 @@ mod tests {
                 assert_eq!(found("verbs;ofi_rxm", enough), None, "{enough}");
             }
         }
+    }
+
+    #[test]
+    fn buffers_that_are_small_for_tcp_are_refused_to_others_over_rxm() {
+        let small = Some(("FI_OFI_RXM_BUFFER_SIZE", "256"));
+        let refused = |provider| cannot_have(provider, small).is_some();
+        assert!(refused("sockets;ofi_rxm") && refused("verbs;ofi_rxm"));
+        assert!(!refused("tcp;ofi_rxm") && !refused("sockets") && cannot_have("net;ofi_rxm", None).is_none());
     }
 
     #[test]
