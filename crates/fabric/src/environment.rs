@@ -17,10 +17,12 @@
 //! where the limit is the size of the buffers again.
 //!
 //! The library reads variables when it is first asked for providers, and when an endpoint opens. They are in
-//! the environment only meanwhile, and not at all where the user has set one of them. Children of the process
-//! never see them, unless the program changes its environment in that very moment.
+//! the environment only meanwhile, and not at all where the user has set one of them. Other threads see them
+//! in that moment, and so do processes that these start just then. So a variable that has the very value that
+//! would be told counts as not set.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, OsStr, OsString, c_char};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -69,11 +71,17 @@ const RXM_BUFFERS: &str = "FI_OFI_RXM_BUFFER_SIZE";
 const DEVICES: &str = "/sys/class/infiniband";
 
 impl Setting {
-    fn is_for(&self, found: Version, is_set: impl Fn(&str) -> bool, devices: bool) -> bool {
+    fn is_for(&self, found: Version, value: impl Fn(&str) -> Option<OsString>, devices: bool) -> bool {
         let [first, last] = self.versions;
+        let is_set = |name: &&str| value(name).is_some_and(|value| !self.tells(name, &value));
         (first..=last).contains(&found)
             && !(self.without_devices && devices)
-            && !self.unless.iter().any(|name| is_set(name))
+            && !self.unless.iter().any(is_set)
+    }
+
+    fn tells(&self, name: &str, value: &OsStr) -> bool {
+        let pair = [name.as_bytes(), b"=", value.as_bytes()].concat();
+        self.told.iter().any(|told| told.to_bytes() == pair)
     }
 }
 
@@ -82,8 +90,8 @@ fn settings(found: Version) -> &'static [&'static CStr] {
     static DECIDED: OnceLock<&'static [&'static CStr]> = OnceLock::new();
     DECIDED.get_or_init(|| {
         let devices = std::fs::read_dir(DEVICES).is_ok_and(|mut devices| devices.next().is_some());
-        let is_set = |name: &str| std::env::var_os(name).is_some();
-        let setting = SETTINGS.iter().find(|setting| setting.is_for(found, is_set, devices));
+        let value = |name: &str| std::env::var_os(name);
+        let setting = SETTINGS.iter().find(|setting| setting.is_for(found, value, devices));
         setting.map_or(&[], |setting| setting.told)
     })
 }
@@ -163,7 +171,9 @@ mod tests {
     use super::*;
 
     fn told_to(found: Version, set: &str, devices: bool) -> usize {
-        let is_for = |setting: &&Setting| setting.is_for(found, |name| name == set, devices);
+        let (set, value) = set.split_once('=').unwrap_or((set, "1"));
+        let value = |name: &str| (name == set).then(|| OsString::from(value));
+        let is_for = |setting: &&Setting| setting.is_for(found, value, devices);
         SETTINGS.iter().find(is_for).map_or(0, |setting| setting.told.len())
     }
 
@@ -182,8 +192,11 @@ mod tests {
                 assert_eq!(told_to(setting.versions[0], name, false), 0, "{name}");
             }
             for told in setting.told {
-                let (name, _) = told.to_str().expect("ASCII").split_once('=').expect("a value");
+                let pair = told.to_str().expect("ASCII");
+                let (name, _) = pair.split_once('=').expect("a value");
                 assert!(setting.unless.contains(&name), "{name} would be set twice");
+                let inherited = told_to(setting.versions[0], pair, false);
+                assert_eq!(inherited, setting.told.len(), "{name} is not the user's");
             }
         }
     }

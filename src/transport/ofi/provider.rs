@@ -272,8 +272,12 @@ fn offer(fabric: &'static Fabric, found: &Provider) -> Offer {
 }
 
 fn refuse_small_buffers(fabric: &Fabric, provider: &str) -> Result<(), NetworkError> {
-    let told = || provider_env::cannot_have(provider, fabric.small_buffers());
-    match provider_env::cuts_messages(provider, MESSAGE_BYTES).or_else(told) {
+    // Where this process makes them small, the user has not, though it may look so for a moment.
+    let refused = match fabric.small_buffers() {
+        Some(small) => provider_env::cannot_have(provider, small),
+        None => provider_env::cuts_messages(provider, MESSAGE_BYTES),
+    };
+    match refused {
         Some((variable, value)) => {
             Err(NetworkError::SmallBuffers { provider: provider.to_owned(), variable, value })
         }
