@@ -1,4 +1,4 @@
-//! What the library is told by variables of its environment, so that it asks for no memory that nobody fills.
+//! Variables that keep the library from asking for memory that nobody fills.
 //!
 //! Providers over sockets keep buffers for messages in pools, which grow by 1,024 buffers and zero all of
 //! them. Their sizes have no other setting than the environment:
@@ -85,7 +85,7 @@ impl Setting {
     }
 }
 
-/// What this process tells the library: the same each time, as it keeps what it has read.
+/// The variables that this process tells the library: the same each time, as it keeps the values it has read.
 fn settings(found: Version) -> &'static [&'static CStr] {
     static DECIDED: OnceLock<&'static [&'static CStr]> = OnceLock::new();
     DECIDED.get_or_init(|| {
@@ -121,13 +121,13 @@ pub(crate) fn entered<T>(found: Version, call: impl FnOnce() -> T) -> T {
 
 /// Has these variables in the environment during a call.
 ///
-/// The standard library's way to set one frees what other threads may be reading. Here a whole new environment
-/// takes the place of the old one, which stays as it is. So a thread that reads variables meanwhile finds the
-/// one or the other. If another thread has set a variable meanwhile, nothing is put back.
+/// The standard library's way to set one frees memory that other threads may be reading. Here a whole new
+/// environment takes the place of the old one, which stays as it is. So a thread that reads variables
+/// meanwhile finds the one or the other. If another thread has set a variable meanwhile, nothing is put back.
 fn with<T>(more: &[&'static CStr], call: impl FnOnce() -> T) -> T {
     let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
-    // SAFETY: it is a variable of the C library, a pointer, alive as long as the process, and aligned. Those
-    // that read it in C do so by one load.
+    // SAFETY: it is a variable of the C library, a pointer, alive as long as the process, and aligned. C
+    // reads it by one load.
     let current = unsafe { AtomicPtr::from_ptr(&raw mut libc::environ) };
     let before = current.load(Ordering::Acquire);
     let entries = entries(before, more);
