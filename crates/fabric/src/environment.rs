@@ -48,9 +48,9 @@ const fn version(major: u16, minor: u16) -> Version {
 const SETTINGS: [Setting; 2] = [
     Setting {
         versions: [version(1, 17), version(1, 17)],
-        told: &[c"FI_OFI_RXM_BUFFER_SIZE=256", c"FI_OFI_RXM_EAGER_LIMIT=16384"],
+        told: &[RXM_BUFFERS, c"FI_OFI_RXM_EAGER_LIMIT=16384"],
         unless: &[
-            RXM_BUFFERS,
+            "FI_OFI_RXM_BUFFER_SIZE",
             "FI_OFI_RXM_EAGER_LIMIT",
             "FI_OFI_RXM_ENABLE_DYN_RBUF",
             "FI_OFI_RXM_ENABLE_DIRECT_SEND",
@@ -65,7 +65,7 @@ const SETTINGS: [Setting; 2] = [
     },
 ];
 
-const RXM_BUFFERS: &str = "FI_OFI_RXM_BUFFER_SIZE";
+const RXM_BUFFERS: &CStr = c"FI_OFI_RXM_BUFFER_SIZE=256";
 
 /// The devices under `verbs`.
 const DEVICES: &str = "/sys/class/infiniband";
@@ -97,11 +97,10 @@ fn settings(found: Version) -> &'static [&'static CStr] {
 }
 
 impl Fabric {
-    /// The variable, and its value, by which this process lets `rxm` have buffers that do for `tcp` under it
-    /// alone. `None`: they are as the user or the library wants them.
-    pub fn small_buffers(&self) -> Option<(&'static str, &'static str)> {
-        let pairs = settings(self.version()).iter().filter_map(|told| told.to_str().ok()?.split_once('='));
-        pairs.into_iter().find(|(name, _)| *name == RXM_BUFFERS)
+    /// Whether this process lets `rxm` have buffers that do for `tcp` under it alone. `false`: they are as
+    /// the user or the library wants them.
+    pub fn has_small_buffers(&self) -> bool {
+        settings(self.version()).contains(&RXM_BUFFERS)
     }
 }
 

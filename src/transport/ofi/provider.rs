@@ -117,6 +117,15 @@ pub enum NetworkError {
         /// Its value.
         value: String,
     },
+    /// A provider's buffers are too small for messages, as `tcp` needs no larger ones.
+    #[error(
+        "libfabric keeps small buffers in this process, which are enough for tcp and not for {provider}: set \
+         FI_OFI_RXM_BUFFER_SIZE=16384 to use that"
+    )]
+    BuffersForTcp {
+        /// Its name.
+        provider: String,
+    },
     /// This host has no address by which peers could reach it.
     #[error("{why}")]
     NoAddress {
@@ -272,12 +281,14 @@ fn offer(fabric: &'static Fabric, found: &Provider) -> Offer {
 }
 
 fn refuse_small_buffers(fabric: &Fabric, provider: &str) -> Result<(), NetworkError> {
-    // Where this process makes them small, the user has not, though it may look so for a moment.
-    let refused = match fabric.small_buffers() {
-        Some(small) => provider_env::cannot_have(provider, small),
-        None => provider_env::cuts_messages(provider, MESSAGE_BYTES),
-    };
-    match refused {
+    if fabric.has_small_buffers() {
+        // Then the user has not made them small, though another thread may see it so for a moment.
+        return match provider_env::needs_buffers(provider) {
+            true => Err(NetworkError::BuffersForTcp { provider: provider.to_owned() }),
+            false => Ok(()),
+        };
+    }
+    match provider_env::cuts_messages(provider, MESSAGE_BYTES) {
         Some((variable, value)) => {
             Err(NetworkError::SmallBuffers { provider: provider.to_owned(), variable, value })
         }

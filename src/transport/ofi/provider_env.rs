@@ -66,13 +66,9 @@ pub(crate) fn cuts_messages(provider: &str, bytes: usize) -> Option<(&'static st
     cuts(provider, bytes, crate::base::environment::variable)
 }
 
-/// The variable, and its value, by which this process makes the buffers of all providers over rxm `small`, if
-/// this is one that cannot do with them.
-pub(crate) fn cannot_have(
-    provider: &str,
-    (variable, value): (&'static str, &'static str),
-) -> Option<(&'static str, String)> {
-    (provider.ends_with(OVER) && !provider.starts_with("tcp")).then(|| (variable, value.to_owned()))
+/// Whether this is a provider over rxm that cannot do with buffers that are enough for `tcp`.
+pub(crate) fn needs_buffers(provider: &str) -> bool {
+    provider.ends_with(OVER) && !provider.starts_with("tcp")
 }
 
 fn cuts(
@@ -145,9 +141,8 @@ mod tests {
 
     #[test]
     fn buffers_that_are_small_for_tcp_are_refused_to_others_over_rxm() {
-        let refused = |provider| cannot_have(provider, ("FI_OFI_RXM_BUFFER_SIZE", "256")).is_some();
-        assert!(refused("sockets;ofi_rxm") && refused("verbs;ofi_rxm"));
-        assert!(!refused("tcp;ofi_rxm") && !refused("sockets"));
+        assert!(["sockets;ofi_rxm", "verbs;ofi_rxm", "net;ofi_rxm"].into_iter().all(needs_buffers));
+        assert!(!["tcp;ofi_rxm", "tcp", "sockets", "udp;ofi_rxd"].into_iter().any(needs_buffers));
     }
 
     #[test]
