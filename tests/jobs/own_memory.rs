@@ -11,7 +11,7 @@ use crate::support::{Heard, config, job_of, network, role, say};
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-/// What a process has that has talked to one peer, at most: this test program's own share is 2 MiB.
+/// A process that has talked to one peer has less: 8.4 MiB with libfabric 1.17, in a debug build.
 const ONE_PEER_MAX: u64 = 14 * MIB;
 
 /// What each further peer adds, at most.
