@@ -17,6 +17,7 @@ mod kill;
 mod launch;
 mod launch_signals;
 mod outages;
+mod own_memory;
 mod restricted;
 mod reuse;
 mod served;

@@ -1,6 +1,7 @@
 //! An endpoint with all that belongs to it, opened and closed as one.
 
 use crate::aux_endpoint::{AuxEndpoint, AuxEndpointId, AuxEndpoints};
+use crate::environment::entered;
 use crate::errno::Errno;
 use crate::error::{Error, check};
 use crate::ffi::{self, fi_av_attr, fid_av, fid_domain, fid_ep, fid_fabric, offers};
@@ -9,7 +10,6 @@ use crate::object::Owned;
 use crate::provider::{Description, Provider};
 use crate::queued_endpoint::{Options, QueuedEndpoint};
 use crate::region::{Access, Memory, Region, RegionId, Regions};
-use crate::signals::kept;
 use crate::sockaddr;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
@@ -62,7 +62,7 @@ impl Endpoint {
     /// [`Error::Call`] for whatever step failed; [`Error::Absent`] if the provider lacks what every endpoint
     /// needs, or has no descriptor to wait on and one was wanted.
     pub fn open(provider: &Provider, options: &Options) -> Result<Endpoint, Error> {
-        kept(|| Endpoint::opened(provider, options))
+        entered(provider.info().version(), || Endpoint::opened(provider, options))
     }
 
     fn opened(provider: &Provider, options: &Options) -> Result<Endpoint, Error> {
@@ -226,7 +226,8 @@ impl Endpoint {
     /// be.
     pub fn open_aux_endpoint(&mut self, options: &Options) -> Result<AuxEndpointId, Error> {
         self.aux_endpoints.check_left()?;
-        let queued = kept(|| QueuedEndpoint::open(&self.domain, &self.info, &self.av, options))?;
+        let open = || QueuedEndpoint::open(&self.domain, &self.info, &self.av, options);
+        let queued = entered(self.info.version(), open)?;
         Ok(self.aux_endpoints.insert(queued))
     }
 

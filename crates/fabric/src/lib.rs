@@ -19,6 +19,7 @@
 //! | `slots` | the operations in flight |
 //! | `ffi`, `symbols`, `info`, `object`, `bundled` | the binary interface, and owning what the library makes |
 //! | `signals` | keeping the process's signal handlers |
+//! | `environment` | what the library is told by variables, so that it asks for no memory that nobody fills |
 //!
 //! # Who owns what
 //! An [`Endpoint`] owns everything that the library made for it, and closes it in the order that providers
@@ -74,6 +75,7 @@ mod aux_endpoint;
 #[cfg(feature = "bundled")]
 mod bundled;
 mod endpoint;
+mod environment;
 mod errno;
 mod error;
 mod ffi;

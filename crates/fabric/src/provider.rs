@@ -1,10 +1,10 @@
 //! The providers that there are, what each can do, and what it needs.
 
+use crate::environment::entered;
 use crate::error::Error;
 use crate::ffi;
 use crate::info::Info;
 use crate::library::Fabric;
-use crate::signals::kept;
 use crate::sockaddr;
 use std::ffi::CString;
 use std::net::SocketAddr;
@@ -179,7 +179,7 @@ impl Fabric {
     /// # Errors
     /// [`Error::Call`] for `fi_getinfo`; [`Error::BadText`].
     pub fn providers(&'static self, hints: &Hints) -> Result<Vec<Provider>, Error> {
-        kept(|| self.ask(hints))
+        entered(self.version(), || self.ask(hints))
     }
 
     fn ask(&'static self, hints: &Hints) -> Result<Vec<Provider>, Error> {

@@ -316,9 +316,15 @@ impl NodeCore {
         let now = self.nanos(now);
         let (ended, next) = {
             let mut engine = self.engine();
+            // With nobody to be told it does not matter what ends, and to count costs more than the rest of
+            // this. A thread that is about to sleep counts as asleep first, and then takes the engine to look
+            // for itself.
+            let heeded = self.waking.sleepers.load(Ordering::SeqCst) > 0
+                || self.due.flags.load(Ordering::Acquire) != 0;
             // One that settles with the loss of a peer has left those in flight before.
             let under_way = |engine: &Engine| {
-                (engine.in_flight_of_all() + engine.collectives_in_flight(), engine.settling())
+                let in_flight = || engine.in_flight_of_all() + engine.collectives_in_flight();
+                heeded.then(|| (in_flight(), engine.settling()))
             };
             let before = under_way(&engine);
             let next = if polled { engine.expire(now) } else { engine.expire_unpolled(now) };

@@ -16,6 +16,8 @@ pub(super) const PAYLOAD_MAX: usize = 8 << 10;
 /// Bytes that one frame may have: as many as the longest message takes, and a little more.
 pub(crate) const FRAME_BYTES: usize = (FRAME_HEAD_BYTES + Letter::bytes(PAYLOAD_MAX)).next_multiple_of(64);
 
+const _: () = assert!(FRAME_BYTES <= 16 << 10, "longer ones are beyond the eager limit of `rxm`");
+
 /// The use of a buffer, and its size. There are as many as peers may have under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Size {

@@ -117,6 +117,15 @@ pub enum NetworkError {
         /// Its value.
         value: String,
     },
+    /// A provider's buffers are too small for messages, as `tcp` needs no larger ones.
+    #[error(
+        "libfabric keeps small buffers in this process, which are enough for tcp and not for {provider}: set \
+         FI_OFI_RXM_BUFFER_SIZE=16384 to use that"
+    )]
+    BuffersForTcp {
+        /// Its name.
+        provider: String,
+    },
     /// This host has no address by which peers could reach it.
     #[error("{why}")]
     NoAddress {
@@ -271,7 +280,14 @@ fn offer(fabric: &'static Fabric, found: &Provider) -> Offer {
     Offer { description, sleeps, error, tested }
 }
 
-fn refuse_small_buffers(provider: &str) -> Result<(), NetworkError> {
+fn refuse_small_buffers(fabric: &Fabric, provider: &str) -> Result<(), NetworkError> {
+    if fabric.has_small_buffers() {
+        // Then the user has not made them small, though another thread may see it so for a moment.
+        return match provider_env::needs_buffers(provider) {
+            true => Err(NetworkError::BuffersForTcp { provider: provider.to_owned() }),
+            false => Ok(()),
+        };
+    }
     match provider_env::cuts_messages(provider, FRAME_BYTES) {
         Some((variable, value)) => {
             Err(NetworkError::SmallBuffers { provider: provider.to_owned(), variable, value })
@@ -396,7 +412,7 @@ pub(crate) fn provider(fabric: &'static Fabric, name: &str, reach: &Reach) -> Re
         match found {
             Ok(Some(provider)) => {
                 refuse_raw_keys(provider.description())?;
-                refuse_small_buffers(&provider.description().provider)?;
+                refuse_small_buffers(fabric, &provider.description().provider)?;
                 return Ok(provider);
             }
             Ok(None) => {}

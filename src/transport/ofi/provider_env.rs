@@ -53,6 +53,9 @@ fn may_mistake(free: bool, most: Option<OsString>) -> bool {
     !free && most.is_none_or(|most| most != "0")
 }
 
+/// The end of the names of providers over rxm.
+const OVER: &str = ";ofi_rxm";
+
 /// Variables by which the user makes rxm's buffers smaller.
 const BUFFERS: [&str; 2] = ["FI_OFI_RXM_BUFFER_SIZE", "FI_OFI_RXM_EAGER_LIMIT"];
 
@@ -63,6 +66,11 @@ pub(crate) fn cuts_messages(provider: &str, bytes: usize) -> Option<(&'static st
     cuts(provider, bytes, crate::base::environment::variable)
 }
 
+/// Whether this is a provider over rxm that cannot do with buffers that are enough for `tcp`.
+pub(crate) fn needs_buffers(provider: &str) -> bool {
+    provider.ends_with(OVER) && !provider.starts_with("tcp")
+}
+
 fn cuts(
     provider: &str,
     bytes: usize,
@@ -70,7 +78,7 @@ fn cuts(
 ) -> Option<(&'static str, String)> {
     let small = |value: &String| value.trim().parse::<usize>().is_ok_and(|value| value < bytes);
     let cuts = |name: &'static str| Some((name, set(name).filter(small)?));
-    BUFFERS.into_iter().filter(|_| provider.ends_with(";ofi_rxm")).find_map(cuts)
+    BUFFERS.into_iter().filter(|_| provider.ends_with(OVER)).find_map(cuts)
 }
 
 /// The variables to add to the environment of the processes of a job, beside those that the user has set.
@@ -129,6 +137,12 @@ mod tests {
                 assert_eq!(found("verbs;ofi_rxm", enough), None, "{enough}");
             }
         }
+    }
+
+    #[test]
+    fn buffers_that_are_small_for_tcp_are_refused_to_others_over_rxm() {
+        assert!(["sockets;ofi_rxm", "verbs;ofi_rxm", "net;ofi_rxm"].into_iter().all(needs_buffers));
+        assert!(!["tcp;ofi_rxm", "tcp", "sockets", "udp;ofi_rxd"].into_iter().any(needs_buffers));
     }
 
     #[test]

@@ -45,6 +45,7 @@ impl NoNetwork {
             }
             _ if why.contains("may hide it") => "unset the variable that hides the provider",
             network::NetworkError::SmallBuffers { .. } => "unset the variable that makes buffers so small",
+            network::NetworkError::BuffersForTcp { .. } => "set the variable that makes buffers large",
             _ => "name a provider that is there: `standpipe info` lists them",
         };
         NoNetwork { why, mend }
@@ -72,5 +73,9 @@ mod tests {
             value: "1".to_owned(),
         };
         assert!(mend(small, true).contains("unset the variable"));
+        let for_tcp = NetworkError::BuffersForTcp { provider: "net;ofi_rxm".to_owned() };
+        assert!(
+            for_tcp.to_string().contains(variable) && mend(for_tcp, true).starts_with("set the variable")
+        );
     }
 }
