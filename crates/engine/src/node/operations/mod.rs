@@ -208,7 +208,7 @@ impl Operations {
     /// The client that acts from now on.
     #[inline]
     pub(in crate::node) fn act_for(&mut self, client: u8) {
-        self.clients.acting = client;
+        self.clients.act_for(client);
     }
 
     /// The client that acts.

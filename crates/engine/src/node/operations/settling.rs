@@ -55,6 +55,8 @@ struct Settling {
 pub(super) struct Clients {
     /// The client that starts operations from now on.
     pub(super) acting: u8,
+    /// The highest that ever did: no other has anything under way.
+    highest: u8,
     /// Of each client, operations that are under way or settle.
     unsettled: [u32; 1 << u8::BITS],
     /// How many of them settle.
@@ -66,11 +68,17 @@ pub(super) struct Clients {
 impl Default for Clients {
     fn default() -> Clients {
         let none = [0; 1 << u8::BITS];
-        Clients { acting: 0, unsettled: none, settling_of: none, settling: Settling::default() }
+        Clients { acting: 0, highest: 0, unsettled: none, settling_of: none, settling: Settling::default() }
     }
 }
 
 impl Clients {
+    #[inline]
+    pub(super) fn act_for(&mut self, client: u8) {
+        self.acting = client;
+        self.highest = self.highest.max(client);
+    }
+
     #[inline(always)]
     pub(super) fn begin(&mut self) {
         self.unsettled[usize::from(self.acting)] += 1;
@@ -102,7 +110,7 @@ impl Clients {
     }
 
     pub(super) fn in_flight_of_all(&self) -> usize {
-        let counts = self.unsettled.iter().zip(&self.settling_of);
+        let counts = self.unsettled.iter().zip(&self.settling_of).take(usize::from(self.highest) + 1);
         counts.map(|(unsettled, settling)| (unsettled - settling) as usize).sum()
     }
 
