@@ -10,6 +10,7 @@
 //! | `lane`, `link` | flow control and order; all that is kept for one peer |
 //! | [`transport`] | the state, and making links |
 //! | `verbs`, `node_verbs` | what the engine asks of it, and what the node does |
+//! | `chores` | what a poll sees to besides the provider |
 //! | `keys` | what registrations are known by |
 //! | `sending`, `arrival` | messages out and in |
 //! | `rma_small`, `rma_slots` | copies by key of few bytes, and what each goes in |
@@ -23,11 +24,15 @@
 //! | `deferred_close` | registrations that the provider would not close |
 //!
 //! # Messages
-//! All peers' messages come into one pool of posted buffers. Each is copied at once into the queue of its
-//! peer and lane, and its buffer posted again: what the engine cannot take yet keeps nobody else's messages
-//! out. Credits bound the queues. Messages carry a number in their lane, and a token of 128 bits that only
-//! the two processes know. A message that does not match is dropped and counted, and one that breaks the
-//! rules ends the peer ([`engine::Event::Garbled`]).
+//! They travel in frames, and [gather](sending) in them. That is done here, not in the engine, so that this
+//! transport's own messages gather with the engine's: atomics, their answers, and credits. Within a host,
+//! where gathering gains nothing, nobody asks for it.
+//!
+//! All peers' frames come into one pool of posted buffers. Each message is copied at once into the queue of
+//! its peer and lane, and the buffer posted again: what the engine cannot take yet keeps nobody else's
+//! messages out. Credits bound the queues. Messages carry a number in their lane, and frames a token of 128
+//! bits that only the two processes know. A frame whose token does not match is dropped and counted, and one
+//! that breaks the rules ends the peer ([`engine::Event::Garbled`]).
 //!
 //! # Copies
 //! By key, to memory that its owner registered at the engine's word. A put is complete when its bytes lie in
@@ -88,6 +93,7 @@
 mod arrival;
 mod atomics;
 mod buffers;
+mod chores;
 mod deferred_close;
 pub(crate) mod endpoint;
 mod endpoint_pool;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use engine::registration::{Settings, Strategy};
 use engine::{Counters, Rank};
 
+use super::chores::Chore;
 use super::endpoint::NetEndpoint;
 use super::link::Link;
 use super::liveness_probe::listens_at;
@@ -111,7 +112,7 @@ impl NodeTransport for OfiTransport {
         if !self.events.is_empty() || self.gone.has_untold() {
             return Rest::Poll;
         }
-        let waits = !(self.ready.is_empty() && self.owing.is_empty() && self.stuck.is_empty());
+        let waits = !self.ready.is_empty() || self.chores.len() > 0;
         if waits || self.endpoint.lacks_receives() {
             return Rest::Nap;
         }
@@ -153,7 +154,7 @@ impl NodeTransport for OfiTransport {
     }
 
     fn is_flushed(&self) -> bool {
-        self.sending == 0 && self.stuck.is_empty() && self.gathering.is_empty()
+        self.sending == 0 && !self.chores.has(Chore::Stuck) && !self.chores.has(Chore::Gathering)
     }
 
     fn take_leave(&mut self, peer: Rank) {

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use engine::{Header, Lane, OpError, Rank, SendError};
 
 use super::buffers::{PAYLOAD_MAX, Purpose, Size};
+use super::chores::Chore;
 use super::endpoint::{Kept, NetEndpoint};
 use super::frame::{FRAME_HEAD_BYTES, FrameHead, Kind, LETTER_BYTES, Letter};
 use super::link::{Busy, DIRECT, Life, Link, PARTS, Unsent};
@@ -109,8 +110,8 @@ impl OfiTransport {
         self.send_frames(rank, 1);
         let Some(link) = self.links.get_mut(rank) else { return };
         if !std::mem::replace(&mut link.lists.gathering, true) {
-            self.begins_to_gather |= self.gathering.is_empty();
-            self.gathering.push(rank);
+            self.begins_to_gather |= !self.chores.has(Chore::Gathering);
+            self.chores.push(Chore::Gathering, rank);
         }
     }
 
@@ -118,7 +119,7 @@ impl OfiTransport {
     #[inline(never)]
     pub(super) fn send_gathered(&mut self) {
         self.begins_to_gather = false;
-        while let Some(rank) = self.gathering.pop() {
+        while let Some(rank) = self.chores.pop(Chore::Gathering) {
             if let Some(link) = self.links.get_mut(rank) {
                 link.lists.gathering = false;
                 self.flush(rank);
@@ -216,15 +217,15 @@ impl OfiTransport {
     pub(super) fn try_again(&mut self, rank: Rank) {
         let Some(link) = self.links.get_mut(rank) else { return };
         if !std::mem::replace(&mut link.lists.stuck, true) {
-            self.stuck.push_back(rank);
+            self.chores.push(Chore::Stuck, rank);
         }
     }
 
     /// Tries again what found no room.
     #[inline(never)]
     pub(super) fn flush_stuck(&mut self) {
-        for _ in 0..self.stuck.len() {
-            let Some(rank) = self.stuck.pop_front() else { return };
+        for _ in 0..self.chores.len_of(Chore::Stuck) {
+            let Some(rank) = self.chores.pop(Chore::Stuck) else { return };
             if let Some(link) = self.links.get_mut(rank) {
                 link.lists.stuck = false;
                 let rests = link.rests();
@@ -243,8 +244,8 @@ impl OfiTransport {
     /// Gives back credits that no frame took along.
     #[inline(never)]
     pub(super) fn pay(&mut self) {
-        for _ in 0..self.owing.len() {
-            let Some(rank) = self.owing.pop_front() else { return };
+        for _ in 0..self.chores.len_of(Chore::Owing) {
+            let Some(rank) = self.chores.pop(Chore::Owing) else { return };
             let Some(link) = self.links.get_mut(rank) else { continue };
             link.lists.owing = false;
             let owes = link.arrivals.iter().any(|arrivals| arrivals.owes_much());
@@ -258,7 +259,7 @@ impl OfiTransport {
     pub(super) fn owe(&mut self, rank: Rank) {
         let Some(link) = self.links.get_mut(rank) else { return };
         if !std::mem::replace(&mut link.lists.owing, true) {
-            self.owing.push_back(rank);
+            self.chores.push(Chore::Owing, rank);
         }
     }
 

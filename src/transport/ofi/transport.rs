@@ -10,6 +10,7 @@ use fabric::{Desc, RegionId};
 use hashbrown::HashMap;
 use slab::Slab;
 
+use super::chores::{Chore, Chores};
 use super::endpoint::NetEndpoint;
 use super::endpoint_pool::EndpointPool;
 use super::gone::GonePeers;
@@ -66,12 +67,9 @@ pub(crate) struct OfiTransport {
     pub(crate) silence: Silence,
     pub(super) endpoint: NetEndpoint,
     pub(super) links: Links,
-    /// Peers whose links have messages for the engine; something that the provider had no room for; many
-    /// credits to give back; messages that gather.
+    /// Peers whose links have messages for the engine.
     pub(super) ready: VecDeque<Rank>,
-    pub(super) stuck: VecDeque<Rank>,
-    pub(super) owing: VecDeque<Rank>,
-    pub(super) gathering: Vec<Rank>,
+    pub(super) chores: Chores,
     /// Messages handed on since the last progress.
     pub(super) run: u32,
     /// Polls until the clock is looked at; when peers are pinged next, and whether all that came was taken in
@@ -133,9 +131,7 @@ impl OfiTransport {
             endpoint,
             links: Links::default(),
             ready: VecDeque::new(),
-            stuck: VecDeque::new(),
-            owing: VecDeque::new(),
-            gathering: Vec::new(),
+            chores: Chores::default(),
             run: 0,
             looks_left: CLOCK_LOOKS,
             pulse_at: Instant::now(),
@@ -178,7 +174,7 @@ impl OfiTransport {
     /// As [`OfiTransport::progress_while`]; with `alone`, of the pooled endpoints only.
     fn take_in(&mut self, alone: bool, goes_on: impl Fn(&OfiTransport) -> bool) {
         self.run = 0;
-        if !self.gathering.is_empty() {
+        if self.chores.has(Chore::Gathering) {
             self.send_gathered();
         }
         let was_open = self.endpoint.is_open();
@@ -211,10 +207,10 @@ impl OfiTransport {
             self.looks_left = CLOCK_LOOKS;
             self.look_at_clock();
         }
-        if !self.owing.is_empty() {
+        if self.chores.has(Chore::Owing) {
             self.pay();
         }
-        if !self.stuck.is_empty() {
+        if self.chores.has(Chore::Stuck) {
             self.flush_stuck();
         }
     }

@@ -30,8 +30,7 @@ impl OfiTransport {
     /// Whether a poll has anything to do but ask the provider once.
     #[inline(always)]
     fn has_chores(&self) -> bool {
-        let waiting = self.events.len() | self.ready.len() | self.owing.len() | self.stuck.len();
-        let waiting = waiting | self.gathering.len();
+        let waiting = self.events.len() | self.ready.len() | self.chores.len();
         (waiting | self.endpoint_pool.chores()) != 0 || self.looks_left == 0
     }
 }

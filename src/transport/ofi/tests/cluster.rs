@@ -15,6 +15,7 @@ use crate::api::open::Seat;
 use crate::job::launched::Broker;
 use crate::transport::contract::{Members, NodeTransport as _, Party};
 use crate::transport::ofi::buffers::Size;
+use crate::transport::ofi::chores::Chore;
 use crate::transport::ofi::endpoint::NetEndpoint;
 use crate::transport::ofi::link::PARTS;
 use crate::transport::ofi::rma_state::Part;
@@ -125,7 +126,7 @@ impl OfiCluster {
                 transport.send_credits(peer).expect("there is memory");
             }
         }
-        while (0..size).any(|rank| !self.transport(rank).stuck.is_empty()) {
+        while (0..size).any(|rank| self.transport(rank).chores.has(Chore::Stuck)) {
             (0..size).for_each(|rank| self.transport(rank).progress());
             assert!(start.elapsed() < LIMIT, "the ranks cannot be introduced");
         }
