@@ -190,7 +190,7 @@ pub enum Error {
         /// The number that fits.
         expected: u64,
     },
-    /// A message has more payload than one can have.
+    /// A message has more payload than one can have, or than the room has that it was to be copied to.
     #[error("a payload of {given} bytes, where {most} are the most")]
     PayloadTooLong {
         /// Bytes given.
@@ -230,7 +230,7 @@ pub enum Error {
     },
     /// The call names memory of another rank than it has to be. A counter lies with its put's target, or here
     /// where it is waited for. The runs of an operation that has an event are of one peer. A long reply's
-    /// place is at its requester.
+    /// place is at its requester. A payload is copied to this rank's own memory.
     #[error("memory of rank {peer} where that of rank {expected} was expected")]
     Elsewhere {
         /// The rank whose memory it is.

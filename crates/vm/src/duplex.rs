@@ -18,7 +18,7 @@
 
 use std::ops::Deref;
 
-use crate::payload;
+use crate::payload::{self, Mapped};
 use crate::ring::{
     Attention, Consumer, Corrupt, HEAD_WORDS, LINE_WORDS, Producer, PushError, Pushed, load_body, store_body,
 };
@@ -260,6 +260,11 @@ impl<M: Deref<Target = [AtomicU64]>> Duplex<M> {
     /// Reads of a payload that was left in the ring, as [`Consumer::read_held`] does.
     pub fn read_held(&self, at: usize, into: &mut [u8]) -> bool {
         self.inward.read_held(at, into)
+    }
+
+    /// Where bytes of it lie in this process, as [`Consumer::held_at`] says.
+    pub fn held_at(&self, at: usize, len: usize) -> Option<Mapped<'_>> {
+        self.inward.held_at(at, len)
     }
 
     /// Gives its room back, as [`Consumer::release`] does.

@@ -16,7 +16,7 @@
 
 use std::ops::Deref;
 
-use crate::payload::{self, Runs};
+use crate::payload::{self, Mapped, Runs};
 use crate::sync::{AtomicU64, Ordering, fence, light_fence};
 
 /// Words of a cache line, which is also a slot.
@@ -458,6 +458,13 @@ impl<M: Deref<Target = [AtomicU64]>> Consumer<M> {
         };
         payload::read(self.places.payload(&self.words, held.line, held.len), at, into);
         true
+    }
+
+    /// Where so many bytes of the payload that was left in the ring lie, from byte `at` on. `None` where it
+    /// has not so many.
+    pub fn held_at(&self, at: usize, len: usize) -> Option<Mapped<'_>> {
+        let held = self.held.filter(|held| at <= held.len && len <= held.len - at)?;
+        Some(Mapped::new(self.places.payload(&self.words, held.line, held.len), at, len))
     }
 
     /// Gives the room of what was left in the ring back, if anything was.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::{Event, HEAD_WORDS, Header, Inbox, Lane, OpError, Rank, SendError};
-use vm::{Attention, Consumer, Corrupt, Duplex, FenceMode, Producer, PushError, Pushed, Side, Words};
+use vm::{Attention, Consumer, Corrupt, Duplex, FenceMode, Mapped, Producer, PushError, Pushed, Side, Words};
 
 use super::control::{PAYLOAD_MAX, RING};
 use crate::base::error::Error;
@@ -186,21 +186,29 @@ impl Pair {
     }
 
     /// The link that messages of a lane come in by.
-    fn inward(&mut self, lane: Lane) -> &mut Duplex<Words> {
+    fn inward(&self, lane: Lane) -> &Duplex<Words> {
         match lane {
-            Lane::Reply => &mut self.asking,
-            Lane::Request => &mut self.answering,
+            Lane::Reply => &self.asking,
+            Lane::Request => &self.answering,
         }
     }
 
     /// Reads of the payload that was left in a lane's ring.
-    pub(super) fn read_held(&mut self, lane: Lane, at: usize, into: &mut [u8]) -> bool {
+    pub(super) fn read_held(&self, lane: Lane, at: usize, into: &mut [u8]) -> bool {
         self.inward(lane).read_held(at, into)
+    }
+
+    /// Where bytes of it lie in this process, as [`Duplex::held_at`] says.
+    pub(super) fn held_at(&self, lane: Lane, at: usize, len: usize) -> Option<Mapped<'_>> {
+        self.inward(lane).held_at(at, len)
     }
 
     /// Gives the room of that back.
     pub(super) fn release(&mut self, lane: Lane) {
-        self.inward(lane).release();
+        match lane {
+            Lane::Reply => self.asking.release(),
+            Lane::Request => self.answering.release(),
+        }
     }
 
     /// Takes the next message if it is one without payload in a baton. `None` says nothing.

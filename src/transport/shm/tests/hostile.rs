@@ -343,6 +343,11 @@ fn a_payload_that_is_rewritten_stays_what_was_copied() {
     area(&mut scene, 2);
     scene.cluster.node(VICTIM).read_held(0, &mut read);
     assert_eq!((read, &copied[..]), ([2; 8], &[1; 8000][..]));
+    // What was copied is what is copied on.
+    let to = scene.heap[VICTIM as usize];
+    scene.cluster.node(VICTIM).copy_payload_to(&inbox, to).expect("its own heap");
+    scene.cluster.peek(VICTIM, to, &mut read);
+    assert_eq!(read, [1; 8]);
     assert_eq!(inbox.whole(|_| panic!("it was copied")), [1; 8000]);
     scene.cluster.node(VICTIM).fetch_payload(&mut inbox);
     assert_eq!((&inbox.payload[..], inbox.held()), (&[1; 8000][..], 0));
