@@ -157,7 +157,7 @@ impl ShmTransport {
         for rank in &self.warm {
             let Some(pair) = &mut self.pairs[*rank as usize] else { continue };
             pair.streak = 0;
-            if pair.asking.ready() || (pair.answering.ready() && pair.answering.room(PAYLOAD_MAX)) {
+            if pair.asking.ready() || (pair.answering.ready() && pair.has_room_for_reply()) {
                 return Rest::Poll;
             }
             if pair.answering.ready() {
