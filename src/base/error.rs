@@ -198,10 +198,11 @@ pub enum Error {
         /// Bytes, at most.
         most: u64,
     },
-    /// As many payloads of messages are kept or prepared as may be at a time; the message is unharmed.
-    #[error("{most} payloads of messages are kept or prepared, which is the most")]
+    /// As many payloads of messages are kept or prepared as may be at a time; the message is unharmed. A
+    /// payload takes one place for each 8 KiB.
+    #[error("no place for a payload: those that are kept or prepared have {most} places of 8 KiB at most")]
     PayloadsKept {
-        /// How many may be.
+        /// How many places there are.
         most: u64,
     },
     /// There has been no contact with the peer, and to make it may take a wait, which the call never does.

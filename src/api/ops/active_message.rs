@@ -13,7 +13,7 @@ use engine::wire::Found;
 use engine::{AmBody, AmSend, Inbox, Lane, MemId, OpError, Rank, SendError};
 
 use crate::api::node::Node;
-use crate::api::ops::message::{Long, check_medium};
+use crate::api::ops::message::{Long, MEDIUM_MAX};
 use crate::api::ops::room::Room;
 use crate::base::error::Error;
 use crate::base::handler_id::HandlerId;
@@ -208,12 +208,14 @@ impl Call<'_> {
         self.reply_with(handler, args, AmBody::Short)
     }
 
-    /// Replies with a payload of at most [`MEDIUM_MAX`](crate::MEDIUM_MAX) bytes.
+    /// Replies with a payload of at most [`Node::medium_max`] bytes.
     ///
     /// # Errors
     /// As for [`Call::reply`], and [`Error::PayloadTooLong`].
     pub fn reply_medium(&mut self, handler: HandlerId, args: [u64; 4], payload: &[u8]) -> Result<(), Error> {
-        check_medium(payload)?;
+        if payload.len() > MEDIUM_MAX {
+            self.node().check_medium(self.peer, payload)?;
+        }
         self.reply_with(handler, args, AmBody::Medium(payload))
     }
 
