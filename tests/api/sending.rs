@@ -370,9 +370,12 @@ fn copy_everywhere(call: &Call<'_>, expected: &[u8]) {
         assert_eq!(short, Err(Error::PayloadTooLong { given, most: given - 1 }));
         let addr = u64::MAX - 4096;
         let beyond = call.copy_payload_to(GlobalPtr::<u8>::new(expected, addr));
-        let is_fault = |error: &Error, place: u64, memory: Memory| matches!(*error, Error::Fault { peer, addr, memory: m, .. } if (peer, addr, m) == (expected, place, memory));
+        let is_fault = |error: &Error, place: u64, in_memory: Memory| {
+            let Error::Fault { peer, memory, addr, .. } = *error else { return false };
+            (peer, memory, addr) == (expected, in_memory, place)
+        };
         assert!(is_fault(&beyond.expect_err("no heap has so many"), addr, Memory::Heap));
-        // SAFETY: no process has anything there.
+        // SAFETY: no process has anything mapped there, so that no byte changes, and there is no object.
         let nowhere = unsafe { Remote::raw(expected, 8) };
         assert!(is_fault(&call.copy_payload_to(nowhere).expect_err("nothing is there"), 8, Memory::Private));
     }

@@ -8,7 +8,7 @@
 //! the lengths so far.
 //!
 //! While that area has no room, payloads go into a second, longer one, the *spill area*. It is memory apart
-//! from the ring's, which either end has once it was given, so that nobody touches it before. A bit beside the
+//! from the ring's. Either end has it once it was given, so that nobody touches it before. A bit beside the
 //! length says in which of the two a payload lies.
 //!
 //! The consumer's own line tells the producer how many slots are free again, in batches of a quarter ring,
@@ -219,8 +219,8 @@ struct Places {
 /// The bit of a slot's first word that says that the payload lies in the spill area. No length reaches it.
 const SPILLED: u32 = 1 << 31;
 
-/// The words of a payload of `len` bytes that starts at line `line` of an area, counted on from lap to lap:
-/// the second run is what goes on at the start of the area. `len` must have been checked against the area.
+/// The words of a payload of `len` bytes that starts at line `line` of an area, counted on from lap to lap.
+/// The second run is what goes on at the start of the area. `len` must have been checked against the area.
 #[inline(always)]
 fn runs_in(area: &[AtomicU64], line: u64, len: usize) -> Runs<'_> {
     let start = (line % (area.len() / LINE_WORDS) as u64) as usize * LINE_WORDS;

@@ -24,11 +24,10 @@ pub(super) struct Long<'a> {
 }
 
 impl Node {
-    /// Bytes that the payload of a medium message between this node and a peer may have: 64 KiB where the peer
-    /// is [near](Node::is_near), [`MEDIUM_MAX`] otherwise. It is the same at both ends, as they tell each
-    /// other when they meet. Any thread, and handlers; it never waits.
+    /// Bytes that the payload of a medium message between this node and a peer may have: 64 KiB to a
+    /// [near](Node::is_near) peer, [`MEDIUM_MAX`] to any other. Both ends say the same, as those whose rings
+    /// differ refuse each other when they meet. Any thread, and handlers; it never waits.
     pub fn medium_max(&self, peer: Rank) -> usize {
-        // Both ends' rings are as large: contact is refused where their layouts differ.
         if self.is_near(peer) { NEAR_PAYLOAD_MAX } else { MEDIUM_MAX }
     }
 

@@ -111,7 +111,8 @@ pub(super) fn first_bytes(words: [u64; 2], len: usize) -> [u64; 2] {
     [words[0] & kept(len), words[1] & kept(len.saturating_sub(8))]
 }
 
-/// Reads a message, which came with so many bytes of payload. Nothing of it is trusted: not its kind, its numbers or its length.
+/// Reads a message, which came with so many bytes of payload. Nothing of it is trusted: not its kind, its
+/// numbers or its length.
 ///
 /// # Errors
 /// See [`Malformed`].
