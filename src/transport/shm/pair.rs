@@ -222,7 +222,8 @@ impl Pair {
         }
     }
 
-    /// The same of the ring that they come in by.
+    /// The same of the ring that they come in by. Without it a message that is there cannot be had, and the
+    /// peer is cut off.
     #[cold]
     fn open_inward_spill(&mut self, lane: Lane) -> bool {
         match self.own.open_spill(self.rank, lane) {
