@@ -67,6 +67,7 @@ pub use api::ops::payload::{Payload, Prepared};
 pub use api::ops::put_signal::Signal;
 pub use api::ops::raw::RawPiece;
 pub use api::ops::rma::{GetPiece, PutPiece, STAGED_MIN};
+pub use api::ops::room::Room;
 pub use api::ops::strided::Strided;
 pub use api::ops::vector_indexed::{Indexed, RemoteRun};
 pub use api::ops::wait_signal::{SignalWait, SignalWord};

@@ -6,7 +6,7 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|message: ([u64; 4], &[u8])| {
     let (args, payload) = message;
-    let Ok(parsed) = Message::parse(args, payload) else { return };
+    let Ok(parsed) = Message::parse(args, payload.len()) else { return };
     assert_eq!(parsed.args(), args);
     match parsed {
         Message::Short { words, .. } => assert_eq!(words as usize * WORD, payload.len()),

@@ -39,6 +39,7 @@ enum Step {
 struct Input {
     slots_log2: u8,
     payload_bytes: u16,
+    spill_bytes: u16,
     asymmetric: bool,
     steps: Vec<Step>,
 }
@@ -50,13 +51,19 @@ const SLOT_WORDS: usize = 8;
 type Memory = Arc<[AtomicU64]>;
 
 fuzz_target!(|input: Input| {
-    let layout =
-        RingLayout { slots: 1 << (input.slots_log2 % 6), payload_bytes: usize::from(input.payload_bytes) };
+    let layout = RingLayout {
+        slots: 1 << (input.slots_log2 % 6),
+        payload_bytes: usize::from(input.payload_bytes),
+        spill_bytes: usize::from(input.spill_bytes),
+    };
     let words: Memory = (0..layout.words()).map(|_| AtomicU64::new(0)).collect();
     let fence = if input.asymmetric { FenceMode::Asymmetric } else { FenceMode::Symmetric };
-    let producer =
+    let mut producer =
         Producer::new(Arc::clone(&words), layout, fence).expect("the words are as many as it says");
-    let consumer = Consumer::new(Arc::clone(&words), layout).expect("the words are as many as it says");
+    let mut consumer = Consumer::new(Arc::clone(&words), layout).expect("the words are as many as it says");
+    let spill: Memory = (0..layout.spill_words()).map(|_| AtomicU64::new(0)).collect();
+    producer.give_spill(Arc::clone(&spill)).expect("the words are as many as it says");
+    consumer.give_spill(spill).expect("the words are as many as it says");
     let mut ring = Ring { words, layout, producer, consumer, honest: true, inside: VecDeque::new() };
     input.steps.iter().for_each(|step| ring.step(step));
 });
@@ -101,6 +108,7 @@ impl Ring {
         match self.producer.push(&body, &payload) {
             Ok(_) => self.inside.push_back((body, payload)),
             Err(PushError::Full) => assert!(!self.honest || !room, "there was room, and it is full"),
+            Err(PushError::NoSpill) => panic!("it was given"),
             Err(PushError::TooLarge { max, .. }) => assert!(len > max),
             Err(PushError::Corrupt(_)) => assert!(!self.honest, "nobody broke the protocol"),
         }

@@ -5,7 +5,9 @@
 
 use engine::Rank;
 
+use crate::api::ops::active_message::Call;
 use crate::api::ops::buffer::Foreign;
+use crate::base::error::Error;
 use crate::base::pointers::Remote;
 
 /// The right to read and write any memory of this process and of its peers, in safe code.
@@ -54,6 +56,20 @@ impl AllMemory {
         // SAFETY: so many bytes can be written there, by the promise; `from` is a reference, and so lies
         // elsewhere unless the promise is broken.
         unsafe { std::ptr::copy(from.as_ptr(), to, from.len()) }
+    }
+
+    /// Copies the first `len` bytes of a message's payload to this process's own memory, once; as
+    /// [`AllMemory::write`].
+    ///
+    /// # Errors
+    /// As for [`Call::read_payload`].
+    pub fn write_payload(self, to: *mut u8, len: usize, call: &Call<'_>) -> Result<(), Error> {
+        if len == 0 {
+            return Ok(());
+        }
+        // SAFETY: so many bytes can be written there, by the promise, and nobody else uses them until this
+        // returns, as what `Foreign::new` asks is promised of them, too.
+        call.read_payload(0, unsafe { std::slice::from_raw_parts_mut(to, len) })
     }
 
     /// Copies within this process's own memory, also where the two places overlap.

@@ -387,7 +387,7 @@ impl Seat {
         let (control, control_segment) = Control::create(places, &identity)?;
         let reserves = vm::host::is_strict_about_memory();
         if reserves {
-            control_segment.reserve(0, control_segment.len())?;
+            control_segment.reserve(0, Control::least_bytes(places))?;
         }
         endpoint.inspect(|endpoint| control.set_endpoint(endpoint.address(), &endpoint.protocol()));
         control.live().store(allocator.high_water(), Ordering::Release);

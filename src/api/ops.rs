@@ -12,6 +12,7 @@ pub(crate) mod put_signal;
 pub(crate) mod raw;
 pub(crate) mod requests;
 pub(crate) mod rma;
+pub(crate) mod room;
 pub(crate) mod strided;
 pub(crate) mod vector_indexed;
 pub(crate) mod wait_signal;

@@ -190,7 +190,7 @@ pub enum Error {
         /// The number that fits.
         expected: u64,
     },
-    /// A message has more payload than one can have.
+    /// A message has more payload than one can have, or than the room has that it was to be copied to.
     #[error("a payload of {given} bytes, where {most} are the most")]
     PayloadTooLong {
         /// Bytes given.
@@ -198,10 +198,11 @@ pub enum Error {
         /// Bytes, at most.
         most: u64,
     },
-    /// As many payloads of messages are kept or prepared as may be at a time; the message is unharmed.
-    #[error("{most} payloads of messages are kept or prepared, which is the most")]
+    /// As many payloads of messages are kept or prepared as may be at a time; the message is unharmed. A
+    /// payload takes one place for each 8 KiB.
+    #[error("no place for a payload: those that are kept or prepared have {most} places of 8 KiB at most")]
     PayloadsKept {
-        /// How many may be.
+        /// How many places there are.
         most: u64,
     },
     /// There has been no contact with the peer, and to make it may take a wait, which the call never does.
@@ -230,7 +231,7 @@ pub enum Error {
     },
     /// The call names memory of another rank than it has to be. A counter lies with its put's target, or here
     /// where it is waited for. The runs of an operation that has an event are of one peer. A long reply's
-    /// place is at its requester.
+    /// place is at its requester. A payload is copied to this rank's own memory.
     #[error("memory of rank {peer} where that of rank {expected} was expected")]
     Elsewhere {
         /// The rank whose memory it is.

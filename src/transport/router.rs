@@ -373,6 +373,10 @@ impl Transport for Router {
         self.shm.read_held(at, into);
     }
 
+    fn copy_held(&mut self, at: usize, len: usize, to: Place) -> Result<(), OpError> {
+        self.shm.copy_held(at, len, to)
+    }
+
     fn payload_max(&self) -> usize {
         let far = self.net.as_ref().map_or(usize::MAX, |net| net.way.payload_max());
         self.shm.payload_max().min(far)

@@ -13,6 +13,7 @@ pub(crate) mod control;
 mod copiers;
 pub(crate) mod copy;
 pub(crate) mod heap_pages;
+mod held;
 mod node_verbs;
 pub(crate) mod own;
 mod pair;

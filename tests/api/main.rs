@@ -13,6 +13,7 @@ mod handlers;
 mod heap;
 mod latencies;
 mod losses;
+mod mediums;
 mod model;
 mod near;
 mod network;

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use standpipe::{Error, MEDIUM_MAX, Payload, ProgressThread};
+use standpipe::{Call, Error, MEDIUM_MAX, Memory, Payload, ProgressThread, Room};
 
 use super::*;
 
@@ -177,16 +177,19 @@ fn what_cannot_be_sent_is_told_at_once() {
         node.connect(peer).expect("it is there");
         assert_eq!(node.try_request(peer, h, [0; 4]), Ok(true));
         assert_eq!(node.try_request(node.rank(), h, [0; 4]), Ok(true));
-        let (given, most) = (MEDIUM_MAX as u64 + 1, MEDIUM_MAX as u64);
-        let long = vec![0; MEDIUM_MAX + 1];
+        let longest = node.medium_max(peer);
+        let (given, most) = (longest as u64 + 1, longest as u64);
+        let long = vec![0; longest + 1];
         let refused = Err(Error::PayloadTooLong { given, most });
         assert_eq!(node.try_request_medium(peer, h, [0; 4], &long), refused);
-        let refused = node.prepare_medium(peer, MEDIUM_MAX + 1, usize::MAX).map(|_| ());
+        let refused = node.prepare_medium(peer, longest + 1, usize::MAX).map(|_| ());
         assert_eq!(refused, Err(Error::PayloadTooLong { given, most }));
         let refused = node.prepare_medium(peer, 2, 1).map(|_| ());
         assert_eq!(refused, Err(Error::PayloadTooLong { given: 2, most: 1 }));
         let prepared = node.prepare_medium(peer, 0, usize::MAX).expect("room");
         assert!(prepared.len() == MEDIUM_MAX && prepared.iter().all(|byte| *byte == 0));
+        let prepared = node.prepare_medium(peer, longest, usize::MAX).expect("room");
+        assert!(prepared.len() == longest && prepared.iter().all(|byte| *byte == 0));
         let refused = node.prepare_medium(peer, 0, 5).expect("room").commit(h, [0; 4], 6);
         assert_eq!(refused, Err(Error::PayloadTooLong { given: 6, most: 5 }));
         node.barrier().expect("barrier");
@@ -310,4 +313,70 @@ fn payloads_are_read_where_they_belong() {
         node.wait_until(|| mine.load(Ordering::SeqCst) == 5 * lens.len() as u64).expect("all");
         node.barrier().expect("barrier");
     });
+}
+
+/// A payload goes to each place of the rank that has room for it, and nowhere else.
+#[test]
+fn payloads_are_copied_to_places_of_the_rank() {
+    let seen: [Arc<AtomicU64>; 3] = Default::default();
+    let configure = |rank: u32| {
+        let seen = Arc::clone(&seen[rank as usize]);
+        let config = if rank == 2 { config().attach_never() } else { config() };
+        config.handler("copy", move |call| {
+            copy_everywhere(call, &pattern(call.args()[0], call.args()[1] as usize));
+            seen.fetch_add(1, Ordering::SeqCst);
+        })
+    };
+    let lens = [0, 1, 8, 448, 449, 511, 512, 4095, MEDIUM_MAX];
+    job(3, configure, |node| {
+        let copy = node.handler("copy").expect("registered");
+        for (seed, len) in (0..).zip(lens.iter().cycle()).take(4 * lens.len()) {
+            let payload = pattern(seed, *len);
+            node.request_medium(right_of(node), copy, [seed, *len as u64, 0, 0], &payload).expect("sent");
+        }
+        let mine = &seen[node.rank() as usize];
+        node.wait_until(|| mine.load(Ordering::SeqCst) == 4 * lens.len() as u64).expect("all");
+        node.barrier().expect("barrier");
+    });
+}
+
+fn copy_everywhere(call: &Call<'_>, expected: &[u8]) {
+    let (node, len) = (call.node(), expected.len());
+    let array = node.heap().alloc_from(&vec![0x55_u8; len + 16]).expect("room");
+    let whole = |before: usize| {
+        let bytes = array.to_vec();
+        assert!(bytes[before..before + len] == *expected, "{len} bytes");
+        assert!(bytes[..before].iter().chain(&bytes[before + len..]).all(|byte| *byte == 0x55));
+    };
+    call.copy_payload_to(array.ptr(8)).expect("it is its own");
+    whole(8);
+    if call.args()[0] % 2 == 1 {
+        // From a copy as well.
+        assert!(call.payload() == expected);
+    }
+    array.write_slice(0, &vec![0x55; len + 16]);
+    call.copy_payload_to(&array).expect("it is long enough");
+    whole(0);
+    let mut private = vec![0_u8; len];
+    // SAFETY: the bytes live until this returns, and nothing else uses them meanwhile.
+    let there = unsafe { Remote::raw(node.rank(), private.as_mut_ptr().expose_provenance() as u64) };
+    call.copy_payload_to(Room::new(there, len as u64)).expect("it is there");
+    assert!(private == expected, "{len} bytes at an address");
+    let (given, expected) = (len as u64, node.rank());
+    let other = GlobalPtr::<u8>::new(right_of(&node), 0);
+    assert_eq!(call.copy_payload_to(other), Err(Error::Elsewhere { peer: other.peer(), expected }));
+    if given > 0 {
+        let short = call.copy_payload_to(Room::new(array.ptr(0), given - 1));
+        assert_eq!(short, Err(Error::PayloadTooLong { given, most: given - 1 }));
+        let addr = u64::MAX - 4096;
+        let beyond = call.copy_payload_to(GlobalPtr::<u8>::new(expected, addr));
+        let is_fault = |error: &Error, place: u64, in_memory: Memory| {
+            let Error::Fault { peer, memory, addr, .. } = *error else { return false };
+            (peer, memory, addr) == (expected, in_memory, place)
+        };
+        assert!(is_fault(&beyond.expect_err("no heap has so many"), addr, Memory::Heap));
+        // SAFETY: no process has anything mapped there, so that no byte changes, and there is no object.
+        let nowhere = unsafe { Remote::raw(expected, 8) };
+        assert!(is_fault(&call.copy_payload_to(nowhere).expect_err("nothing is there"), 8, Memory::Private));
+    }
 }

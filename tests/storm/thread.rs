@@ -175,10 +175,11 @@ impl Worker {
 
     fn ask(&mut self, at: usize) -> Result<(), Error> {
         self.asked += 1;
-        let (seed, answered) = (self.random.next() >> 1, self.random.below(4000) as u64);
-        let question = filled(seed, self.random.below(8000));
+        let peer = self.peers[at].number;
+        let (seed, answered) = (self.random.next() >> 1, self.payload_len(peer) as u64);
+        let question = filled(seed, self.payload_len(peer));
         let args = [self.asked, self.index as u64, seed, answered];
-        self.send_question(self.peers[at].number, args, &question)?;
+        self.send_question(peer, args, &question)?;
         assert_eq!(
             self.answer(at)?,
             checksum(&question),
@@ -186,6 +187,12 @@ impl Worker {
             self.peers[at].id
         );
         Ok(())
+    }
+
+    /// A length of a payload: now and then as long as the peer may take.
+    fn payload_len(&mut self, peer: Rank) -> usize {
+        let most = if self.random.below(8) == 0 { self.shared.node.medium_max(peer) } else { 6000 };
+        self.random.below(most + 1)
     }
 
     /// In one of the ways that there are.

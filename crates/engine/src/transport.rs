@@ -195,6 +195,12 @@ impl Inbox {
         }
     }
 
+    /// The payload, where it need not be asked for: all of it is here, or a copy of what is held.
+    #[inline]
+    pub fn here(&self) -> Option<&[u8]> {
+        if self.held == 0 { Some(&self.payload) } else { self.copy.get().map(Vec::as_slice) }
+    }
+
     /// Has the payload here, and held no more: by the copy that was made of it, or else by one that `read`
     /// makes.
     pub(crate) fn fetch(&mut self, read: impl FnOnce(&mut [u8])) {
@@ -288,6 +294,13 @@ pub trait Transport {
     /// [`Inbox::hold`] is ever called with more than 0.
     fn read_held(&mut self, at: usize, into: &mut [u8]) {
         unreachable!("{} bytes from byte {at} on of a payload that nobody holds", into.len());
+    }
+
+    /// Copies `len` bytes of the payload that was left with the transport, from byte `at` on, to a place in
+    /// this process's memory: once, and no more than it has. As [`Transport::write`] for the rest, and needed
+    /// where [`Transport::read_held`] is.
+    fn copy_held(&mut self, at: usize, len: usize, to: Place) -> Result<(), OpError> {
+        unreachable!("{len} bytes from byte {at} on for {to:?}, of a payload that nobody holds");
     }
 
     /// Takes the next message of a peer's requests, if it has no payload and its header begins like this, and

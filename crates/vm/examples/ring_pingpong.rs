@@ -19,7 +19,7 @@ mod bench {
 
     const TRIPS: u64 = 4_000;
     const BATCHES: usize = 25;
-    const RING: RingLayout = RingLayout { slots: 64, payload_bytes: 4096 };
+    const RING: RingLayout = RingLayout { slots: 64, payload_bytes: 4096, spill_bytes: 0 };
 
     fn memory(words: usize) -> SharedMemory {
         Segment::create("pingpong", words as u64 * 8).expect("a memfd").memory().clone()

@@ -18,9 +18,10 @@
 
 use std::ops::Deref;
 
-use crate::payload;
+use crate::payload::{self, Mapped};
 use crate::ring::{
-    Attention, Consumer, Corrupt, HEAD_WORDS, LINE_WORDS, Producer, PushError, Pushed, load_body, store_body,
+    Attention, BadLayout, Consumer, Corrupt, HEAD_WORDS, LINE_WORDS, Producer, PushError, Pushed, load_body,
+    store_body,
 };
 use crate::sync::{AtomicU64, Ordering, hand_over};
 
@@ -108,6 +109,27 @@ impl<M: Deref<Target = [AtomicU64]>> Duplex<M> {
         Duplex { alone: true, ..self }
     }
 
+    /// Gives the outgoing ring its spill area, as [`Producer::give_spill`] does.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn give_outward_spill(&mut self, spill: M) -> Result<(), BadLayout> {
+        self.outward.give_spill(spill)
+    }
+
+    /// Whether the outgoing ring has that.
+    pub fn has_outward_spill(&self) -> bool {
+        self.outward.has_spill()
+    }
+
+    /// Gives the incoming ring its spill area, as [`Consumer::give_spill`] does.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn give_inward_spill(&mut self, spill: M) -> Result<(), BadLayout> {
+        self.inward.give_spill(spill)
+    }
+
     /// Sends a message and says whether to ring the other side's doorbell.
     ///
     /// # Errors
@@ -153,7 +175,7 @@ impl<M: Deref<Target = [AtomicU64]>> Duplex<M> {
     }
 
     /// Whether a message with a payload of `payload_len` bytes could be sent now: `false` means that
-    /// [`push`](Duplex::push) would say [`PushError::Full`].
+    /// [`push`](Duplex::push) would say [`PushError::Full`] or [`PushError::NoSpill`].
     #[inline]
     pub fn room(&mut self, payload_len: usize) -> bool {
         (self.ours && payload_len <= BATON_PAYLOAD_BYTES) || self.outward.room(payload_len)
@@ -260,6 +282,11 @@ impl<M: Deref<Target = [AtomicU64]>> Duplex<M> {
     /// Reads of a payload that was left in the ring, as [`Consumer::read_held`] does.
     pub fn read_held(&self, at: usize, into: &mut [u8]) -> bool {
         self.inward.read_held(at, into)
+    }
+
+    /// Where bytes of it lie in this process, as [`Consumer::held_at`] says.
+    pub fn held_at(&self, at: usize, len: usize) -> Option<Mapped<'_>> {
+        self.inward.held_at(at, len)
     }
 
     /// Gives its room back, as [`Consumer::release`] does.

@@ -11,7 +11,7 @@ fn words(count: usize) -> Shared {
 
 /// The two ends, and all the words between them.
 fn link(slots: usize, payload_bytes: usize) -> (End, End, [Shared; 3]) {
-    let layout = RingLayout { slots, payload_bytes };
+    let layout = RingLayout { slots, payload_bytes, spill_bytes: 0 };
     let [there, back] = [words(layout.words()), words(layout.words())];
     let baton = words(BATON_WORDS);
     let end = |side, outward: &Shared, inward: &Shared| {

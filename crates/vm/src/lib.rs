@@ -92,6 +92,7 @@ pub use global_heap::GlobalHeap;
 pub use heap::{BadFree, HeapAllocator, HeapFull, PageRun};
 #[cfg(not(any(loom, miri)))]
 pub use monitor::{Changed, Follower, Monitor, MonitorCounters, NotAvailable, NotWatchable};
+pub use payload::Mapped;
 pub use ring::{
     Attention, Consumer, Corrupt, FenceMode, HEAD_WORDS, HELD_MIN, Producer, PushError, Pushed, RingLayout,
 };

@@ -1,5 +1,7 @@
 //! Bytes in words that another process may write at any time: in and out by the copy that mapped memory has.
 
+use std::marker::PhantomData;
+
 use crate::sync::AtomicU64;
 
 /// Words in two runs: what follows the first goes on in the second.
@@ -41,6 +43,35 @@ pub(crate) fn read(runs: Runs<'_>, at: usize, into: &mut [u8]) {
     let (first, rest) = into.split_at_mut(into.len().min(straight.saturating_sub(at)));
     read_run(runs[0], at, first);
     read_run(runs[1], at.saturating_sub(straight), rest);
+}
+
+/// Bytes in words that are mapped while this is there: for the kernel, and other copies by address.
+#[derive(Clone, Copy, Debug)]
+pub struct Mapped<'a> {
+    runs: [(usize, usize); 2],
+    words: PhantomData<&'a [AtomicU64]>,
+}
+
+impl<'a> Mapped<'a> {
+    /// The `len` bytes from byte `at` on.
+    ///
+    /// # Panics
+    /// If the words hold fewer bytes.
+    pub(crate) fn new(runs: Runs<'a>, at: usize, len: usize) -> Mapped<'a> {
+        let [straight, wrapped] = runs.map(|run| run.len() * 8);
+        let first = len.min(straight.saturating_sub(at));
+        let (start, rest) = (at.saturating_sub(straight), len - first);
+        assert!(start <= wrapped && rest <= wrapped - start, "the words hold as many bytes");
+        let addr = |run: &[AtomicU64], at: usize| run.as_ptr().expose_provenance() + at;
+        let runs = [(addr(runs[0], at.min(straight)), first), (addr(runs[1], start), rest)];
+        Mapped { runs, words: PhantomData }
+    }
+
+    /// Address and length of each run of them, in their order: one or two, none where there are no bytes. A
+    /// peer may write there meanwhile.
+    pub fn runs(self) -> impl Iterator<Item = (usize, usize)> {
+        self.runs.into_iter().filter(|(_, len)| *len > 0)
+    }
 }
 
 #[cfg(not(loom))]

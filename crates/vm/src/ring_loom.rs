@@ -21,11 +21,25 @@ fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
 /// payload line is never written again before it was read.
 #[test]
 fn loom_messages_are_whole() {
-    check(2, || {
-        let layout = RingLayout { slots: 2, payload_bytes: 64 };
-        let words = words(layout.words());
-        let mut producer = Producer::new(Arc::clone(&words), layout, FenceMode::Symmetric).unwrap();
-        let mut consumer = Consumer::new(words, layout).unwrap();
+    messages_are_whole(0);
+}
+
+/// The same with every second payload in the spill area, as the first fills the other one.
+#[test]
+fn loom_spilled_messages_are_whole() {
+    messages_are_whole(64);
+}
+
+fn messages_are_whole(spill_bytes: usize) {
+    check(2, move || {
+        let layout = RingLayout { slots: 2, payload_bytes: 64, spill_bytes };
+        let (ring, spill) = (words(layout.words()), words(layout.spill_words()));
+        let mut producer = Producer::new(Arc::clone(&ring), layout, FenceMode::Symmetric).unwrap();
+        let mut consumer = Consumer::new(ring, layout).unwrap();
+        if spill_bytes > 0 {
+            producer.give_spill(Arc::clone(&spill)).unwrap();
+            consumer.give_spill(spill).unwrap();
+        }
         let sender = thread::spawn(move || {
             for n in 1..=3_u64 {
                 while producer.push(&[n; 7], &[n as u8; 3]).is_err() {
@@ -50,7 +64,7 @@ fn loom_messages_are_whole() {
 /// after its last look would leave it asleep, and loom calls that a deadlock.
 fn hot_to_cold(fence: FenceMode) {
     check(3, move || {
-        let layout = RingLayout { slots: 4, payload_bytes: 0 };
+        let layout = RingLayout { slots: 4, payload_bytes: 0, spill_bytes: 0 };
         let ring = words(layout.words());
         let bell = words(bell_words(1));
         let mut producer = Producer::new(Arc::clone(&ring), layout, fence).unwrap();

@@ -15,7 +15,17 @@ fn words(layout: RingLayout) -> Shared {
 }
 
 fn ring(slots: usize, payload_bytes: usize) -> (Producer<Shared>, Consumer<Shared>, Shared) {
-    let layout = RingLayout { slots, payload_bytes };
+    ring_of(RingLayout { slots, payload_bytes, spill_bytes: 0 })
+}
+
+/// A ring whose ends have yet to be given its spill area, and that.
+fn spilling(slots: usize, payload: usize, spill: usize) -> (Producer<Shared>, Consumer<Shared>, Shared) {
+    let layout = RingLayout { slots, payload_bytes: payload, spill_bytes: spill };
+    let (producer, consumer, _) = ring_of(layout);
+    (producer, consumer, (0..layout.spill_words()).map(|_| AtomicU64::new(u64::MAX)).collect())
+}
+
+fn ring_of(layout: RingLayout) -> (Producer<Shared>, Consumer<Shared>, Shared) {
     let words = words(layout);
     let producer = Producer::new(Arc::clone(&words), layout, FenceMode::Symmetric).expect("a good layout");
     (producer, Consumer::new(Arc::clone(&words), layout).expect("a good layout"), words)
@@ -155,6 +165,37 @@ fn a_long_payload_stays_until_its_room_is_given_back() {
 }
 
 #[test]
+fn what_the_area_has_no_room_for_spills_and_nothing_else_does() {
+    let (mut producer, mut consumer, spill) = spilling(8, 1024, 4096);
+    let (first, second, third) = (bytes(1, 1000), bytes(2, 4000), bytes(3, 1024));
+    let _ = producer.push(&body(1), &first).expect("the area is free");
+    assert_eq!(producer.push(&body(2), &second), Err(PushError::NoSpill));
+    producer.give_spill(Arc::clone(&spill)).expect("enough words");
+    assert!(spill.iter().all(|word| word.load(Ordering::Relaxed) == u64::MAX), "nobody has touched it");
+    let _ = producer.push(&body(2), &second).expect("the spill area is free");
+    assert_eq!(producer.push(&body(3), &third), Err(PushError::Full));
+    let (mut found, mut payload) = ([0; 7], Vec::new());
+    assert_eq!(consumer.pop_held(&mut found, &mut payload), Ok(Some(1000)));
+    // Twice: what is not taken out is still there.
+    for _ in 0..2 {
+        assert_eq!(consumer.pop_held(&mut found, &mut payload), Err(Corrupt::Spilled));
+    }
+    consumer.give_spill(spill).expect("enough words");
+    assert_eq!(consumer.pop_held(&mut found, &mut payload), Ok(Some(4000)));
+    let mut read = vec![0; 4000];
+    assert!(consumer.read_held(0, &mut read) && read == second);
+    let mapped = consumer.held_at(100, 3900).expect("it has so many");
+    assert_eq!(mapped.runs().map(|(_, len)| len).sum::<usize>(), 3900);
+    assert!(consumer.held_at(100, 3901).is_none());
+    // The area's room comes back apart from the spill area's.
+    let _ = producer.push(&body(3), &third).expect("the first was given back with the look at the second");
+    assert_eq!(producer.push(&body(4), &second), Err(PushError::Full), "it is held");
+    assert_eq!(pop(&mut consumer), Ok(Some((body(3), third))));
+    let _ = producer.push(&body(4), &second).expect("room");
+    assert_eq!(pop(&mut consumer), Ok(Some((body(4), second))));
+}
+
+#[test]
 fn a_fresh_ring_is_cold_and_attention_moves_the_doorbell() {
     let (mut producer, mut consumer, words) = ring(8, 0);
     assert_eq!(producer.push(&body(0), &[]), Ok(Pushed { doorbell: true }));
@@ -201,7 +242,7 @@ fn impossible_lengths_and_counts_are_corrupt() {
 fn bad_layouts_are_refused() {
     let words: Shared = (0..1000).map(|_| AtomicU64::new(0)).collect();
     for (slots, payload_bytes) in [(0, 0), (3, 0), (1 << 25, 0), (2, usize::MAX), (128, 0)] {
-        let layout = RingLayout { slots, payload_bytes };
+        let layout = RingLayout { slots, payload_bytes, spill_bytes: 0 };
         assert!(Producer::new(Arc::clone(&words), layout, FenceMode::Symmetric).is_err(), "{layout:?}");
         assert!(Consumer::new(Arc::clone(&words), layout).is_err(), "{layout:?}");
     }
@@ -293,13 +334,58 @@ proptest! {
                             let full = model.len() == slots || used + len.next_multiple_of(64) > area;
                             prop_assert_eq!(producer.room(len), !full);
                         }
-                        Err(PushError::Corrupt(corrupt)) => prop_assert!(false, "{corrupt}"),
+                        Err(error) => prop_assert!(false, "{error}"),
                     }
                 }
                 Step::Pop => prop_assert_eq!(pop(&mut consumer), Ok(model.pop_front())),
                 Step::Flush => { consumer.flush_credits(); }
             }
             prop_assert!(model.len() <= slots);
+        }
+    }
+
+    /// Neither end has the spill area before it is needed, and messages come out in order whichever area has
+    /// their payloads.
+    #[test]
+    fn it_behaves_like_a_queue_with_a_spill_area(
+        lines in 0..5_usize, spill_lines in 1..8_usize, steps in prop::collection::vec(step(), 1..STEPS)
+    ) {
+        let (mut producer, mut consumer, spill) = spilling(8, lines * 64, spill_lines * 64);
+        let (area, longest) = (lines * 64, lines.max(spill_lines) * 64);
+        let mut model = VecDeque::new();
+        for (n, step) in steps.into_iter().enumerate() {
+            let n = n as u64;
+            match step {
+                Step::Push(len) => {
+                    let payload = bytes(n, len);
+                    let mut pushed = producer.push(&body(n), &payload);
+                    if pushed == Err(PushError::NoSpill) {
+                        prop_assert!(!producer.has_spill() && !producer.room(len));
+                        producer.give_spill(Arc::clone(&spill)).expect("as many words as it takes");
+                        pushed = producer.push(&body(n), &payload);
+                        prop_assert_eq!(pushed.is_ok(), len <= spill_lines * 64, "it was empty");
+                    }
+                    match pushed {
+                        Ok(_) => model.push_back((body(n), payload)),
+                        Err(PushError::TooLarge { max, .. }) => prop_assert!(len > max && max == longest),
+                        Err(error) => prop_assert_eq!(error, PushError::Full),
+                    }
+                }
+                Step::Pop => {
+                    let mut popped = pop(&mut consumer);
+                    if popped == Err(Corrupt::Spilled) {
+                        prop_assert!(producer.has_spill());
+                        consumer.give_spill(Arc::clone(&spill)).expect("as many words as it takes");
+                        popped = pop(&mut consumer);
+                    }
+                    prop_assert_eq!(popped, Ok(model.pop_front()));
+                }
+                Step::Flush => { consumer.flush_credits(); }
+            }
+            if model.is_empty() && producer.has_spill() {
+                consumer.flush_credits();
+                prop_assert!(producer.room(area) && producer.room(longest), "nothing is there");
+            }
         }
     }
 
@@ -312,7 +398,11 @@ proptest! {
         steps in prop::collection::vec((step(), any::<prop::sample::Index>(), scribble()), 1..STEPS)
     ) {
         let (slots, area) = (1 << slots, lines * 64);
-        let (mut producer, mut consumer, words) = ring(slots, area);
+        let layout = RingLayout { slots, payload_bytes: area, spill_bytes: 2 * area };
+        let (mut producer, mut consumer, words) = ring_of(layout);
+        let spill: Shared = (0..layout.spill_words()).map(|_| AtomicU64::new(0)).collect();
+        consumer.give_spill(Arc::clone(&spill)).expect("as many words as it takes");
+        producer.give_spill(spill).expect("as many words as it takes");
         for (n, (step, place, value)) in steps.into_iter().enumerate() {
             words[place.index(words.len())].store(value, Ordering::Relaxed);
             match step {
@@ -324,7 +414,7 @@ proptest! {
                 }
                 Step::Pop => {
                     if let Ok(Some((_, payload))) = pop(&mut consumer) {
-                        prop_assert!(payload.len() <= area);
+                        prop_assert!(payload.len() <= 2 * area);
                     }
                 }
                 Step::Flush => { consumer.flush_credits(); }

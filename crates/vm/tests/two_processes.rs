@@ -12,7 +12,7 @@ use vm::cma::{self, CmaError, Iov};
 use vm::{Attention, Bell, Consumer, FenceMode, Producer, RingLayout, Segment, Words, bell_words};
 
 const ROLE: &str = "STANDPIPE_VM_TEST_ROLE";
-const LAYOUT: RingLayout = RingLayout { slots: 16, payload_bytes: 4096 };
+const LAYOUT: RingLayout = RingLayout { slots: 16, payload_bytes: 4096, spill_bytes: 0 };
 const LIMIT: Duration = Duration::from_secs(20);
 const MESSAGES: u64 = 20_000;
 

@@ -165,7 +165,7 @@ pub const SETTINGS: &[Setting] = &[
         name: "STANDPIPE_PEERS",
         unit: "peers, 0 to 65535",
         default: "1024",
-        cost: "160 KiB of address space a peer in every process that talks to this one; pages only when touched",
+        cost: "540 KiB of address space a peer in every process that talks to this one; pages only when touched",
         help: "outside a launched job, how many other nodes may become peers of this one during its life, lost ones counted",
         methods: &["peers_max"],
         parse: |config, text| count(text, 0..=PEERS_MAX).map(|peers| config.peers = peers),

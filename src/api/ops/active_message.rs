@@ -13,7 +13,8 @@ use engine::wire::Found;
 use engine::{AmBody, AmSend, Inbox, Lane, MemId, OpError, Rank, SendError};
 
 use crate::api::node::Node;
-use crate::api::ops::message::{Long, check_medium};
+use crate::api::ops::message::{Long, MEDIUM_MAX};
+use crate::api::ops::room::Room;
 use crate::base::error::Error;
 use crate::base::handler_id::HandlerId;
 use crate::base::pointers::{GlobalPtr, Remote};
@@ -122,8 +123,8 @@ impl Call<'_> {
 
     /// Copies of a medium message's payload, from byte `at` on: all that `into` has room for.
     ///
-    /// Read each byte once, or call [`Call::payload`], whose bytes stay as they are. Bytes that this reads
-    /// twice may differ if the sender breaks the protocol.
+    /// Read each byte once, or call [`Call::payload`] first, whose bytes stay as they are: this then reads
+    /// those. Else bytes that are read twice may differ if the sender breaks the protocol.
     ///
     /// # Errors
     /// [`Error::Length`] where the payload has not so many bytes; then nothing is copied.
@@ -136,11 +137,34 @@ impl Call<'_> {
         if into.is_empty() {
             return Ok(());
         }
-        match self.inbox.held() {
-            0 => into.copy_from_slice(&self.inbox.payload[at..at + into.len()]),
-            _ => self.core.engine().read_held(at, into),
+        match self.inbox.here() {
+            Some(bytes) => into.copy_from_slice(&bytes[at..at + into.len()]),
+            None => self.core.engine().read_held(at, into),
         }
         Ok(())
+    }
+
+    /// Copies a medium message's payload to a place of this rank: an array of its heap, a pointer into that
+    /// heap, or an address of this process. It is copied once, from where it came in.
+    ///
+    /// The sender says how long the payload is. So name an array, or a [`Room`] of so many bytes, where other
+    /// values lie behind.
+    ///
+    /// # Errors
+    /// [`Error::PayloadTooLong`] where the room has fewer bytes; [`Error::Elsewhere`] for memory of another
+    /// rank: then nothing is copied. [`Error::Fault`] of this rank where the heap, or memory at the address,
+    /// ends before; then some of it may have been copied.
+    pub fn copy_payload_to<'a>(&self, room: impl Into<Room<'a>>) -> Result<(), Error> {
+        let (room, given) = (room.into(), self.payload_len() as u64);
+        let (peer, expected) = (room.at().peer(), self.core.peers.own().rank);
+        if peer != expected {
+            return Err(Error::Elsewhere { peer, expected });
+        }
+        if given > room.bytes() {
+            return Err(Error::PayloadTooLong { given, most: room.bytes() });
+        }
+        let copied = self.core.engine().copy_payload_to(self.inbox, room.at().place);
+        copied.map_err(|error| self.core.error_of(error))
     }
 
     /// Where a long message's payload lies in this process's memory, and how many bytes it has, as the sender
@@ -184,12 +208,14 @@ impl Call<'_> {
         self.reply_with(handler, args, AmBody::Short)
     }
 
-    /// Replies with a payload of at most [`MEDIUM_MAX`](crate::MEDIUM_MAX) bytes.
+    /// Replies with a payload of at most [`Node::medium_max`] bytes.
     ///
     /// # Errors
     /// As for [`Call::reply`], and [`Error::PayloadTooLong`].
     pub fn reply_medium(&mut self, handler: HandlerId, args: [u64; 4], payload: &[u8]) -> Result<(), Error> {
-        check_medium(payload)?;
+        if payload.len() > MEDIUM_MAX {
+            self.node().check_medium(self.peer, payload)?;
+        }
         self.reply_with(handler, args, AmBody::Medium(payload))
     }
 

@@ -50,8 +50,8 @@ impl Call<'_> {
     /// messages.
     ///
     /// # Errors
-    /// [`Error::PayloadsKept`] where 1,024 payloads of this node are kept already: the handler can still copy
-    /// this one.
+    /// [`Error::PayloadsKept`] where the payloads that this node keeps take 1,024 places already, or too many
+    /// for this one: a payload takes one for each 8 KiB. The handler can still copy it.
     pub fn take_payload(&mut self) -> Result<Payload, Error> {
         let (payloads, payload) = self.payloads();
         payloads.take(payload).map(Payload).ok_or_else(too_many)
@@ -76,21 +76,22 @@ pub struct Prepared {
 
 impl Node {
     /// Prepares a medium request to a peer, with room for at least `least` bytes of payload, and at most
-    /// `most`: [`MEDIUM_MAX`] where that is less. The length of what it gives says which. Also in handlers.
+    /// `most`: [`MEDIUM_MAX`] or `least`, where the greater of these is less. The length of what it gives
+    /// says which. Also in handlers.
     ///
     /// GASNet-EX calls it a negotiated payload.
     ///
     /// # Errors
-    /// [`Error::PayloadTooLong`] where `least` is more than [`MEDIUM_MAX`] or `most`, and
+    /// [`Error::PayloadTooLong`] where `least` is more than [`Node::medium_max`] of the peer, or `most`, and
     /// [`Error::PayloadsKept`] where as many payloads are prepared or kept as may be.
     pub fn prepare_medium(&self, peer: Rank, least: usize, most: usize) -> Result<Prepared, Error> {
         self.may_call("preparing a request")?;
-        let room = most.min(MEDIUM_MAX);
-        if least > room {
-            return Err(Error::PayloadTooLong { given: least as u64, most: room as u64 });
+        let most = most.min(self.medium_max(peer));
+        if least > most {
+            return Err(Error::PayloadTooLong { given: least as u64, most: most as u64 });
         }
-        let mut payload = self.core.payloads.empty().ok_or_else(too_many)?;
-        payload.bytes_mut().resize(room, 0);
+        let room = most.min(least.max(MEDIUM_MAX));
+        let payload = self.core.payloads.zeroed(room).ok_or_else(too_many)?;
         Ok(Prepared { node: self.clone(), peer, payload })
     }
 }

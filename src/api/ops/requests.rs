@@ -5,7 +5,7 @@ use engine::{AmBody, AmSend, Lane, OpError, OpId, Rank, SendError};
 use crate::api::node::Node;
 use crate::api::ops::buffer::{PutBuffer, source};
 use crate::api::ops::event::Event;
-use crate::api::ops::message::{Long, check_medium};
+use crate::api::ops::message::Long;
 use crate::api::ops::rma::wraps;
 use crate::base::error::Error;
 use crate::base::handler_id::HandlerId;
@@ -27,8 +27,7 @@ impl Node {
         self.request_with(peer, handler, args, AmBody::Short)
     }
 
-    /// Sends a request with a payload of at most [`MEDIUM_MAX`](crate::MEDIUM_MAX) bytes, which may be reused
-    /// at return.
+    /// Sends a request with a payload of at most [`Node::medium_max`] bytes, which may be reused at return.
     ///
     /// # Errors
     /// As for [`Node::request`], and [`Error::PayloadTooLong`].
@@ -39,7 +38,7 @@ impl Node {
         args: [u64; 4],
         payload: &[u8],
     ) -> Result<(), Error> {
-        check_medium(payload)?;
+        self.check_medium(peer, payload)?;
         self.request_with(peer, handler, args, AmBody::Medium(payload))
     }
 
@@ -179,8 +178,8 @@ impl Node {
         self.try_request_with(peer, handler, args, AmBody::Short)
     }
 
-    /// As [`Node::try_request`], with a payload of at most [`MEDIUM_MAX`](crate::MEDIUM_MAX) bytes, which may
-    /// be reused at return.
+    /// As [`Node::try_request`], with a payload of at most [`Node::medium_max`] bytes, which may be reused at
+    /// return.
     ///
     /// # Errors
     /// As for [`Node::try_request`], and [`Error::PayloadTooLong`].
@@ -191,7 +190,7 @@ impl Node {
         args: [u64; 4],
         payload: &[u8],
     ) -> Result<bool, Error> {
-        check_medium(payload)?;
+        self.check_medium(peer, payload)?;
         self.try_request_with(peer, handler, args, AmBody::Medium(payload))
     }
 

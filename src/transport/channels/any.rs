@@ -59,6 +59,10 @@ impl engine::Transport for Network {
         pass_on!(self, way => way.read_held(at, into))
     }
 
+    fn copy_held(&mut self, at: usize, len: usize, to: Place) -> Result<(), OpError> {
+        pass_on!(self, way => way.copy_held(at, len, to))
+    }
+
     #[inline(always)]
     fn take_like(
         &mut self,

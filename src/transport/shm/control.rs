@@ -18,6 +18,7 @@
 //! 77312    the address of its endpoint in the network, if it has one: its length, then its bytes
 //! 77824    the doorbell
 //! rings    for each sender: the request ring, the reply ring, and the baton of its requests
+//! spills   for each sender: the spill area of either ring, behind the rings of all
 //! ```
 //! Senders are told apart by *place*: a number that the owner gives. In a job a rank's place is its rank; who
 //! connects from outside is told its own.
@@ -26,6 +27,7 @@
 //! own.
 
 use engine::{HandlerKey, Lane, MESSAGES_VERSION, Rank};
+use vm::fault_safe_copy;
 use vm::robust::{self, EndWord, Held};
 use vm::{BATON_WORDS, Bell, RingLayout, Segment, SegmentError, SharedMemory, Words, bell_words};
 
@@ -42,7 +44,7 @@ pub(crate) const SEGMENT: &str = "standpipe-control";
 /// The version of what is drawn above: where everything lies in the segment, and what it means. Raise it by
 /// one with every change of that, of a ring's places, or of what a process shows of itself. A plain counter
 /// that is added is no such change: the page says how many figures there are.
-const LAYOUT_VERSION: u8 = 7;
+const LAYOUT_VERSION: u8 = 8;
 
 /// How a control segment is marked: a name, the version of the engine's messages, and that of the layout.
 const MAGIC: u64 = u64::from_le_bytes([b's', b't', b'a', b'n', b'd', b'p', MESSAGES_VERSION, LAYOUT_VERSION]);
@@ -96,13 +98,23 @@ const _: () = assert!(HANDLERS_AT + 2 * HANDLERS_BYTES <= LATENCIES_AT, "two sta
 /// How often a peer's handlers are read, at most, while it changes them.
 const READS_MAX: usize = 1000;
 
-/// One lane from one sender.
-pub(crate) const RING: RingLayout = RingLayout { slots: RING_SLOTS, payload_bytes: 64 << 10 };
+/// One lane from one sender. Its spill area is there for payloads that the other one has no room for: those
+/// of a sender that is ahead of its receiver, and long ones.
+pub(crate) const RING: RingLayout =
+    RingLayout { slots: RING_SLOTS, payload_bytes: 64 << 10, spill_bytes: 192 << 10 };
 
-/// Bytes of payload that one message may have.
+/// Bytes of payload that a message to any peer may have, and that the engine's own messages have at most.
 pub(crate) const PAYLOAD_MAX: usize = 8 << 10;
 
-const _: () = assert!(PAYLOAD_MAX * 4 <= RING.payload_bytes, "a lane holds several of the largest messages");
+/// Bytes of payload that a message to a near peer may have.
+pub(crate) const NEAR_PAYLOAD_MAX: usize = 64 << 10;
+
+const _: () = assert!(PAYLOAD_MAX * 4 <= RING.payload_bytes, "a lane holds several without its spill area");
+const _: () = assert!(NEAR_PAYLOAD_MAX <= RING.spill_bytes, "where that area has room, every message has");
+const _: () = assert!(
+    NEAR_PAYLOAD_MAX * 4 <= RING.payload_bytes + RING.spill_bytes,
+    "a lane holds several of the largest messages"
+);
 
 /// A process's control segment: its own, or a peer's.
 #[derive(Clone, Debug)]
@@ -207,7 +219,12 @@ pub(super) fn has_this_layout(mark: u64) -> bool {
 impl Control {
     /// Bytes of a control segment with room for so many senders.
     pub(crate) fn bytes(places: u32) -> u64 {
-        senders_at(places) + u64::from(places) * SENDER_BYTES
+        spills_at(places) + u64::from(places) * 2 * SPILL_BYTES
+    }
+
+    /// Bytes that it begins with, which are needed whatever the senders do.
+    pub(crate) fn least_bytes(places: u32) -> u64 {
+        spills_at(places)
     }
 
     /// Creates this process's own control segment, with room for so many senders.
@@ -427,6 +444,23 @@ impl Control {
         self.words(self.sender_at(sender) + u64::from(lane == Lane::Reply) * RING_BYTES, RING.words())
     }
 
+    /// Makes the spill area of that ring accessible, which must not be touched before, and gives its words.
+    /// Where the system promises no memory that it has not, the area has memory from then on.
+    ///
+    /// # Errors
+    /// The kernel's, if it has no memory.
+    pub(crate) fn open_spill(&self, sender: Rank, lane: Lane) -> Result<Words, SegmentError> {
+        assert!(sender < self.places, "place {sender} of {}", self.places);
+        let number = u64::from(sender) * 2 + u64::from(lane == Lane::Reply);
+        let start = spills_at(self.places) + number * SPILL_BYTES;
+        self.open_part(start..start + SPILL_BYTES)?;
+        if vm::host::is_strict_about_memory() {
+            let failed = |fault: vm::LocalFault| SegmentError::Os { call: "madvise", errno: fault.errno };
+            fault_safe_copy::make_present(self.memory.base_addr() + start, SPILL_BYTES).map_err(failed)?;
+        }
+        Ok(self.words(start, RING.spill_words()))
+    }
+
     /// The words of the baton that goes back and forth with the requests of the `sender` at that place to
     /// this segment's process.
     pub(crate) fn baton(&self, sender: Rank) -> Words {
@@ -473,6 +507,12 @@ fn senders_at(places: u32) -> u64 {
     BELL_AT + (bell_words(places as usize) as u64 * 8).next_multiple_of(PAGE)
 }
 
+/// Where the spill areas lie: apart, so that the rings of senders that need none lie as close as they can.
+fn spills_at(places: u32) -> u64 {
+    senders_at(places) + u64::from(places) * SENDER_BYTES
+}
+
+const SPILL_BYTES: u64 = (RING.spill_words() as u64 * 8).next_multiple_of(PAGE);
 const RING_BYTES: u64 = (RING.words() as u64 * 8).next_multiple_of(PAGE);
 const SENDER_BYTES: u64 = 2 * RING_BYTES + (BATON_WORDS as u64 * 8).next_multiple_of(PAGE);
 

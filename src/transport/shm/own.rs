@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use bytemuck::Pod;
-use engine::{Direction, MemId, OpError, Place};
+use engine::{Direction, MemId, OpError, Piece, Place};
 use vm::fault_safe_copy::{self, CheckedCopy};
-use vm::{Outside, SharedMemory};
+use vm::{Mapped, Outside, SharedMemory};
 
 use crate::base::limits::BOUNCE_BUFFERS;
 use crate::transport::peers::Near;
+use crate::transport::shm::copy::{CopyError, copy_pieces, reaches};
 use crate::transport::shm::heap_pages::{ALIGN, Block, HeapState};
 
 /// Bytes of a bounce buffer.
@@ -108,6 +109,24 @@ impl OwnMemory {
             MemId::Heap => write_heap(self.heap(to, len)?, to.offset, from).map_err(|_| fault),
             MemId::Control => Err(fault),
         }
+    }
+
+    /// Copies bytes of a ring of this process's to a place of its memory.
+    pub(crate) fn copy_mapped(&self, bytes: Mapped<'_>, to: Place) -> Result<(), CopyError> {
+        let len: usize = bytes.runs().map(|(_, len)| len).sum();
+        let fault = OpError::LocalFault { mem: to.mem, addr: to.offset, len: len as u64 };
+        let to = self.itself.best(to, len);
+        let (mut pieces, mut at) = (Vec::with_capacity(2), 0);
+        for (addr, len) in bytes.runs() {
+            let start = to.offset.checked_add(at).ok_or(fault)?;
+            let local = Place::new(MemId::Space, addr as u64);
+            pieces.push(Piece::new(Place::new(to.mem, start), local, len as u64).ok_or(fault)?);
+            at += len as u64;
+        }
+        reaches(&self.itself, &pieces).map_err(CopyError::Unreachable)?;
+        // SAFETY: the local ends are addresses of the ring's words, which are mapped while `bytes` borrows
+        // them; whatever a peer writes there meanwhile, they can be read.
+        unsafe { copy_pieces(&self.itself, Direction::Put, &pieces) }
     }
 
     fn heap(&self, place: Place, len: u64) -> Result<&SharedMemory, OpError> {

@@ -5,9 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::{Event, HEAD_WORDS, Header, Inbox, Lane, OpError, Rank, SendError};
-use vm::{Attention, Consumer, Corrupt, Duplex, FenceMode, Producer, PushError, Pushed, Side, Words};
+use vm::{
+    Attention, Consumer, Corrupt, Duplex, FenceMode, Mapped, Producer, PushError, Pushed, SegmentError, Side,
+    Words,
+};
 
-use super::control::{PAYLOAD_MAX, RING};
+use super::control::{Control, NEAR_PAYLOAD_MAX, RING};
 use crate::base::error::Error;
 use crate::transport::peers::{Near, Peer, Peers};
 
@@ -19,6 +22,12 @@ pub(super) struct Pair {
     rank: Rank,
     /// `None` where the peer was gone before it could be connected to: what it sent is heard all the same.
     peer: Option<Arc<Near>>,
+    /// This process's own control segment.
+    own: Control,
+    /// This process's place in the control segment that its messages go to.
+    place: Rank,
+    /// The system has refused a spill area, and is not asked again.
+    is_spill_refused: bool,
     /// Our requests, and the replies to them.
     pub(super) asking: Duplex<Words>,
     /// The peer's requests, and our replies.
@@ -105,6 +114,9 @@ impl Pair {
         Ok(Box::new(Pair {
             rank,
             peer,
+            own: own.control.clone(),
+            place: at,
+            is_spill_refused: false,
             asking: if alone { asking.with_oneself() } else { asking },
             answering: if alone { answering.with_oneself() } else { answering },
             state: Warmth::Cold,
@@ -148,11 +160,11 @@ impl Pair {
         header: &[u64; Header::WORDS],
         payload: &[u8],
     ) -> Result<(), SendError> {
-        let link = match lane {
-            Lane::Request => &mut self.asking,
-            Lane::Reply => &mut self.answering,
-        };
-        let pushed = link.push_in_ring(header, payload).map_err(|error| not_sent(self.rank, error))?;
+        let mut pushed = self.outward(lane).push_in_ring(header, payload);
+        if pushed == Err(PushError::NoSpill) && self.open_outward_spill(lane) {
+            pushed = self.outward(lane).push_in_ring(header, payload);
+        }
+        let pushed = pushed.map_err(|error| not_sent(self.rank, error))?;
         if let Some(peer) = self.peer.as_ref().filter(|_| pushed.doorbell) {
             peer.ring();
         }
@@ -174,33 +186,95 @@ impl Pair {
         let link = match lane {
             Lane::Reply => &mut self.asking,
             Lane::Request if !self.answering.ready() => return Ok(Found::Nothing),
-            Lane::Request if !self.answering.room(PAYLOAD_MAX) => return Ok(Found::Blocked),
+            Lane::Request if !self.has_room_for_reply() => return Ok(Found::Blocked),
             Lane::Request => &mut self.answering,
         };
-        let Some(held) = link.pop_held(&mut inbox.header, &mut inbox.payload)? else {
-            return Ok(Found::Nothing);
+        let popped = match link.pop_held(&mut inbox.header, &mut inbox.payload) {
+            Err(Corrupt::Spilled) if self.open_inward_spill(lane) => {
+                self.inward_mut(lane).pop_held(&mut inbox.header, &mut inbox.payload)
+            }
+            popped => popped,
         };
+        let Some(held) = popped? else { return Ok(Found::Nothing) };
         inbox.hold(held);
         self.streak += 1;
         Ok(Found::Message(lane))
     }
 
+    /// Whether a reply of any length could be sent now. It may take the spill area to have that room.
+    pub(super) fn has_room_for_reply(&mut self) -> bool {
+        self.answering.room(NEAR_PAYLOAD_MAX)
+            || (!self.answering.has_outward_spill()
+                && self.open_outward_spill(Lane::Reply)
+                && self.answering.room(NEAR_PAYLOAD_MAX))
+    }
+
+    /// Opens the spill area of the ring that messages of a lane go out by: whether that went.
+    #[cold]
+    fn open_outward_spill(&mut self, lane: Lane) -> bool {
+        if self.is_spill_refused {
+            return false;
+        }
+        let theirs = self.peer.as_ref().map_or(&self.own, |peer| &peer.control);
+        match theirs.open_spill(self.place, lane) {
+            Ok(words) => self.outward(lane).give_outward_spill(words).is_ok(),
+            Err(error) => self.has_no_spill(&error),
+        }
+    }
+
+    /// The same of the ring that they come in by. Without it a message that is there cannot be had, and the
+    /// peer is cut off.
+    #[cold]
+    fn open_inward_spill(&mut self, lane: Lane) -> bool {
+        match self.own.open_spill(self.rank, lane) {
+            Ok(words) => self.inward_mut(lane).give_inward_spill(words).is_ok(),
+            Err(error) => self.has_no_spill(&error),
+        }
+    }
+
+    fn has_no_spill(&mut self, error: &SegmentError) -> bool {
+        self.is_spill_refused = true;
+        tracing::warn!(peer = self.rank, %error, "no room for long messages with the peer");
+        false
+    }
+
+    /// The link that messages of a lane go out by.
+    fn outward(&mut self, lane: Lane) -> &mut Duplex<Words> {
+        match lane {
+            Lane::Request => &mut self.asking,
+            Lane::Reply => &mut self.answering,
+        }
+    }
+
     /// The link that messages of a lane come in by.
-    fn inward(&mut self, lane: Lane) -> &mut Duplex<Words> {
+    fn inward_mut(&mut self, lane: Lane) -> &mut Duplex<Words> {
         match lane {
             Lane::Reply => &mut self.asking,
             Lane::Request => &mut self.answering,
         }
     }
 
+    /// The link that messages of a lane come in by.
+    fn inward(&self, lane: Lane) -> &Duplex<Words> {
+        match lane {
+            Lane::Reply => &self.asking,
+            Lane::Request => &self.answering,
+        }
+    }
+
     /// Reads of the payload that was left in a lane's ring.
-    pub(super) fn read_held(&mut self, lane: Lane, at: usize, into: &mut [u8]) -> bool {
+    pub(super) fn read_held(&self, lane: Lane, at: usize, into: &mut [u8]) -> bool {
         self.inward(lane).read_held(at, into)
+    }
+
+    /// Where bytes of it lie in this process, as [`Duplex::held_at`] says.
+    pub(super) fn held_at(&self, lane: Lane, at: usize, len: usize) -> Option<Mapped<'_>> {
+        self.inward(lane).held_at(at, len)
     }
 
     /// Gives the room of that back.
     pub(super) fn release(&mut self, lane: Lane) {
-        self.inward(lane).release();
+        self.inward_mut(lane).release();
     }
 
     /// Takes the next message if it is one without payload in a baton. `None` says nothing.
@@ -208,7 +282,7 @@ impl Pair {
     pub(super) fn take_short(&mut self, inbox: &mut Inbox) -> Option<Lane> {
         let lane = if self.asking.pop_short(&mut inbox.header) {
             Lane::Reply
-        } else if self.answering.room(PAYLOAD_MAX) && self.answering.pop_short(&mut inbox.header) {
+        } else if self.answering.room(NEAR_PAYLOAD_MAX) && self.answering.pop_short(&mut inbox.header) {
             Lane::Request
         } else {
             return None;
@@ -252,7 +326,8 @@ impl Pair {
 #[cold]
 fn not_sent(peer: Rank, error: PushError) -> SendError {
     let what = match error {
-        PushError::Full => return SendError::Busy,
+        // Where the system gives no spill area, the other area has room for each message in the end.
+        PushError::Full | PushError::NoSpill => return SendError::Busy,
         PushError::TooLarge { .. } => "a message too long for its ring",
         PushError::Corrupt(_) => "a ring whose reader counts wrong",
     };

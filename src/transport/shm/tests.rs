@@ -2,6 +2,7 @@
 
 mod cluster;
 mod hostile;
+mod spills;
 mod suite;
 mod vandal;
 mod warmth;

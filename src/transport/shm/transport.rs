@@ -19,6 +19,7 @@ use super::atomic::atomic_at;
 use super::control::{Control, PAYLOAD_MAX};
 use super::copiers::{COPIED_APART_MIN, Copiers};
 use super::copy::{CopyError, best_of, copy_pieces, reaches};
+use super::held::HeldPayload;
 use super::own::{BOUNCE_BYTES, OwnMemory};
 use super::pair::{Found, Pair, Warmth};
 use super::unheard::UnheardSenders;
@@ -58,8 +59,8 @@ pub(crate) struct ShmTransport {
     /// Threads of this process that sleep or are about to: while there are any, no ring turns hot.
     sleepers: Arc<AtomicU32>,
     own: OwnMemory,
-    /// The sender and the lane whose ring still has the payload of the message that was handed on last.
-    held: Option<(Rank, Lane)>,
+    /// The payload of the message that was handed on last, where its ring still has it.
+    held: HeldPayload,
     /// The threads that make large copies, where that is not for the thread that starts them.
     copiers: Option<Box<Copiers>>,
     /// Whether there are copiers, or senders that could not be connected to: for polls to look at one word.
@@ -84,7 +85,7 @@ impl ShmTransport {
             run: 0,
             bell: peers.own().control.bell(),
             own,
-            held: None,
+            held: HeldPayload::default(),
             copiers: None,
             has_rare_work: false,
             net_wakeup: Arc::default(),
@@ -156,7 +157,7 @@ impl ShmTransport {
         for rank in &self.warm {
             let Some(pair) = &mut self.pairs[*rank as usize] else { continue };
             pair.streak = 0;
-            if pair.asking.ready() || (pair.answering.ready() && pair.answering.room(PAYLOAD_MAX)) {
+            if pair.asking.ready() || (pair.answering.ready() && pair.has_room_for_reply()) {
                 return Rest::Poll;
             }
             if pair.answering.ready() {
@@ -352,20 +353,11 @@ impl ShmTransport {
         let Some(pair) = &mut self.pairs[rank as usize] else { return Found::Nothing };
         match pair.poll(inbox) {
             Ok(Found::Message(lane)) => {
-                self.held = (inbox.held() > 0).then_some((rank, lane));
+                self.held.note(rank, lane, inbox);
                 Found::Message(lane)
             }
             Ok(found) => found,
             Err(corrupt) => self.shun(rank, corrupt),
-        }
-    }
-
-    /// Gives the room of the payload back that was left in a ring.
-    #[inline(never)]
-    fn release(&mut self) {
-        let Some((rank, lane)) = self.held.take() else { return };
-        if let Some(pair) = &mut self.pairs[rank as usize] {
-            pair.release(lane);
         }
     }
 
@@ -497,8 +489,8 @@ impl engine::Transport for ShmTransport {
 
     #[inline(always)]
     fn poll(&mut self, inbox: &mut Inbox) -> Option<Event> {
-        if self.held.is_some() {
-            self.release();
+        if self.held.is_there() {
+            self.held.release(&mut self.pairs);
         }
         match self.poll_first(inbox) {
             Some((peer, lane)) => Some(Event::Message { peer, lane }),
@@ -507,10 +499,19 @@ impl engine::Transport for ShmTransport {
     }
 
     fn read_held(&mut self, at: usize, into: &mut [u8]) {
-        let read = self.held.is_some_and(|(rank, lane)| {
-            self.pairs[rank as usize].as_mut().is_some_and(|pair| pair.read_held(lane, at, into))
-        });
-        assert!(read, "{} bytes from byte {at} on are held of no message", into.len());
+        self.held.read(&self.pairs, at, into);
+    }
+
+    fn copy_held(&mut self, at: usize, len: usize, to: Place) -> Result<(), OpError> {
+        match self.own.copy_mapped(self.held.mapped(&self.pairs, at, len), to) {
+            Err(CopyError::Failed(error)) => Err(error),
+            Err(CopyError::Unreachable(_)) => {
+                let mut bytes = vec![0; len];
+                self.read_held(at, &mut bytes);
+                self.own.write(to, &bytes)
+            }
+            Ok(()) => Ok(()),
+        }
     }
 
     fn payload_max(&self) -> usize {

@@ -7,7 +7,7 @@ use super::operations::op::OpKind;
 use super::operations::settling::Awaited;
 use crate::op_id::OpId;
 use crate::wire::{Am, AmForm, AmHead, Message};
-use crate::{Copied, Event, Inbox, Lane, OpError, Rank, Transport};
+use crate::{Copied, Event, Inbox, Lane, OpError, Place, Rank, Transport};
 
 /// Polls, at most, that may bring news in turn before what could not be sent is tried again: otherwise that
 /// is when nothing has come.
@@ -133,6 +133,23 @@ impl<T: Transport> Node<T> {
     /// with the transport ([`Inbox::held`]).
     pub fn read_held(&mut self, at: usize, into: &mut [u8]) {
         self.core.transport.read_held(at, into);
+    }
+
+    /// Copies the payload of the message in the inbox, which the last poll handed on, to a place in this
+    /// process's memory: once, from where it lies.
+    ///
+    /// # Errors
+    /// [`OpError::Fault`] of this rank where that is not accessible; then some of it may have been copied.
+    pub fn copy_payload_to(&mut self, inbox: &Inbox, to: Place) -> Result<(), OpError> {
+        let (peer, transport) = (self.core.rank, &mut self.core.transport);
+        let copied = match inbox.here() {
+            Some(bytes) => transport.write(to, bytes),
+            None => transport.copy_held(0, inbox.payload_len(), to),
+        };
+        copied.map_err(|error| match error {
+            OpError::LocalFault { mem, addr, len } => OpError::Fault { peer, mem, addr, len },
+            error => error,
+        })
     }
 
     /// Whether registration has anything to see to.

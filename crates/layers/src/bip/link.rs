@@ -14,6 +14,7 @@ use crate::bip::sends::Send;
 use crate::bip::state::{Route, State, ToGet};
 use crate::bip::tags::Body;
 use crate::bip::wire::{Message, WORD};
+use crate::copies::copy_of_payload;
 
 /// The layer's handlers are in this namespace, and its team has this name.
 pub(super) const NAME: &str = "bip";
@@ -84,14 +85,17 @@ impl Inner {
     /// Takes a message that has come.
     #[inline]
     fn on_message(&self, call: &mut Call<'_>) {
-        let parsed = Message::parse(call.args(), call.payload());
+        let parsed = Message::parse(call.args(), call.payload_len());
         let mut state = self.lock();
         let Ok(message) = parsed else {
             state.refuse();
             return;
         };
         match state.arrive(call.from(), message) {
-            Route::Into(addr) => self.memory.write(with_exposed_provenance_mut(addr), call.payload()),
+            Route::Into(addr) => {
+                let (to, len) = (with_exposed_provenance_mut(addr), call.payload_len());
+                self.memory.write_payload(to, len, call).expect("it has as many bytes as it has");
+            }
             Route::Queue(slot) => {
                 let body = kept(&mut state.copies, call);
                 state.keep(slot, call.from(), body);
@@ -103,14 +107,14 @@ impl Inner {
 
 /// A message's payload beyond its handler: a copy only where as many are kept as may be.
 fn kept(copies: &mut Copies, call: &mut Call<'_>) -> Body {
-    if call.payload().is_empty() {
+    if call.payload_len() == 0 {
         return Body::Copied(Vec::new());
     }
     match call.take_payload() {
         Ok(payload) => Body::Kept(payload),
         Err(_) => {
-            copies.received += call.payload().len() as u64;
-            Body::Copied(call.payload().to_vec())
+            copies.received += call.payload_len() as u64;
+            Body::Copied(copy_of_payload(call))
         }
     }
 }

@@ -138,15 +138,14 @@ impl Message {
         }
     }
 
-    /// What a peer sent.
+    /// What a peer sent, with so many bytes of payload.
     ///
     /// # Errors
     /// [`Malformed`] for whatever [`Message::args`] cannot give.
     #[inline]
-    pub fn parse(args: [u64; 4], payload: &[u8]) -> Result<Message, Malformed> {
+    pub fn parse(args: [u64; 4], bytes: usize) -> Result<Message, Malformed> {
         let [first, second, third, fourth] = args;
         let (kind, tag) = (low(first), high(first));
-        let bytes = payload.len();
         let message = match kind {
             SHORT => {
                 let words = low(second);
@@ -210,7 +209,7 @@ mod tests {
         ] {
             let words = if let Message::Short { words, .. } = message { words } else { 0 };
             let payload = vec![0; words as usize * WORD];
-            assert_eq!(Message::parse(message.args(), &payload), Ok(message));
+            assert_eq!(Message::parse(message.args(), payload.len()), Ok(message));
         }
     }
 
@@ -218,7 +217,7 @@ mod tests {
     fn a_message_of_no_kind_is_refused() {
         for kind in [0, NO_SOURCE + 1, 0xff, u32::MAX] {
             assert_eq!(
-                Message::parse([join(kind, 0), 0, 0, 0], &[]),
+                Message::parse([join(kind, 0), 0, 0, 0], 0),
                 Err(Malformed::Kind { kind }),
                 "{kind:#x}"
             );
@@ -228,14 +227,14 @@ mod tests {
     #[test]
     fn a_negative_tag_is_refused() {
         let tag = i32::MIN as u32;
-        assert_eq!(Message::parse([join(SHORT, tag), 0, 0, 0], &[]), Err(Malformed::Tag { tag }));
+        assert_eq!(Message::parse([join(SHORT, tag), 0, 0, 0], 0), Err(Malformed::Tag { tag }));
         let long = [join(LONG, tag), join(LONG_WORDS, 1), 64, 0];
-        assert_eq!(Message::parse(long, &[]), Err(Malformed::Tag { tag }));
+        assert_eq!(Message::parse(long, 0), Err(Malformed::Tag { tag }));
     }
 
     #[test]
     fn a_short_message_has_the_length_that_it_says() {
-        let short = |words: u64, bytes: usize| Message::parse([join(SHORT, 1), words, 0, 0], &vec![0; bytes]);
+        let short = |words: u64, bytes: usize| Message::parse([join(SHORT, 1), words, 0, 0], bytes);
         let refused = |words, bytes| Err(Malformed::Length { words, bytes });
         assert_eq!(short(2, 7), refused(2, 7));
         assert_eq!(short(2, 9), refused(2, 9));
@@ -247,7 +246,7 @@ mod tests {
 
     #[test]
     fn a_long_message_is_long_and_lies_somewhere() {
-        let long = |words: u32, addr: u64| Message::parse([join(LONG, 1), join(words, 1), addr, 0], &[]);
+        let long = |words: u32, addr: u64| Message::parse([join(LONG, 1), join(words, 1), addr, 0], 0);
         for words in [0, SMALL_WORDS, i32::MIN as u32, u32::MAX] {
             assert_eq!(long(words, 64), Err(Malformed::Length { words: words.into(), bytes: 0 }));
         }
@@ -265,14 +264,14 @@ mod tests {
             args
         };
         let short = Message::Short { tag: 1, words: 0 };
-        assert!(Message::parse(args(1, short, 1 << 32), &[]).is_err());
-        assert!(Message::parse(args(2, short, 1), &[]).is_err());
+        assert!(Message::parse(args(1, short, 1 << 32), 0).is_err());
+        assert!(Message::parse(args(2, short, 1), 0).is_err());
         for message in
             [short, Message::Long { tag: 1, words: LONG_WORDS, send: 1, addr: 64 }, Message::Done { send: 1 }]
         {
-            assert!(Message::parse(args(3, message, 1), &[]).is_err(), "{message:?}");
+            assert!(Message::parse(args(3, message, 1), 0).is_err(), "{message:?}");
         }
-        assert!(Message::parse(args(0, Message::Done { send: 1 }, 1 << 32), &[]).is_err());
-        assert!(Message::parse(Message::Taken { total: 1 }.args(), &[0]).is_err());
+        assert!(Message::parse(args(0, Message::Done { send: 1 }, 1 << 32), 0).is_err());
+        assert!(Message::parse(Message::Taken { total: 1 }.args(), 1).is_err());
     }
 }

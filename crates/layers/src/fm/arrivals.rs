@@ -8,6 +8,7 @@ use super::body::Body;
 use super::notices::Notice;
 use super::shared::{Arrival, Arrived, Counters, Shared};
 use super::wire::{self, Message, Packet, What};
+use crate::copies::copy_of_payload;
 
 /// Takes a message of a peer's.
 pub(crate) fn arrive(shared: &Shared, call: &mut Call<'_>) {
@@ -18,7 +19,7 @@ pub(crate) fn arrive(shared: &Shared, call: &mut Call<'_>) {
     if peer.is_lost.load(Ordering::Relaxed) {
         return;
     }
-    let message = wire::parse(call.args(), call.payload());
+    let message = wire::parse(call.args(), call.payload_len());
     let Some(Message { what, .. }) =
         message.ok().filter(|message| peer.credits.returned(message.credits.into()))
     else {
@@ -61,7 +62,7 @@ fn body(shared: &Shared, packet: &Packet, call: &mut Call<'_>) -> Body {
     match call.take_payload() {
         Ok(payload) => Body::Kept(payload),
         Err(_) => {
-            let bytes = call.payload().to_vec();
+            let bytes = copy_of_payload(call);
             Counters::add(&shared.counters.copied_received, bytes.len() as u64);
             Body::Copied(bytes)
         }

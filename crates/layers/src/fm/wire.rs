@@ -83,22 +83,22 @@ pub enum Malformed {
     },
 }
 
-/// Parses the arguments and the payload of an Active Message.
+/// Parses the arguments of an Active Message, which came with so many bytes of payload.
 ///
 /// # Errors
 /// Everything that no process of this layer sends. Nothing is refused that depends on messages before.
-pub fn parse(args: [u64; 4], payload: &[u8]) -> Result<Message, Malformed> {
+pub fn parse(args: [u64; 4], bytes: usize) -> Result<Message, Malformed> {
     let head = args[0];
     let credits = (head >> CREDITS_AT) as u16;
     let what = match head & 0xff {
-        PACKET => What::Packet(packet(args, payload)?),
+        PACKET => What::Packet(packet(args, bytes)?),
         kind @ (CREDITS | CUT) => {
             let rest = head & !0xff & !(0xffff << CREDITS_AT);
             if rest != 0 || args[1..] != [0; 3] {
                 return Err(Malformed::Bits(rest | args[1] | args[2] | args[3]));
             }
-            if !payload.is_empty() {
-                return Err(Malformed::Length(payload.len() as u64));
+            if bytes != 0 {
+                return Err(Malformed::Length(bytes as u64));
             }
             if kind == CUT { What::Cut } else { What::Credits }
         }
@@ -107,7 +107,7 @@ pub fn parse(args: [u64; 4], payload: &[u8]) -> Result<Message, Malformed> {
     Ok(Message { credits, what })
 }
 
-fn packet(args: [u64; 4], payload: &[u8]) -> Result<Packet, Malformed> {
+fn packet(args: [u64; 4], bytes: usize) -> Result<Packet, Malformed> {
     let [head, position, ..] = args;
     let handler = (head >> HANDLER_AT) as u32;
     let first = (head & FIRST != 0).then_some(handler);
@@ -116,18 +116,18 @@ fn packet(args: [u64; 4], payload: &[u8]) -> Result<Packet, Malformed> {
     }
     let inline_len = (head >> INLINE_LEN_AT) & 0x1f;
     let (inline, len) = if head & INLINE != 0 {
-        if inline_len > INLINE_MAX as u64 || !payload.is_empty() {
-            return Err(Malformed::Length(inline_len.max(payload.len() as u64)));
+        if inline_len > INLINE_MAX as u64 || bytes != 0 {
+            return Err(Malformed::Length(inline_len.max(bytes as u64)));
         }
         (Some((bytes_of([args[2], args[3]]), inline_len as u8)), inline_len)
     } else {
         if inline_len != 0 || args[2..] != [0; 2] {
             return Err(Malformed::Bits(head | args[2] | args[3]));
         }
-        if payload.is_empty() || payload.len() > PACKET_MAX {
-            return Err(Malformed::Length(payload.len() as u64));
+        if bytes == 0 || bytes > PACKET_MAX {
+            return Err(Malformed::Length(bytes as u64));
         }
-        (None, payload.len() as u64)
+        (None, bytes as u64)
     };
     if first.is_some() && len > position {
         return Err(Malformed::Beyond { position: 0, given: len, announced: position });
@@ -189,7 +189,7 @@ mod tests {
 
     fn sent(first: Option<u32>, position: u64, is_last: bool, bytes: &[u8]) -> Result<Message, Malformed> {
         let (args, is_inline) = packet_args(first, position, is_last, 7, bytes);
-        parse(args, if is_inline { &[] } else { bytes })
+        parse(args, if is_inline { 0 } else { bytes.len() })
     }
 
     #[test]
@@ -208,26 +208,26 @@ mod tests {
             }
         }
         assert!(matches!(sent(None, 8192, false, &[1]), Ok(Message { what: What::Packet(_), .. })));
-        assert_eq!(parse(credits_args(65_535), &[]), Ok(Message { credits: 65_535, what: What::Credits }));
-        assert_eq!(parse(cut_args(), &[]), Ok(Message { credits: 0, what: What::Cut }));
+        assert_eq!(parse(credits_args(65_535), 0), Ok(Message { credits: 65_535, what: What::Credits }));
+        assert_eq!(parse(cut_args(), 0), Ok(Message { credits: 0, what: What::Cut }));
     }
 
     #[test]
     fn what_nobody_sends_is_refused() {
-        assert_eq!(parse([0; 4], &[]), Err(Malformed::Kind(0)));
-        assert_eq!(parse([4, 0, 0, 0], &[]), Err(Malformed::Kind(4)));
-        assert!(matches!(parse([CREDITS | FIRST, 0, 0, 0], &[]), Err(Malformed::Bits(_))));
-        assert!(matches!(parse([CUT, 0, 0, 1], &[]), Err(Malformed::Bits(1))));
-        assert_eq!(parse([CREDITS, 0, 0, 0], &[1]), Err(Malformed::Length(1)));
+        assert_eq!(parse([0; 4], 0), Err(Malformed::Kind(0)));
+        assert_eq!(parse([4, 0, 0, 0], 0), Err(Malformed::Kind(4)));
+        assert!(matches!(parse([CREDITS | FIRST, 0, 0, 0], 0), Err(Malformed::Bits(_))));
+        assert!(matches!(parse([CUT, 0, 0, 1], 0), Err(Malformed::Bits(1))));
+        assert_eq!(parse([CREDITS, 0, 0, 0], 1), Err(Malformed::Length(1)));
         let beyond = Malformed::Beyond { position: 0, given: 5, announced: 4 };
         assert_eq!(sent(Some(1), 4, true, &[0; 5]), Err(beyond));
         assert_eq!(sent(Some(1), 4, false, &[]), Err(Malformed::Length(0)));
-        assert_eq!(parse([PACKET | LAST, 0, 0, 0], &[]), Err(Malformed::Length(0)));
-        assert_eq!(parse([PACKET | LAST, 0, 0, 0], &[0; 8193]), Err(Malformed::Length(8193)));
+        assert_eq!(parse([PACKET | LAST, 0, 0, 0], 0), Err(Malformed::Length(0)));
+        assert_eq!(parse([PACKET | LAST, 0, 0, 0], 8193), Err(Malformed::Length(8193)));
         let long = PACKET | LAST | INLINE | 17 << INLINE_LEN_AT;
-        assert_eq!(parse([long, 0, 0, 0], &[]), Err(Malformed::Length(17)));
-        assert_eq!(parse([PACKET | LAST | INLINE, 0, 0, 0], &[0; 9]), Err(Malformed::Length(9)));
-        assert!(matches!(parse([PACKET | LAST, 0, 1, 0], &[1]), Err(Malformed::Bits(_))));
-        assert!(matches!(parse([PACKET | 1 << HANDLER_AT, 0, 0, 0], &[1]), Err(Malformed::Bits(_))));
+        assert_eq!(parse([long, 0, 0, 0], 0), Err(Malformed::Length(17)));
+        assert_eq!(parse([PACKET | LAST | INLINE, 0, 0, 0], 9), Err(Malformed::Length(9)));
+        assert!(matches!(parse([PACKET | LAST, 0, 1, 0], 1), Err(Malformed::Bits(_))));
+        assert!(matches!(parse([PACKET | 1 << HANDLER_AT, 0, 0, 0], 1), Err(Malformed::Bits(_))));
     }
 }

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use standpipe::{Call, Payload, Rank};
 
 use super::wire::{CHANNELS_MAX, Head, Message, WINDOW, parse};
+use crate::copies::copy_of_payload;
 
 /// Payloads that are kept where they came, at most; others are copied. It leaves the node's other payloads
 /// for sending, so that receiving never takes the last buffer to send from.
@@ -77,7 +78,7 @@ impl Arrived {
     /// Takes a message, or counts it as refused.
     pub(super) fn take(&mut self, call: &mut Call<'_>) {
         let from = call.from();
-        let message = if from < self.size { parse(call.args(), call.payload()).ok() } else { None };
+        let message = if from < self.size { parse(call.args(), call.payload_len()).ok() } else { None };
         let is_taken = match message {
             Some(Message::Words { head, len, words }) => {
                 self.take_data(from, head, |_| Body::Words(words, len))
@@ -116,8 +117,8 @@ impl Arrived {
                 Body::Kept(payload)
             }
             None => {
-                self.copied_bytes += call.payload().len() as u64;
-                Body::Copied(call.payload().to_vec())
+                self.copied_bytes += call.payload_len() as u64;
+                Body::Copied(copy_of_payload(call))
             }
         }
     }

@@ -111,11 +111,12 @@ pub(super) fn first_bytes(words: [u64; 2], len: usize) -> [u64; 2] {
     [words[0] & kept(len), words[1] & kept(len.saturating_sub(8))]
 }
 
-/// Reads a message. Nothing of it is trusted: not its kind, its numbers or its length.
+/// Reads a message, which came with so many bytes of payload. Nothing of it is trusted: not its kind, its
+/// numbers or its length.
 ///
 /// # Errors
 /// See [`Malformed`].
-pub fn parse(args: [u64; 4], payload: &[u8]) -> Result<Message, Malformed> {
+pub fn parse(args: [u64; 4], bytes: usize) -> Result<Message, Malformed> {
     let [first, unlocked, words @ ..] = args;
     let kind = first & 0xFF;
     let (channel, credits, len) = ((first >> 8) & 0xFFFF, (first >> 24) & 0xFF, (first >> 32) & 0xFF);
@@ -130,14 +131,12 @@ pub fn parse(args: [u64; 4], payload: &[u8]) -> Result<Message, Malformed> {
     // Of messages that have no payload, and of their words: what means nothing.
     let is_bare = |meant: usize| match args[meant..].iter().find(|word| **word != 0) {
         Some(word) => Err(Malformed::Word { word: *word }),
-        None if !payload.is_empty() => Err(Malformed::Length { len: payload.len() }),
+        None if bytes != 0 => Err(Malformed::Length { len: bytes }),
         None => Ok(()),
     };
     match kind {
         DATA if words != [0; 2] => Err(Malformed::Word { word: words[0] | words[1] }),
-        DATA if len != 0 || !(1..=MTU).contains(&payload.len()) => {
-            Err(Malformed::Length { len: payload.len() })
-        }
+        DATA if len != 0 || !(1..=MTU).contains(&bytes) => Err(Malformed::Length { len: bytes }),
         DATA => Ok(Message::Data(head)),
         WORDS if !(1..=WORDS_MAX).contains(&len) => Err(Malformed::Length { len }),
         WORDS if first_bytes(words, len) != words => Err(Malformed::Word { word: words[0] | words[1] }),
@@ -186,7 +185,7 @@ mod tests {
             (Message::Credits { channel: 0, count: WINDOW }, &[]),
             (Message::Leave, &[]),
         ] {
-            assert_eq!(parse(message.words(), payload), Ok(message));
+            assert_eq!(parse(message.words(), payload.len()), Ok(message));
         }
     }
 
@@ -229,7 +228,7 @@ mod tests {
             ([LEAVE, 0, 2, 0], none, Malformed::Word { word: 2 }),
             ([LEAVE, 0, 0, 0], &[1, 2], Malformed::Length { len: 2 }),
         ] {
-            assert_eq!(parse(args, payload), Err(why), "{args:x?}");
+            assert_eq!(parse(args, payload.len()), Err(why), "{args:x?}");
         }
     }
 

@@ -75,6 +75,10 @@ impl Transport for Counted {
         self.shm.read_held(at, into);
     }
 
+    fn copy_held(&mut self, at: usize, len: usize, to: Place) -> Result<(), OpError> {
+        self.shm.copy_held(at, len, to)
+    }
+
     fn take_like(
         &mut self,
         peer: Rank,

@@ -219,7 +219,7 @@ impl Scene {
             2 => self.ops.push(node.atomic(peer, remote, Atomic::fetch_add(offset), None)),
             3 if self.in_barrier.is_none() => self.in_barrier = Some(node.barrier(None)),
             _ => {
-                let payload = vec![1; (len % 8193) as usize];
+                let payload = vec![1; (len % 65_537) as usize];
                 let body = if kind == 4 { AmBody::Short } else { AmBody::Medium(&payload) };
                 let message = AmSend { peer, lane: Lane::Request, handler: 0, args: [offset; 4], body };
                 expect_known(node.send_am(&message));
@@ -315,23 +315,33 @@ fn forged_messages_are_taken_for_what_they_say() {
     scene.write_ring(SCRIBBLER, Lane::Request, 1, 2 << 32 | 70_000, &header.encode());
     while scene.cluster.node(VICTIM).poll(&mut inbox) != Polled::Idle {}
     assert!(scene.cluster.node(VICTIM).is_lost(SCRIBBLER), "a payload larger than its ring was believed");
+    scene.write_ring(2, Lane::Request, 0, 1 << 32 | 1 << 31 | 200_000, &header.encode());
+    while scene.cluster.node(VICTIM).poll(&mut inbox) != Polled::Idle {}
+    assert!(scene.cluster.node(VICTIM).is_lost(2), "a payload larger than the spill area was believed");
     scene.finish();
 }
 
 /// A sender that rewrites a payload while it is read changes what is read, and nothing that was copied.
 #[test]
 fn a_payload_that_is_rewritten_stays_what_was_copied() {
+    [false, true].into_iter().for_each(rewrite);
+}
+
+fn rewrite(is_spilled: bool) {
     let mut scene = Scene::new(Setting { attach_never: true, fences_symmetric: false, polls: true });
     let header = Header { len: 8000, ..Header::new(engine::wire::Kind::AmMedium) };
     let area = |scene: &mut Scene, byte: u64| {
         let control = scene.cluster.control(VICTIM);
-        let ring = control.ring(SCRIBBLER, Lane::Request);
-        ring[16 + RING.slots * 8..]
-            .iter()
-            .for_each(|word| word.store(byte * 0x0101_0101_0101_0101, Ordering::Relaxed));
+        let words = match is_spilled {
+            false => control.ring(SCRIBBLER, Lane::Request),
+            true => control.open_spill(SCRIBBLER, Lane::Request).expect("address space"),
+        };
+        let from = if is_spilled { 0 } else { 16 + RING.slots * 8 };
+        words[from..].iter().for_each(|word| word.store(byte * 0x0101_0101_0101_0101, Ordering::Relaxed));
     };
     area(&mut scene, 1);
-    scene.write_ring(SCRIBBLER, Lane::Request, 0, 1 << 32 | 8000, &header.encode());
+    let word = 1 << 32 | u64::from(is_spilled) << 31 | 8000;
+    scene.write_ring(SCRIBBLER, Lane::Request, 0, word, &header.encode());
     let mut inbox = Inbox::default();
     let polled = scene.cluster.node(VICTIM).poll(&mut inbox);
     assert!(matches!(polled, Polled::Deliver(Delivery { peer: SCRIBBLER, .. })), "{polled:?}");
@@ -343,6 +353,11 @@ fn a_payload_that_is_rewritten_stays_what_was_copied() {
     area(&mut scene, 2);
     scene.cluster.node(VICTIM).read_held(0, &mut read);
     assert_eq!((read, &copied[..]), ([2; 8], &[1; 8000][..]));
+    // What was copied is what is copied on.
+    let to = scene.heap[VICTIM as usize];
+    scene.cluster.node(VICTIM).copy_payload_to(&inbox, to).expect("its own heap");
+    scene.cluster.peek(VICTIM, to, &mut read);
+    assert_eq!(read, [1; 8]);
     assert_eq!(inbox.whole(|_| panic!("it was copied")), [1; 8000]);
     scene.cluster.node(VICTIM).fetch_payload(&mut inbox);
     assert_eq!((&inbox.payload[..], inbox.held()), (&[1; 8000][..], 0));
