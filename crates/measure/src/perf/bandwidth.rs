@@ -108,7 +108,7 @@ fn get(node: &Node, from: GlobalPtr<u8>, buffers: &mut Vec<Vec<u8>>, times: u32)
 
 enum Limit {
     Near(bare::Mapped),
-    Far(bare::Wire),
+    Far(Box<bare::Wire>),
 }
 
 impl Limit {
@@ -119,7 +119,7 @@ impl Limit {
         let mut wire = bare::Wire::open(&provider, case.size)?;
         node.directory().publish(&format!("perf wire {}", node.rank()), &wire.card())?;
         wire.meet(&node.directory().wait(&format!("perf wire {}", 1 - node.rank()), PATIENCE)?)?;
-        Ok(Limit::Far(wire))
+        Ok(Limit::Far(Box::new(wire)))
     }
 
     const fn name(&self, moves: Moves) -> &'static str {

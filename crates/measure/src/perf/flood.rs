@@ -215,9 +215,9 @@ enum Way {
     /// Short messages in one process's heap.
     Lines(Lines),
     /// Payloads in each process's heap: those that this one fills, and those that it empties.
-    Slots { out: Slots, incoming: Slots },
+    Slots { out: Box<Slots>, incoming: Box<Slots> },
     /// Frames of so many messages and bytes.
-    Frames { wire: Wire, messages: u32, bytes: usize },
+    Frames { wire: Box<Wire>, messages: u32, bytes: usize },
 }
 
 impl Limit {
@@ -230,7 +230,7 @@ impl Limit {
             let mut wire = Wire::open(&provider, Frames::memory(bytes))?;
             node.directory().publish(&format!("perf wire {rank}"), &wire.card())?;
             wire.meet(&node.directory().wait(&format!("perf wire {other}"), PATIENCE)?)?;
-            return made("frames sent by libfabric", Way::Frames { wire, messages, bytes });
+            return made("frames sent by libfabric", Way::Frames { wire: Box::new(wire), messages, bytes });
         }
         let note = |index: usize| shared.words.ptr(8 * index);
         if case.size == 0 {
@@ -241,8 +241,8 @@ impl Limit {
         let slots = |flags: [GlobalPtr<u64>; 2], heap: GlobalPtr<u8>| {
             Slots::new(node, flags, [heap, heap.add(apart)], case.size)
         };
-        let out = slots(FLAGS.map(|index| theirs.note(index)), theirs.heap)?;
-        let incoming = slots(FLAGS.map(note), shared.heap.ptr(0))?;
+        let out = Box::new(slots(FLAGS.map(|index| theirs.note(index)), theirs.heap)?);
+        let incoming = Box::new(slots(FLAGS.map(note), shared.heap.ptr(0))?);
         made("memcpy in and out of two slots, by two processes", Way::Slots { out, incoming })
     }
 
