@@ -13,7 +13,7 @@ use crate::command::run;
 /// Figures of all contestants, by row.
 type All = [BTreeMap<usize, Figures>];
 
-fn cells<'a>(all: &'a All) -> impl Iterator<Item = (&'static Row, &'static Contestant, &'a Figures)> {
+fn cells(all: &All) -> impl Iterator<Item = (&'static Row, &'static Contestant, &Figures)> {
     ROWS.iter().zip(all).flat_map(|(row, figures)| {
         figures.iter().map(move |(index, figures)| (row, &row.contestants[*index], figures))
     })
@@ -114,10 +114,10 @@ const INTRODUCTION: &str = "\
 `cargo xtask peers` writes this page. It installs peers from package registries into a folder that it removes,
 and runs them and us in turns, five times, on the same two cores. Compare only within one run.
 
-A message's time is one way, of a flood: the sender waits for nothing but room. Each turn of each contestant is
-the median of many floods of some milliseconds, so that other programs disturb all alike. Handlers do not look
-at the payload, unless the work says *copied out*. MPICH keeps 64 sends under way. A limit stands beside our own
-rows: [PERF.md](PERF.md) says what it is. With a load average above the cores, read the table as noise.
+A message's time is one way, of a flood: the sender waits for nothing but room. Each turn of each contestant
+is the median of many floods of some milliseconds, so that other programs disturb all alike. Handlers do not
+look at the payload, unless the work says *copied out*. MPICH keeps 64 sends under way. A limit stands beside
+our own rows: [PERF.md](PERF.md) says what it is. With a load average above the cores, read the table as noise.
 
 ";
 
