@@ -240,7 +240,8 @@ fn sizes(sizes: Sizes, quick: bool) -> Vec<usize> {
 
 fn measure(way: &Way, op: Op, size: usize) -> Result<f64> {
     let (target, cores) = (Target::Asleep, Cores::Apart);
-    let case = Case { op, size, n: 1, memory: way.memory, target, cores, placement: None, bound: None };
+    let case =
+        Case { op, size, n: 1, memory: way.memory, target, cores, placement: None, bound: None, flow: None };
     let network = Transport::parse(way.network).context("a transport")?;
     let row = perf::measure_by(&case, &network, way.settings);
     Ok(row.with_context(|| format!("measuring {} of {size} bytes, {}", op.name(), way.name))?.median_ns)

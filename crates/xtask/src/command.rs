@@ -17,7 +17,7 @@ pub(crate) struct Run {
 }
 
 /// What went wrong with a command, naming it.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure(pub(crate) String);
 
 /// Longer than any check should take.
@@ -59,6 +59,12 @@ impl Run {
     /// Adds one argument, spaces and all.
     pub(crate) fn arg(mut self, arg: impl AsRef<OsStr>) -> Run {
         self.words.push(arg.as_ref().to_string_lossy().into_owned());
+        self
+    }
+
+    /// Adds `line` split at spaces.
+    pub(crate) fn args(mut self, line: &str) -> Run {
+        self.words.extend(line.split_whitespace().map(str::to_owned));
         self
     }
 

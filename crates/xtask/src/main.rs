@@ -21,6 +21,7 @@ mod lookups;
 mod mutate;
 mod nightly;
 mod outcome;
+mod peers;
 mod programs;
 mod provider_hits;
 mod real_storms;
@@ -110,6 +111,13 @@ enum Check {
     /// Run small and large jobs under today's Open MPI, MPICH and Intel MPI and under Debian's, on one host
     /// and on two (needs root, python3 and the network).
     Launchers,
+    /// Run peers of other projects and us in turns on the same work, and write docs/PEERS.md (python3, the
+    /// network; a C compiler for MPICH).
+    Peers {
+        /// Print a JSON object in place of the table.
+        #[arg(long)]
+        json: bool,
+    },
     /// Run all tests, with what takes long and `cargo test` leaves out.
     Tests,
     /// Run the commands' tests in small and large terminals.
@@ -166,6 +174,7 @@ fn main() -> ExitCode {
         Check::Lookups => ("lookups", lookups::lookups()),
         Check::Hits => ("hits", hits::hits()),
         Check::Launchers => ("launchers", launchers::launchers()),
+        Check::Peers { json } => ("peers", peers::peers(json)),
         Check::Tests => ("tests", programs::tests()),
         Check::Terminals => ("terminals", programs::terminals()),
         Check::Bare => ("bare", programs::bare()),

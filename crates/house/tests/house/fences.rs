@@ -43,8 +43,10 @@ const FENCES: &[&str] = &[
     "crates/measure/src/bare/attach.rs",
     "crates/measure/src/bare/locked_pages.rs",
     "crates/measure/src/bare/memory.rs",
+    "crates/measure/src/bare/slots.rs",
     "crates/measure/src/bare/turns.rs",
     "crates/measure/src/bare/wire.rs",
+    "crates/measure/src/bare/wire/frames.rs",
     // The benchmark of raw memory names the addresses of its peer's buffers.
     "crates/measure/src/perf/memory.rs",
 ];

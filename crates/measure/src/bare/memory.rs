@@ -50,6 +50,30 @@ impl Mapped {
         start.elapsed()
     }
 
+    /// Calls memcpy once from `from` to the mapping.
+    ///
+    /// # Panics
+    /// If `from` is not as long as the run.
+    #[inline]
+    pub fn copy_in(&self, from: &[u8]) {
+        assert_eq!(from.len(), self.len, "the buffer is as long as the run");
+        // SAFETY: as in `put`: both ends are as long, the run lies in its mapping, and no caller's slice
+        // does.
+        unsafe { libc::memcpy(self.at(), from.as_ptr().cast(), self.len) };
+    }
+
+    /// Calls memcpy once from the mapping to `into`.
+    ///
+    /// # Panics
+    /// If `into` is not as long as the run.
+    #[inline]
+    pub fn copy_out(&self, into: &mut [u8]) {
+        assert_eq!(into.len(), self.len, "the buffer is as long as the run");
+        // SAFETY: as in `get`: both ends are as long, the run lies in its mapping, and a borrow is apart from
+        // it.
+        unsafe { libc::memcpy(into.as_mut_ptr().cast(), self.at(), self.len) };
+    }
+
     /// Copies blocks of `from` to the mapping, as a program does that knows where both lie. It does so by a
     /// loop: of blocks of 64 bytes the compiler knows the length, others take calls of memcpy.
     ///

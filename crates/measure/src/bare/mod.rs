@@ -6,13 +6,15 @@
 mod attach;
 mod locked_pages;
 mod memory;
+mod slots;
 mod turns;
 mod wire;
 
 pub use attach::{attach_get, attach_put};
 pub use locked_pages::LockablePages;
 pub use memory::{Mapped, mapped};
+pub use slots::{LINES_WORDS, Lines, Slots, spin};
 pub use standpipe::underneath::LANE_MESSAGES;
 pub use turns::{Word, Work, bounce, bounce_after, crossing, futex_barrier, futex_ping_pong, signals};
 pub use vm::Blocks;
-pub use wire::Wire;
+pub use wire::{Due, Frames, Wire};

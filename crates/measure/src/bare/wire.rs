@@ -1,6 +1,8 @@
 //! The limit of jobs over a network: libfabric's own calls between two processes, with nothing of this
 //! library between.
 
+mod frames;
+
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -11,6 +13,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use standpipe::network::NetworkError;
 use standpipe::underneath;
 use vm::{Segment, SharedMemory};
+
+pub use self::frames::{Due, Frames};
 
 /// How long a target sleeps before it looks whether it is still wanted: so long that it takes nothing from
 /// what is measured beside it.
@@ -30,6 +34,8 @@ pub struct Wire {
     /// All that the other side must know of the memory: where it lies, and its key.
     place: [u64; 2],
     there: Option<(Peer, [u64; 2])>,
+    /// Buffers that wait for frames.
+    waiting: usize,
 }
 
 impl std::fmt::Debug for Wire {
@@ -60,7 +66,7 @@ impl Wire {
         // what lies in it is ever made.
         let region = unsafe { endpoint.register(start, len, Access::ALL, KEY) }.map_err(failed)?;
         let place = [region.remote_addr, region.key];
-        Ok(Wire { endpoint, memory, desc: region.desc, place, there: None })
+        Ok(Wire { endpoint, memory, desc: region.desc, place, there: None, waiting: 0 })
     }
 
     /// Whether the provider takes local ends that are not registered.

@@ -2,7 +2,9 @@
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
+use standpipe::host;
 
+use super::flow::Flow;
 use super::placement::Placement;
 
 /// An operation that can be measured.
@@ -39,6 +41,11 @@ pub enum Op {
     TakePayload,
     /// A pin of memory that is registered still, and its end, beside mlock and munlock; only over ofi
     Pin,
+    /// Messages as fast as one process sends them, until the other has run the last handler; within a host,
+    /// medians over 3 jobs
+    Flood,
+    /// Puts, gets and messages with a payload, one after the other without waiting: one way and both
+    Bandwidth,
     /// A barrier of all processes
     Barrier,
     /// An all-reduce: the greatest of each word
@@ -76,6 +83,8 @@ impl Op {
             Op::TryRequest => "try-request",
             Op::TakePayload => "take-payload",
             Op::Pin => "pin",
+            Op::Flood => "flood",
+            Op::Bandwidth => "bandwidth",
             Op::Barrier => "barrier",
             Op::Allreduce => "allreduce",
             Op::Alltoall => "alltoall",
@@ -96,10 +105,17 @@ impl Op {
     #[must_use]
     pub const fn has_size(self) -> bool {
         use Op::{
-            Allreduce, Alltoall, Am, Broadcast, Get, Pin, Put, PutSignal, Scatter, Strided, TakePayload,
+            Allreduce, Alltoall, Am, Bandwidth, Broadcast, Flood, Get, Pin, Put, PutSignal, Scatter, Strided,
+            TakePayload,
         };
         matches!(self, Put | Get | Scatter | Strided | Am | PutSignal | TakePayload | Pin)
-            || matches!(self, Allreduce | Alltoall | Broadcast)
+            || matches!(self, Allreduce | Alltoall | Broadcast | Flood | Bandwidth)
+    }
+
+    /// Whether operations follow each other without waiting.
+    #[must_use]
+    pub const fn flows(self) -> bool {
+        matches!(self, Op::Flood | Op::Bandwidth)
     }
 
     /// Whether the target takes no part in it, and can do something else.
@@ -170,14 +186,26 @@ pub struct Case {
     pub placement: Option<Placement>,
     /// What the ratio must not exceed; `None` where no bound is promised.
     pub bound: Option<f64>,
+    /// How a flood or a stream flows.
+    pub flow: Option<Flow>,
 }
 
 impl Case {
+    /// The two cores that its processes are bound to, where there are two for each to have its own.
+    #[must_use]
+    pub fn pair(&self) -> Option<[usize; 2]> {
+        let cores = host::core_numbers();
+        let any = || cores.first_chunk::<2>().copied();
+        self.placement.and_then(Placement::pair).or_else(any)
+    }
+
     /// Bytes of the target's heap that it uses.
     #[must_use]
     pub const fn heap_bytes(&self) -> usize {
         match self.op {
             Op::Strided => self.size.saturating_mul(2).saturating_mul(self.n),
+            // The two slots of its limit.
+            Op::Flood | Op::Bandwidth => self.size.saturating_add(64).saturating_mul(2),
             _ => self.size,
         }
     }
@@ -204,7 +232,7 @@ impl Case {
 
 const fn case(op: Op, size: usize, n: usize, memory: Memory, bound: f64) -> Case {
     let (target, cores) = (Target::Asleep, Cores::Apart);
-    Case { op, size, n, memory, target, cores, placement: None, bound: Some(bound) }
+    Case { op, size, n, memory, target, cores, placement: None, bound: Some(bound), flow: None }
 }
 
 /// On two cores that share a cache.
@@ -353,19 +381,34 @@ pub struct Samples {
     pub limit: Vec<f64>,
     /// Times of a bare line bounced between the same cores, where lines are what the time depends on.
     pub line: Vec<f64>,
+    /// Times of the fastest thread for a message, and of the slowest, where several send.
+    pub threads: [Vec<f64>; 2],
 }
 
 impl Samples {
     /// Samples of ours and of the limit.
     #[must_use]
     pub fn new(limit_name: &str, batch: u32, ours: Vec<f64>, limit: Vec<f64>) -> Samples {
-        Samples { limit_name: limit_name.to_owned(), batch, ours, limit, line: Vec::new() }
+        Samples {
+            limit_name: limit_name.to_owned(),
+            batch,
+            ours,
+            limit,
+            line: Vec::new(),
+            threads: [Vec::new(), Vec::new()],
+        }
     }
 
     /// The same with times of a bare line.
     #[must_use]
     pub fn beside_line(self, line: Vec<f64>) -> Samples {
         Samples { line, ..self }
+    }
+
+    /// The same with times of the fastest and the slowest thread.
+    #[must_use]
+    pub fn of_threads(self, threads: [Vec<f64>; 2]) -> Samples {
+        Samples { threads, ..self }
     }
 }
 

@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use standpipe::{GlobalPtr, HeapArray, Node, Remote};
 
 use super::case::{Case, Memory};
+use crate::bare;
 
 /// How long anything may be waited for.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
@@ -21,7 +22,15 @@ pub(super) struct Shared {
     pub(super) words: HeapArray<u64>,
 }
 
-const NOTES: usize = 16;
+/// The first of the notes that a ring of lines takes.
+pub(super) const LINES_NOTE: usize = 16;
+
+const NOTES: usize = LINES_NOTE + bare::LINES_WORDS / 8;
+
+/// Bytes from one slot of a flood to the next.
+pub(super) const fn slot_bytes(size: usize) -> usize {
+    size.next_multiple_of(64)
+}
 
 impl Shared {
     pub(super) fn new(node: &Node, case: &Case) -> Result<Shared> {

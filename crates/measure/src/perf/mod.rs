@@ -1,10 +1,14 @@
 //! `standpipe perf`: the library beside the machine's own limits, in turn, in one run.
 
+mod bandwidth;
 pub mod case;
 #[cfg(test)]
 mod claims;
 mod collectives;
 mod completions;
+mod flood;
+pub mod flow;
+mod flow_args;
 mod memory;
 mod messages;
 mod misses;
@@ -31,6 +35,8 @@ use standpipe::{Transport, host};
 use self::case::{
     Case, Cores, Memory, Op, PROMISED, Samples, Target, bound_for, far_bound, far_words, writes_by_itself,
 };
+use self::flow::Moves;
+use self::flow_args::FlowArgs;
 use self::placement::Placement;
 use self::row::{Row, Verdict};
 use crate::usage_error::UsageError;
@@ -68,8 +74,10 @@ pub struct PerfArgs {
     /// Put all processes on one core
     #[arg(long)]
     same_core: bool,
-    /// How the processes reach each other: shm, ofi or ofi:PROVIDER; over ofi only put, get and put-signal,
-    /// beside bare libfabric, miss and pin. Without it, as STANDPIPE_TRANSPORT says
+    #[command(flatten)]
+    flow: FlowArgs,
+    /// How the processes reach each other: shm, ofi or ofi:PROVIDER; over ofi only put, get, put-signal,
+    /// flood and bandwidth, beside bare libfabric, miss and pin. Without it, as STANDPIPE_TRANSPORT says
     #[arg(long, value_name = "NAME", value_parser = transport::parse)]
     transport: Option<Transport>,
     /// Print one JSON object instead of a table: of the operation, or with the key `rows` of all of them
@@ -128,6 +136,9 @@ pub fn run(args: &PerfArgs) -> Result<ExitCode> {
         let layout = Layout::of_stdout();
         let table = to_table(&rows, machine::is_busy());
         print(format_args!("{}\n{}", table.text(layout), legend(&rows, layout)))?;
+        for text in rows.iter().filter_map(Row::threads_in_words) {
+            print(table::wrapped(&text, layout))?;
+        }
         for placement in &missing {
             print(table::wrapped(placement.missing(), layout))?;
         }
@@ -185,7 +196,7 @@ pub fn run_worker(args: &WorkerArgs) -> Result<ExitCode> {
 fn cases(args: &PerfArgs) -> Result<Vec<Case>> {
     let Some(op) = args.op else {
         let composed = args.size.is_some() || args.n.is_some() || args.memory.is_some();
-        if composed || args.target.is_some() || args.same_core {
+        if composed || args.target.is_some() || args.same_core || args.flow.is_given() {
             bail!("name the operation that these options are for: standpipe perf put --size 8");
         }
         return Ok(PROMISED.to_vec());
@@ -202,6 +213,10 @@ fn cases(args: &PerfArgs) -> Result<Vec<Case>> {
     if args.target.is_some() && !op.is_one_sided() {
         bail!("--target does not fit {}: its processes all take part", op.name());
     }
+    args.flow.fit(op)?;
+    if op.flows() {
+        return flowing(args, op);
+    }
     let (size, n, memory) = match op {
         Op::Put | Op::Get => (8, 1, Memory::Heap),
         Op::Miss => (8, 1, Memory::Private),
@@ -215,7 +230,7 @@ fn cases(args: &PerfArgs) -> Result<Vec<Case>> {
         Op::Pending => (8, 10_000, Memory::Private),
         Op::Allreduce | Op::Alltoall | Op::Broadcast => (8 << 20, 4, Memory::Heap),
         Op::Barrier | Op::Open => (0, 8, Memory::Heap),
-        Op::Idle => (0, 2, Memory::Heap),
+        Op::Idle | Op::Flood | Op::Bandwidth => (0, 2, Memory::Heap),
     };
     let mut case = Case {
         op,
@@ -226,10 +241,11 @@ fn cases(args: &PerfArgs) -> Result<Vec<Case>> {
         cores: if args.same_core { Cores::Shared } else { Cores::Apart },
         placement: None,
         bound: None,
+        flow: None,
     };
     check(&case)?;
     if case.is_of_lines() || op == Op::CompletionFd {
-        case.placement = Placement::ALL.into_iter().find(|placement| placement.pair().is_some());
+        case.placement = nearest();
     }
     case.bound = match case {
         Case { op: Op::Am, size: 0, cores: Cores::Shared, .. } => Some(4.0),
@@ -241,6 +257,25 @@ fn cases(args: &PerfArgs) -> Result<Vec<Case>> {
     Ok(vec![case])
 }
 
+/// The nearest that two cores of this host are to each other.
+fn nearest() -> Option<Placement> {
+    Placement::ALL.into_iter().find(|placement| placement.pair().is_some())
+}
+
+/// The cases of an operation that flows.
+fn flowing(args: &PerfArgs, op: Op) -> Result<Vec<Case>> {
+    if args.same_core {
+        bail!("--same-core does not fit {}: its limit keeps both processors busy", op.name());
+    }
+    let mut cases = args.flow.cases(op, args.size)?;
+    for case in &mut cases {
+        case.n = args.n.unwrap_or(1);
+        check(case)?;
+        case.placement = nearest();
+    }
+    Ok(cases)
+}
+
 /// What can be measured over a network. Most bounds are shared memory's.
 fn far_cases(cases: &[Case], named: bool, network: &Transport) -> Result<Vec<Case>> {
     let provider = match network {
@@ -248,7 +283,7 @@ fn far_cases(cases: &[Case], named: bool, network: &Transport) -> Result<Vec<Cas
         _ => None,
     };
     let moves = |case: &&Case| {
-        matches!(case.op, Op::Put | Op::Get | Op::Miss | Op::Pin | Op::PutSignal)
+        (matches!(case.op, Op::Put | Op::Get | Op::Miss | Op::Pin | Op::PutSignal) || case.op.flows())
             && case.cores == Cores::Apart
             && case.placement != Some(Placement::Far)
     };
@@ -263,8 +298,8 @@ fn far_cases(cases: &[Case], named: bool, network: &Transport) -> Result<Vec<Cas
     }
     if named && far.is_empty() {
         bail!(
-            "over a network only put, get, miss, pin and put-signal are measured, between two cores; for all else say --transport shm, or unset \
-             {}",
+            "over a network only put, get, miss, pin, put-signal, flood and bandwidth are measured, between two \
+             cores; for all else say --transport shm, or unset {}",
             transport::TRANSPORT
         );
     }
@@ -273,7 +308,7 @@ fn far_cases(cases: &[Case], named: bool, network: &Transport) -> Result<Vec<Cas
 
 fn check(case: &Case) -> Result<()> {
     let (op, size, n) = (case.op, case.size, case.n);
-    if op.has_size() && size == 0 && op != Op::Am {
+    if op.has_size() && size == 0 && !matches!(op, Op::Am | Op::Flood) {
         bail!("--size must be at least 1 for {}", op.name());
     }
     if op.is_collective() || matches!(op, Op::Idle | Op::Open) {
@@ -293,7 +328,8 @@ fn check(case: &Case) -> Result<()> {
     if op == Op::Scatter && case.memory == Memory::Heap {
         bail!("scatter is measured on private memory");
     }
-    if matches!(op, Op::Am | Op::TakePayload) && size > standpipe::MEDIUM_MAX {
+    let is_medium = case.flow.is_some_and(|flow| flow.moves == Moves::Medium);
+    if (is_medium || matches!(op, Op::Am | Op::TakePayload)) && size > standpipe::MEDIUM_MAX {
         bail!("--size {size}: a message's payload has at most {} bytes", standpipe::MEDIUM_MAX);
     }
     // Both sides have a heap and pieces of it, and one side as much again to put from or get into; of a
@@ -323,7 +359,7 @@ fn measure_over(case: &Case, network: &Transport) -> Result<Row> {
     let jobs = match case.op {
         _ if *network != Transport::Shm => 1,
         _ if case.is_of_lines() => PLACEMENTS,
-        Op::CompletionFd => MOODS,
+        Op::CompletionFd | Op::Flood => MOODS,
         Op::Barrier if case.cores == Cores::Apart => MOODS,
         _ => 1,
     };
@@ -393,6 +429,10 @@ pub fn describe(case: &Case) -> String {
         Op::Allreduce | Op::Alltoall | Op::Broadcast => {
             words.push(format!("{} {} of {}", bytes(case.size), name(&case.memory), case.n));
         }
+        Op::Flood | Op::Bandwidth => {
+            let size = if case.size == 0 { "short".to_owned() } else { bytes(case.size) };
+            words.extend(case.flow.iter().flat_map(|flow| flow.words(case.op == Op::Bandwidth, &size)));
+        }
         Op::Barrier | Op::Idle | Op::Open => words.push(format!("of {}", case.n)),
     }
     match case.target {
@@ -420,6 +460,11 @@ fn bytes(count: usize) -> String {
         1024..1_048_576 => format!("{} KiB", count / 1024),
         _ => format!("{} MiB", count / 1_048_576),
     }
+}
+
+/// A bandwidth, of which small transfers have little.
+fn rate(gbps: f64) -> String {
+    if gbps < 0.95 { format!("{:.0} MB/s", 1e3 * gbps) } else { format!("{gbps:.1} GB/s") }
 }
 
 /// What a row measured, in the unit that suits it.
@@ -463,8 +508,9 @@ fn to_table(rows: &[Row], busy: bool) -> table::Table {
             cores: row.cores,
             placement: row.placement,
             bound: row.bound,
+            flow: row.flow,
         };
-        let gbps = row.gbps.map_or(String::new(), |gbps| format!(" ({gbps:.1} GB/s)"));
+        let gbps = row.gbps.map_or(String::new(), |gbps| format!(" ({})", rate(gbps)));
         table.add_row(vec![
             Cell::new(describe(&case)),
             Cell::new(format!("{}{gbps}", measured(case.op, row.median_ns))),

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::case::{Case, Cores, Memory, Samples, Target};
+use super::case::{Case, Cores, Memory, Op, Samples, Target};
+use super::flow::{Flow, Ways};
 use super::placement::Placement;
 
 /// How a row stands to its bound: the better, the less.
@@ -80,6 +81,15 @@ pub struct Row {
     pub jobs_holding: Option<usize>,
     /// Times that all of it was measured: a second time where it was little beyond its bound.
     pub runs: usize,
+    /// How a flood or a stream flowed.
+    #[serde(flatten)]
+    pub flow: Option<Flow>,
+    /// The time of the fastest thread for a message, where several sent; of the slowest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub thread_fastest_ns: Option<f64>,
+    /// See `thread_fastest_ns`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub thread_slowest_ns: Option<f64>,
     /// Our bandwidth, for bulk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gbps: Option<f64>,
@@ -92,11 +102,15 @@ impl Row {
     /// The row for what was measured.
     #[must_use]
     pub fn new(case: &Case, samples: &Samples) -> Row {
-        let Samples { limit_name, batch, ours, limit, line } = samples;
+        let Samples { limit_name, batch, ours, limit, line, threads } = samples;
         let (median_ns, limit_ns) = (quantile(ours, 0.5), quantile(limit, 0.5));
         let ratio = median_ns / limit_ns;
-        let bytes = (case.size * case.n) as f64;
-        let bulk = case.op.has_memory() && !case.op.is_collective() && bytes >= 4096.0;
+        let ways = if case.flow.is_some_and(|flow| flow.ways == Ways::Both) { 2 } else { 1 };
+        let bytes = (case.size * case.n * ways) as f64;
+        let bulk = case.op == Op::Bandwidth
+            || (case.op.has_memory() || case.op == Op::Flood) && !case.op.is_collective() && bytes >= 4096.0;
+        let [fastest, slowest] =
+            threads.each_ref().map(|times| (!times.is_empty()).then(|| quantile(times, 0.5)));
         Row {
             op: case.op.name().to_owned(),
             size: case.size,
@@ -122,6 +136,9 @@ impl Row {
             jobs: 1,
             jobs_holding: case.bound.map(|bound| usize::from(ratio <= bound)),
             runs: 1,
+            flow: case.flow,
+            thread_fastest_ns: fastest,
+            thread_slowest_ns: slowest,
             gbps: bulk.then(|| bytes / median_ns),
             limit_gbps: bulk.then(|| bytes / limit_ns),
         }
@@ -150,10 +167,31 @@ impl Row {
             jobs_holding: first.bound.map(holding),
             holds: verdict.map(|verdict| verdict == Verdict::Holds),
             verdict,
+            thread_fastest_ns: first
+                .thread_fastest_ns
+                .map(|_| median(|row| row.thread_fastest_ns.unwrap_or(0.0))),
+            thread_slowest_ns: first
+                .thread_slowest_ns
+                .map(|_| median(|row| row.thread_slowest_ns.unwrap_or(0.0))),
+            gbps: first.gbps.map(|_| median(|row| row.gbps.unwrap_or(0.0))),
+            limit_gbps: first.limit_gbps.map(|_| median(|row| row.limit_gbps.unwrap_or(0.0))),
             samples: rows.iter().map(|row| row.samples).sum(),
             jobs: rows.len(),
             ..first.clone()
         })
+    }
+
+    /// In words, the rates of a flood's threads, where several sent.
+    #[must_use]
+    pub fn threads_in_words(&self) -> Option<String> {
+        let (fastest, slowest) = (self.thread_fastest_ns?, self.thread_slowest_ns?);
+        let threads = self.flow?.threads;
+        Some(format!(
+            "Of {threads} threads the fastest sent a message in {fastest:.0} ns, {:.2} million a second, and the \
+             slowest in {slowest:.0} ns, {:.2} million.",
+            1e3 / fastest,
+            1e3 / slowest
+        ))
     }
 
     /// Whether it does not hold, but is beyond its bound by so little that it is measured again.
@@ -205,7 +243,7 @@ fn quantile(samples: &[f64], q: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::perf::case::{AM, Op, PROMISED};
+    use crate::perf::case::{AM, PROMISED};
 
     #[test]
     fn a_row_says_whether_the_promise_holds() {

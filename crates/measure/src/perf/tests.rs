@@ -116,3 +116,48 @@ fn idling_is_shown_as_a_share_and_opening_as_a_time() {
         assert!(text.contains(part), "{part}: {text}");
     }
 }
+
+#[test]
+fn floods_and_streams_are_measured_everywhere() {
+    let line = Line::try_parse_from(["perf", "flood", "--threads", "2", "--size", "1K"]).expect("options");
+    let flood = cases(&line.perf).expect("a case");
+    assert_eq!(describe(&Case { placement: None, ..flood[0] }), "flood 1 KiB by 2 threads");
+    let tcp = Transport::parse("ofi:tcp").expect("a transport");
+    let far = far_cases(&flood, true, &tcp).expect("over a network, too");
+    assert_eq!((far.len(), far[0].placement, far[0].flow), (1, None, flood[0].flow));
+    for refused in [
+        &["flood", "--same-core"][..],
+        &["flood", "-n", "2"],
+        &["flood", "--size", "1G"],
+        &["bandwidth", "--size", "0"],
+        &["bandwidth", "--moves", "medium", "--size", "1M"],
+        &["am", "--reply"],
+        &["--window", "1"],
+    ] {
+        let line = Line::try_parse_from([&["perf"], refused].concat()).expect("options");
+        assert!(cases(&line.perf).is_err(), "{refused:?}");
+    }
+    let samples = Samples::new("slots", 9, vec![1024.0], vec![512.0]);
+    let threads = samples.of_threads([vec![500.0], vec![2000.0]]);
+    let row = Row::over_jobs(&[Row::new(&flood[0], &threads)]).expect("a job");
+    let text = row.threads_in_words().expect("two threads");
+    assert!(text.starts_with("Of 2 threads the fastest sent a message in 500 ns, 2.00 million"), "{text}");
+    let json = to_json(std::slice::from_ref(&row), true, &[]).expect("numbers and words");
+    let page = include_str!("../../../../docs/PERF.md");
+    let named = |key: &String| page.contains(&format!("`{key}`"));
+    let unnamed: Vec<&String> = json.as_object().expect("one").keys().filter(|key| !named(key)).collect();
+    assert!(unnamed.is_empty(), "the page names all keys: {unnamed:?}");
+    assert_eq!(
+        (&json["threads"], &json["moves"], &json["ways"]),
+        (&2.into(), &"medium".into(), &"one".into())
+    );
+}
+
+#[test]
+fn both_ways_move_twice_the_bytes() {
+    let line =
+        Line::try_parse_from(["perf", "bandwidth", "--moves", "put", "--size", "1K"]).expect("options");
+    let rows = cases(&line.perf).expect("two ways");
+    let rate = |case: &Case| Row::new(case, &Samples::new("memcpy", 9, vec![1024.0], vec![512.0])).gbps;
+    assert_eq!(rows.iter().map(rate).collect::<Vec<_>>(), [Some(1.0), Some(2.0)]);
+}

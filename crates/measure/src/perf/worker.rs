@@ -12,9 +12,8 @@ use standpipe::{GetPiece, GlobalPtr, Node, Remote, Strided, host};
 use super::case::{Case, Cores, Memory, Op, Samples, Target, WORK_NS};
 use super::collectives;
 use super::memory::{PATIENCE, REFUSED, Shared, Theirs};
-use super::placement::Placement;
 use super::timing::{ROUNDS, SLOW_TURNS, TURNS, each, interleave, timed};
-use super::{completions, messages, misses, pins, words};
+use super::{bandwidth, completions, flood, messages, misses, pins, words};
 use crate::bare;
 use crate::job_config;
 
@@ -47,6 +46,8 @@ pub(super) fn run(case: &Case) -> Result<Option<Samples>> {
         .handler("pong", move |_| {
             replied.store(replied.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         });
+    let counts = Arc::new(flood::Counts::new(case));
+    let config = counts.handle(config, case);
     let node = place(case, || Ok(Node::open(config)?))?;
     let samples = match case.op {
         Op::Put | Op::Get | Op::Scatter | Op::Strided => one_sided(&node, case),
@@ -60,6 +61,8 @@ pub(super) fn run(case: &Case) -> Result<Option<Samples>> {
         Op::Pending => completions::pending(&node, case),
         Op::TryRequest => messages::tried(&node, &served),
         Op::TakePayload => messages::kept(&node, case, &served),
+        Op::Flood => flood::measure(&node, case, &counts),
+        Op::Bandwidth => bandwidth::measure(&node, case, &counts),
         Op::Barrier | Op::Allreduce | Op::Alltoall | Op::Broadcast => collectives::measure(&node, case),
         Op::Idle => idle(&node),
         Op::Open => open(&node),
@@ -81,12 +84,12 @@ fn place(case: &Case, open: impl FnOnce() -> Result<Node>) -> Result<Node> {
             )?;
             open()
         }
-        Cores::Apart
-            if case.processes() == 2 && !matches!(case.op, Op::Idle | Op::Open) && cores.len() > 1 =>
-        {
+        Cores::Apart if case.processes() == 2 && !matches!(case.op, Op::Idle | Op::Open) => {
+            let pair = case.pair();
             let node = open()?;
-            let pair = case.placement.and_then(Placement::pair).unwrap_or([cores[0], cores[1]]);
-            host::bind_to_core(pair[rank % 2])?;
+            if let Some(pair) = pair {
+                host::bind_to_core(pair[rank % 2])?;
+            }
             Ok(node)
         }
         Cores::Apart => open(),

@@ -66,6 +66,7 @@ fn measure() -> Result<Measured> {
         cores: Cores::Apart,
         placement: None,
         bound: None,
+        flow: None,
     };
     let bar = progress::bar(6, "{pos}/{len} {msg}");
     bar.set_message("locking pages");
