@@ -58,6 +58,9 @@ pub const ANSWERS: usize = 4 * ASKS;
 /// Messages of one lane between processes of one host.
 pub const RING_SLOTS: usize = 128;
 
+/// Bytes of payload of a message between processes of one host, at most.
+pub const NEAR_MEDIUM_BYTES: usize = 64 << 10;
+
 /// Bounce buffers of a process, whoever has them.
 pub const BOUNCE_BUFFERS: usize = 16;
 

@@ -35,7 +35,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use crate::base::error::Error;
-use crate::base::limits::RING_SLOTS;
+use crate::base::limits::{NEAR_MEDIUM_BYTES, RING_SLOTS};
 use crate::transport::protocol::NetProtocol;
 
 /// The kernel's name for the segment.
@@ -107,7 +107,7 @@ pub(crate) const RING: RingLayout =
 pub(crate) const PAYLOAD_MAX: usize = 8 << 10;
 
 /// Bytes of payload that a message to a near peer may have.
-pub(crate) const NEAR_PAYLOAD_MAX: usize = 64 << 10;
+pub(crate) const NEAR_PAYLOAD_MAX: usize = NEAR_MEDIUM_BYTES;
 
 const _: () = assert!(PAYLOAD_MAX * 4 <= RING.payload_bytes, "a lane holds several without its spill area");
 const _: () = assert!(NEAR_PAYLOAD_MAX <= RING.spill_bytes, "where that area has room, every message has");

@@ -51,7 +51,7 @@ pub struct Flow {
     pub reply: bool,
     /// Whether the handler copies the payload out.
     pub copies: bool,
-    /// Bytes of a frame of the limit over a network; without it, a message makes a frame.
+    /// Bytes of a frame of the limit over a network; without it, as many as ours has.
     pub frame_bytes: Option<usize>,
 }
 
@@ -59,9 +59,10 @@ impl Flow {
     /// Messages that the limit has in a frame, and the frame's bytes. A message of ours has `size` bytes of
     /// payload.
     pub fn frame(&self, size: usize) -> (u32, usize) {
-        let message = MESSAGE_BYTES + size;
-        let frame = self.frame_bytes.unwrap_or(message).max(message);
-        (u32::try_from(frame / message).unwrap_or(u32::MAX), frame)
+        let message = MESSAGE_BYTES + size.next_multiple_of(8);
+        let frame = self.frame_bytes.unwrap_or(FRAME_BYTES).max(FRAME_HEAD_BYTES + message);
+        let messages = (frame - FRAME_HEAD_BYTES) / message;
+        (u32::try_from(messages).unwrap_or(u32::MAX), FRAME_HEAD_BYTES + messages * message)
     }
 
     /// The rest of a case in a few words, of a stream or else of a flood.
@@ -85,5 +86,10 @@ impl Flow {
     }
 }
 
-/// Bytes of a message over a network besides its payload.
-const MESSAGE_BYTES: usize = 88;
+/// Bytes of a frame over a network, at most, of its head, and of each message besides its payload: `docs/WIRE.md`
+/// draws them.
+const FRAME_BYTES: usize = 8320;
+/// See [`FRAME_BYTES`].
+const FRAME_HEAD_BYTES: usize = 32;
+/// See [`FRAME_BYTES`].
+const MESSAGE_BYTES: usize = 64;

@@ -26,8 +26,8 @@ pub(super) struct FlowArgs {
     /// not look
     #[arg(long)]
     copy: bool,
-    /// Bytes of a frame that bare libfabric sends beside a flood, or bandwidth by messages; without it, one
-    /// message makes a frame
+    /// Bytes of a frame that bare libfabric sends beside a flood, or bandwidth by messages; without it, as
+    /// many as ours has
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     frame: Option<usize>,
     /// The operation that moves the bytes of bandwidth; all of them if none is named
@@ -147,9 +147,9 @@ mod tests {
         let cases = given.cases(Op::Flood, Some(8)).expect("a case");
         let [Case { size: 8, flow: Some(flow), .. }] = cases[..] else { panic!("{cases:?}") };
         assert_eq!((flow.threads, flow.window, flow.reply, flow.copies), (2, Some(64), true, true));
-        assert_eq!(flow.frame(8), (42, 4096), "as many of 96 bytes as fit");
-        assert_eq!(Flow { frame_bytes: None, ..flow }.frame(8), (1, 96));
-        assert_eq!(flow.frame(8192), (1, 8280), "a frame has at least a message");
+        assert_eq!(flow.frame(8), (56, 32 + 56 * 72), "as many of 72 bytes as fit");
+        assert_eq!(Flow { frame_bytes: None, ..flow }.frame(8), (115, 32 + 115 * 72));
+        assert_eq!(flow.frame(8192), (1, 8288), "a frame has at least a message");
         for refused in [["--threads", "0"], ["--threads", "65"], ["--window", "0"]] {
             assert!(Line::try_parse_from([&["perf"], &refused[..]].concat()).is_err(), "{refused:?}");
         }

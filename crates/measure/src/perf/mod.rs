@@ -30,6 +30,7 @@ use clap::{Args, ValueEnum};
 use comfy_table::Cell;
 use serde_json::{Value, json};
 use standpipe::launch::{Launch, Stream};
+use standpipe::limits::NEAR_MEDIUM_BYTES;
 use standpipe::{Transport, host};
 
 use self::case::{
@@ -329,8 +330,9 @@ fn check(case: &Case) -> Result<()> {
         bail!("scatter is measured on private memory");
     }
     let is_medium = case.flow.is_some_and(|flow| flow.moves == Moves::Medium);
-    if (is_medium || matches!(op, Op::Am | Op::TakePayload)) && size > standpipe::MEDIUM_MAX {
-        bail!("--size {size}: a message's payload has at most {} bytes", standpipe::MEDIUM_MAX);
+    // Where the other process is far, the call itself refuses what is too long for that.
+    if (is_medium || matches!(op, Op::Am | Op::TakePayload)) && size > NEAR_MEDIUM_BYTES {
+        bail!("--size {size}: a message's payload has at most {NEAR_MEDIUM_BYTES} bytes");
     }
     // Both sides have a heap and pieces of it, and one side as much again to put from or get into; of a
     // collective all have what they give, what they get, and as much for the limit.
