@@ -36,13 +36,6 @@ pub(super) struct GonePeers {
 }
 
 impl GonePeers {
-    #[inline(always)]
-    pub(super) fn is_empty(&self) -> bool {
-        self.all.is_empty()
-    }
-
-    /// Out of line: a small copy asks only where somebody is gone.
-    #[inline(never)]
     pub(super) fn has(&self, rank: Rank) -> bool {
         self.all.contains_key(&rank)
     }

@@ -122,7 +122,7 @@ impl Busy {
 
 /// One peer, or this process itself.
 pub(super) struct Link {
-    /// `None` for this process itself.
+    /// `None` for this process itself, and for a peer that is gone.
     pub(super) peer: Option<Peer>,
     pub(super) names: Names,
     /// By lane.

@@ -101,6 +101,8 @@ impl OfiTransport {
         });
         self.gone.enter(rank, parted);
         if let Some(link) = self.links.get_mut(rank) {
+            // A small copy looks at this alone.
+            link.peer = None;
             link.asks.queue.clear();
             link.waiting.unsent.drain(..).for_each(|unsent| self.endpoint.buffers.put_back(unsent.buffer));
         }

@@ -52,9 +52,6 @@ impl OfiTransport {
         if len.wrapping_sub(1) >= self.copies.small_max[direction as usize] {
             return false;
         }
-        if !self.gone.is_empty() && self.gone.has(rank) {
-            return false;
-        }
         let Some(link) = self.links.get_mut(rank) else { return false };
         let Some(peer) = link.peer else { return false };
         if link.copying.parts[SMALL] >= PARTS[SMALL] || !link.copying.copies[SMALL].is_empty() {
