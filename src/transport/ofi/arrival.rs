@@ -129,7 +129,7 @@ impl OfiTransport {
         while let Some(letter) = letters.next(self, buffer) {
             let (letter, payload_at) = letter?;
             self.open_letter(rank, &letter, buffer, payload_at)?;
-            // What it or its answer has ended ends the rest.
+            // A peer that a message has ended is not heard further.
             if self.gone.has(rank) {
                 break;
             }

@@ -1,4 +1,4 @@
-//! What a poll sees to besides the provider.
+//! The work of a poll besides asking the provider.
 
 use std::collections::VecDeque;
 

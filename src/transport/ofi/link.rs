@@ -211,11 +211,12 @@ pub(super) struct Copying {
     pub(super) doubts_aux_endpoints: bool,
 }
 
-/// Whether the link stands in the list of those with messages for the engine; of those with what the provider
-/// had no room for; of those that owe much; of those with messages that gather.
+/// Lists that the link stands in.
 #[derive(Default)]
 pub(super) struct Lists {
+    /// With messages for the engine.
     pub(super) listed: bool,
+    /// As in [`Chore`](super::chores::Chore).
     pub(super) stuck: bool,
     pub(super) owing: bool,
     pub(super) gathering: bool,

@@ -1,9 +1,8 @@
 //! Messages on their way out: they gather in frames.
 //!
 //! A message leaves at once where no frame of this process's to that peer is on its way out. Otherwise it
-//! gathers with those that come after it, until the frame is full, the provider says that those before are
-//! out, or the next progress. So a lone message waits for nothing, and of many each takes the part of a system
-//! call that it needs.
+//! gathers with those that come after it, until the frame is full, or the next poll. So a lone message waits
+//! for nothing, and many share one system call.
 
 use std::time::{Duration, Instant};
 

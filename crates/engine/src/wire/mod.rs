@@ -5,9 +5,9 @@
 //! [`Kind`], and the arm of `Node::on_service` that hands it to its handler.
 
 /// The version of what engines say to each other: which messages there are, their numbers, what each of a
-/// header's words means, and how networks frame them. Raise it by one with every change that a peer without it would misread, a new
-/// message included. Near peers have it in the mark of their control segments; far ones tell it when they
-/// meet, and their messages' tokens are made with it.
+/// header's words means, and how networks frame them. Raise it by one with every change that a peer without
+/// it would misread, a new message included. Near peers have it in the mark of their control segments; far
+/// ones tell it when they meet, and their messages' tokens are made with it.
 pub const MESSAGES_VERSION: u8 = 2;
 
 mod am;

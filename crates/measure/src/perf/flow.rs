@@ -86,8 +86,8 @@ impl Flow {
     }
 }
 
-/// Bytes of a frame over a network, at most, of its head, and of each message besides its payload: `docs/WIRE.md`
-/// draws them.
+/// Bytes of a frame over a network, at most, of its head, and of each message besides its payload:
+/// `docs/WIRE.md` draws them.
 const FRAME_BYTES: usize = 8320;
 /// See [`FRAME_BYTES`].
 const FRAME_HEAD_BYTES: usize = 32;
