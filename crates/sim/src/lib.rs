@@ -20,6 +20,7 @@ mod incarnation;
 mod known_peer;
 mod memory;
 mod memory_fault;
+mod message;
 mod nic;
 mod onesided;
 mod pinning;

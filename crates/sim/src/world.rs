@@ -4,7 +4,6 @@
 
 use std::collections::VecDeque;
 
-use engine::wire::{self, BounceAct};
 use engine::{Event as Told, Header, Inbox, Lane, Nanos, OpError, OpId, Place, Rank, RegId, SendError};
 use rustc_hash::FxHashMap;
 
@@ -13,44 +12,11 @@ use crate::costs::Costs;
 use crate::faults::{Faults, Incident, Weather};
 use crate::flight::{Flight, Origin};
 use crate::known_peer::Admission;
+use crate::message::{Message, NEVER_USED, Traffic, lane_number};
 use crate::process::{Health, Process};
 use crate::queue::{Event, Queue};
 use crate::trace::{Action, Trace};
 use crate::violation::Violation;
-
-/// A message on its way, or waiting to be taken.
-#[derive(Debug)]
-struct Message {
-    from: Rank,
-    to: Rank,
-    /// How many processes had these ranks before those that it is from and for.
-    incarnations: (u32, u32),
-    lane: Lane,
-    /// Its place in the world's traffic.
-    traffic: u32,
-    /// Whether it is on its way or waits to be taken.
-    is_open: bool,
-    /// When its last byte left the sender.
-    left: Nanos,
-    header: [u64; Header::WORDS],
-    /// Not given back: as a message that was taken, it has room for one to come.
-    payload: Vec<u8>,
-    /// What its receiver's program learns by it of changes to memory.
-    told: CausalHistory,
-}
-
-/// The messages of one lane from one rank to another.
-#[derive(Debug, Default)]
-struct Traffic {
-    /// The place of the replies' lane the other way, once it was looked for.
-    replies: Option<u32>,
-    /// Sent and not taken.
-    held: u32,
-    /// Whether the sender has found it full since.
-    found_full: bool,
-    /// When the last one arrives.
-    last: Nanos,
-}
 
 /// What comes next outside the network.
 #[derive(Clone, Copy, Debug)]
@@ -64,24 +30,6 @@ pub(crate) enum Next {
     /// Nothing will happen any more, unless a program does something.
     Nothing,
 }
-
-/// Whether its receiver stores bytes when it takes the message, which its sender may have given up.
-fn stores(message: &Message) -> bool {
-    match wire::Message::decode(&message.header, message.payload.len()) {
-        Ok(wire::Message::Put(_) | wire::Message::PutSignal(..)) => true,
-        Ok(wire::Message::Move(asked)) => asked.rider.is_some(),
-        Ok(wire::Message::Bounce(asked)) => asked.act == BounceAct::Drain,
-        _ => false,
-    }
-}
-
-/// A lane among those from one rank.
-fn lane_number(to: Rank, lane: Lane) -> usize {
-    to as usize * 2 + usize::from(lane == Lane::Reply)
-}
-
-/// The lane has no place in the world's traffic yet.
-const NEVER_USED: u32 = u32::MAX;
 
 /// Everything but the nodes.
 #[derive(Debug)]
@@ -455,7 +403,7 @@ impl World {
         let is_its = move |message: &&Message| {
             let (sender, receiver) = message.incarnations;
             let is_open = message.is_open && (message.from, sender) == (from, incarnation);
-            is_open && stores(message) && self.lived(message.to, receiver, self.now)
+            is_open && message.stores() && self.lived(message.to, receiver, self.now)
         };
         self.messages.iter().filter(is_its).map(|message| message.to)
     }
