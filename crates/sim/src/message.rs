@@ -17,7 +17,7 @@ pub(crate) struct Message {
     pub(crate) traffic: u32,
     /// Whether it is on its way or waits to be taken.
     pub(crate) is_open: bool,
-    /// When its last byte left the sender.
+    /// When its last byte left the sender; [`Nanos::MAX`]: it gathers.
     pub(crate) left: Nanos,
     pub(crate) header: [u64; Header::WORDS],
     /// Not given back: as a message that was taken, it has room for one to come.

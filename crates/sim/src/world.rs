@@ -277,10 +277,10 @@ impl World {
         }
     }
 
-    /// Whether `rank`'s card has anything for it.
+    /// Whether `rank`'s card has anything for it, or waits for a poll to send something.
     pub(crate) fn has_news(&self, rank: Rank) -> bool {
         let process = self.process(rank);
-        !process.arrived.is_empty() || !process.reports.is_empty()
+        !process.arrived.is_empty() || !process.reports.is_empty() || !process.outbox.is_empty()
     }
 
     /// Has `rank`'s card tell it something.
@@ -300,6 +300,7 @@ impl World {
         Some(report)
     }
 
+    /// Sends a message, which leaves at once.
     pub(crate) fn send(
         &mut self,
         from: Rank,
@@ -308,7 +309,29 @@ impl World {
         header: &[u64; Header::WORDS],
         payload: &[u8],
     ) -> Result<(), SendError> {
-        assert!(payload.len() <= self.costs.payload_max_bytes, "{} bytes in one message", payload.len());
+        let place = self.take_room(from, to, lane, payload.len())?;
+        let bytes = payload.len() as u64;
+        let sent = self.spend(from, self.costs.send_overhead_ns + self.costs.copy_ns(bytes));
+        let left = self.leave(from, sent, self.costs.card_ns(bytes));
+        let arrives = left + self.wire(from, to);
+        let traffic = &mut self.traffic[place as usize];
+        traffic.last = traffic.last.max(arrives);
+        let at = traffic.last;
+        let message = self.new_message((from, to), (lane, place), left, header, payload);
+        self.queue.push(at, Event::Arrive(message));
+        Ok(())
+    }
+
+    /// Takes room on a lane for a message of so many bytes. Returns the place of its traffic.
+    #[inline(always)]
+    pub(crate) fn take_room(
+        &mut self,
+        from: Rank,
+        to: Rank,
+        lane: Lane,
+        payload: usize,
+    ) -> Result<u32, SendError> {
+        assert!(payload <= self.costs.payload_max_bytes, "{} bytes in one message", payload);
         if to as usize >= self.processes.len() {
             return Err(SendError::Failed(OpError::PeerLost { peer: to }));
         }
@@ -319,18 +342,23 @@ impl World {
             return Err(SendError::Busy);
         }
         traffic.held += 1;
-        let bytes = payload.len() as u64;
-        let sent = self.spend(from, self.costs.send_overhead_ns + self.costs.copy_ns(bytes));
-        let left = self.leave(from, sent, self.costs.card_ns(bytes));
-        let arrives = left + self.wire(from, to);
-        let traffic = &mut self.traffic[place as usize];
-        traffic.last = traffic.last.max(arrives);
-        let at = traffic.last;
+        Ok(place)
+    }
+
+    /// A place for a message.
+    #[inline(always)]
+    pub(crate) fn new_message(
+        &mut self,
+        (from, to): (Rank, Rank),
+        (lane, traffic): (Lane, u32),
+        left: Nanos,
+        header: &[u64; Header::WORDS],
+        payload: &[u8],
+    ) -> u32 {
         let heard = &self.process(from).heard;
         let tells = !heard.is_empty() && causality::tells(header, payload.len());
         let told = if tells { heard.clone() } else { CausalHistory::default() };
         let incarnations = (self.incarnation(from), self.met(from, to));
-        let (traffic, header) = (place, *header);
         let mut message = Message {
             from,
             to,
@@ -339,11 +367,11 @@ impl World {
             traffic,
             is_open: true,
             left,
-            header,
+            header: *header,
             payload: Vec::new(),
             told,
         };
-        let index = match self.taken.pop() {
+        match self.taken.pop() {
             Some(index) => {
                 let old = &mut self.messages[index as usize];
                 message.payload = std::mem::take(&mut old.payload);
@@ -357,9 +385,16 @@ impl World {
                 self.messages.push(message);
                 self.messages.len() as u32 - 1
             }
-        };
-        self.queue.push(at, Event::Arrive(index));
-        Ok(())
+        }
+    }
+
+    /// A message that has gathered leaves, and arrives no sooner than those before it on its lane.
+    pub(crate) fn set_off(&mut self, message: u32, left: Nanos, arrives: Nanos) {
+        let Message { traffic, left: left_at, .. } = &mut self.messages[message as usize];
+        *left_at = left;
+        let traffic = &mut self.traffic[*traffic as usize];
+        traffic.last = traffic.last.max(arrives);
+        self.queue.push(traffic.last, Event::Arrive(message));
     }
 
     fn arrive(&mut self, index: u32) {
@@ -509,7 +544,9 @@ impl World {
         process.health = Health::Dead(now);
         process.reports.clear();
         let arrived = std::mem::take(&mut process.arrived);
+        let frames = process.outbox.take_all();
         self.drop_messages(arrived);
+        frames.into_iter().for_each(|frame| self.drop_messages(frame.messages.into()));
         self.retry_strangers(rank);
         let size = self.processes.len() as Rank;
         for to in (0..size).filter(|to| *to != rank) {
