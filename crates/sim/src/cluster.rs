@@ -389,6 +389,10 @@ impl Cluster {
     fn poll_node(&mut self, rank: Rank) -> Polled {
         let polled = self.nodes[rank as usize].poll(&mut self.inbox);
         self.polls += u64::from(polled != Polled::Idle);
+        debug_assert!(
+            polled != Polled::Idle || self.world.borrow().process(rank).outbox.is_empty(),
+            "who finds nothing has asked the network, and sent what had gathered"
+        );
         polled
     }
 

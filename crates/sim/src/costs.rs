@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 /// No more is read of a file, which may be a device without end.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// The costs of one machine. Every field must be in its file.
+/// The costs of one machine. Every field but `gathers` must be in its file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Costs {
@@ -39,6 +39,11 @@ pub struct Costs {
     pub payload_max_bytes: usize,
     /// Messages from one rank to another, on each lane, that are sent and not yet taken.
     pub lane_messages: u32,
+    /// Whether messages to a peer gather in a frame while others are on their way out, as far as polls tell. A
+    /// frame takes the send overhead and the card's fixed time once; it leaves when 8 KiB are in it, or when
+    /// its sender is polled next and asks the network. `false` where a file does not say.
+    #[serde(default)]
+    pub gathers: bool,
     /// Bytes at the local end of a one-sided copy that need no registration: they are copied.
     pub unregistered_max_bytes: u64,
     /// Each registration, in ns of its owner's processor.
@@ -217,6 +222,13 @@ mod tests {
             assert_eq!(Costs::parse(&costs.to_toml()).expect("what was written"), costs);
         }
         assert_eq!(Costs::named("ethernet"), None);
+    }
+
+    #[test]
+    fn a_machine_gathers_if_its_file_says_so() {
+        let costs = Costs { gathers: true, ..Costs::infiniband_modern() };
+        assert!(Costs::parse(&costs.to_toml()).expect("what was written").gathers);
+        assert!(!Costs::infiniband_modern().gathers, "its file does not say");
     }
 
     #[test]

@@ -85,6 +85,7 @@ impl World {
     /// has come from the new one happens.
     pub(crate) fn meet(&mut self, rank: Rank, peer: Rank, incarnation: u32) {
         self.process_mut(rank).met.entry(peer).or_default().incarnation = incarnation;
+        self.drop_frame(rank, peer);
         self.clear_lanes(rank, peer);
         let (from_there, rest) = std::mem::take(&mut self.process_mut(rank).arrived)
             .into_iter()
@@ -104,6 +105,7 @@ impl World {
         met.void = met.void.max(incarnation + 1);
         let void = met.void;
         self.any_lost = true;
+        self.drop_frame(rank, lost);
         let alive = |told: &Told| match told {
             Told::Returned { peer, incarnation } => *peer != lost || *incarnation >= void,
             _ => true,
@@ -125,6 +127,13 @@ impl World {
                 at,
                 Event::HangUp { to: peer, to_incarnation: incarnation, by: rank, incarnation: own },
             );
+        }
+    }
+
+    /// Messages to `peer` that gather at `rank` never leave.
+    fn drop_frame(&mut self, rank: Rank, peer: Rank) {
+        if let Some(frame) = self.process_mut(rank).outbox.take(peer) {
+            self.drop_messages(frame.messages.into());
         }
     }
 

@@ -5,8 +5,8 @@
 //! registered, pin what is, and note every access that was wrong; a seed decides every delay and every
 //! failure, so that a run can be had again, bit by bit.
 //!
-//! Read in this order: [`Costs`], [`Cluster`], [`Faults`]; inside, `world` (messages), `onesided` and
-//! `access` (copies), `nic` (registrations), `space` (memory).
+//! Read in this order: [`Costs`], [`Cluster`], [`Faults`]; inside, `world` (messages), `gathering` (those
+//! that leave later), `onesided` and `access` (copies), `nic` (registrations), `space` (memory).
 #![forbid(unsafe_code)]
 
 mod access;
@@ -16,12 +16,15 @@ mod costs;
 pub mod experiments;
 mod faults;
 mod flight;
+mod gathering;
 mod incarnation;
 mod known_peer;
 mod memory;
 mod memory_fault;
+mod message;
 mod nic;
 mod onesided;
+mod outbox;
 mod pinning;
 mod process;
 mod queue;

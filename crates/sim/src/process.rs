@@ -9,6 +9,7 @@ use crate::causality::CausalHistory;
 use crate::costs::Costs;
 use crate::known_peer::KnownPeer;
 use crate::nic::Nic;
+use crate::outbox::Outbox;
 use crate::queue;
 use crate::space::{Access, Space};
 
@@ -37,6 +38,8 @@ pub(crate) struct Process {
     pub(crate) cpu: Nanos,
     /// When its card has sent what it was given so far.
     pub(crate) link: Nanos,
+    /// Messages that it has handed over for sending, and that have not left.
+    pub(crate) outbox: Outbox,
     pub(crate) health: Health,
     /// What its program may know of changes to memory, its own included.
     pub(crate) heard: CausalHistory,
@@ -65,6 +68,7 @@ impl Process {
             nic: Nic::new(rank, costs.pinnable_bytes, costs.table_entries),
             cpu: 0,
             link: 0,
+            outbox: Outbox::default(),
             health: Health::Alive,
             heard: CausalHistory::default(),
             arrived: VecDeque::new(),

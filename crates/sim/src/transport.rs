@@ -72,7 +72,7 @@ impl Transport for SimTransport {
         header: &[u64; Header::WORDS],
         payload: &[u8],
     ) -> Result<(), SendError> {
-        self.world.borrow_mut().send(self.rank, peer, lane, header, payload)
+        self.world.borrow_mut().hand_over(self.rank, peer, lane, header, payload)
     }
 
     fn has_room(&mut self, peer: Rank, lane: Lane) -> bool {
@@ -81,7 +81,9 @@ impl Transport for SimTransport {
 
     fn poll(&mut self, inbox: &mut Inbox) -> Option<Event> {
         let mut world = self.world.borrow_mut();
-        world.next_report(self.rank).or_else(|| world.receive(self.rank, inbox))
+        let told = world.next_report(self.rank).or_else(|| world.receive(self.rank, inbox));
+        world.after_poll(self.rank, told.as_ref());
+        told
     }
 
     fn payload_max(&self) -> usize {
@@ -161,7 +163,10 @@ impl Transport for SimTransport {
     }
 
     fn disconnect(&mut self, peer: Rank) {
-        self.world.borrow_mut().disconnect(self.rank, peer);
+        let mut world = self.world.borrow_mut();
+        // The news goes with the last frame.
+        world.send_frame(self.rank, peer);
+        world.disconnect(self.rank, peer);
     }
 
     fn atomic(&mut self, op: OpId, peer: Rank, word: Place, atomic: Atomic) -> Submit {

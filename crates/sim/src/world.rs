@@ -4,7 +4,6 @@
 
 use std::collections::VecDeque;
 
-use engine::wire::{self, BounceAct};
 use engine::{Event as Told, Header, Inbox, Lane, Nanos, OpError, OpId, Place, Rank, RegId, SendError};
 use rustc_hash::FxHashMap;
 
@@ -13,44 +12,11 @@ use crate::costs::Costs;
 use crate::faults::{Faults, Incident, Weather};
 use crate::flight::{Flight, Origin};
 use crate::known_peer::Admission;
+use crate::message::{Message, NEVER_USED, Traffic, lane_number};
 use crate::process::{Health, Process};
 use crate::queue::{Event, Queue};
 use crate::trace::{Action, Trace};
 use crate::violation::Violation;
-
-/// A message on its way, or waiting to be taken.
-#[derive(Debug)]
-struct Message {
-    from: Rank,
-    to: Rank,
-    /// How many processes had these ranks before those that it is from and for.
-    incarnations: (u32, u32),
-    lane: Lane,
-    /// Its place in the world's traffic.
-    traffic: u32,
-    /// Whether it is on its way or waits to be taken.
-    is_open: bool,
-    /// When its last byte left the sender.
-    left: Nanos,
-    header: [u64; Header::WORDS],
-    /// Not given back: as a message that was taken, it has room for one to come.
-    payload: Vec<u8>,
-    /// What its receiver's program learns by it of changes to memory.
-    told: CausalHistory,
-}
-
-/// The messages of one lane from one rank to another.
-#[derive(Debug, Default)]
-struct Traffic {
-    /// The place of the replies' lane the other way, once it was looked for.
-    replies: Option<u32>,
-    /// Sent and not taken.
-    held: u32,
-    /// Whether the sender has found it full since.
-    found_full: bool,
-    /// When the last one arrives.
-    last: Nanos,
-}
 
 /// What comes next outside the network.
 #[derive(Clone, Copy, Debug)]
@@ -64,24 +30,6 @@ pub(crate) enum Next {
     /// Nothing will happen any more, unless a program does something.
     Nothing,
 }
-
-/// Whether its receiver stores bytes when it takes the message, which its sender may have given up.
-fn stores(message: &Message) -> bool {
-    match wire::Message::decode(&message.header, message.payload.len()) {
-        Ok(wire::Message::Put(_) | wire::Message::PutSignal(..)) => true,
-        Ok(wire::Message::Move(asked)) => asked.rider.is_some(),
-        Ok(wire::Message::Bounce(asked)) => asked.act == BounceAct::Drain,
-        _ => false,
-    }
-}
-
-/// A lane among those from one rank.
-fn lane_number(to: Rank, lane: Lane) -> usize {
-    to as usize * 2 + usize::from(lane == Lane::Reply)
-}
-
-/// The lane has no place in the world's traffic yet.
-const NEVER_USED: u32 = u32::MAX;
 
 /// Everything but the nodes.
 #[derive(Debug)]
@@ -329,10 +277,10 @@ impl World {
         }
     }
 
-    /// Whether `rank`'s card has anything for it.
+    /// Whether `rank`'s card has anything for it, or waits for a poll to send something.
     pub(crate) fn has_news(&self, rank: Rank) -> bool {
         let process = self.process(rank);
-        !process.arrived.is_empty() || !process.reports.is_empty()
+        !process.arrived.is_empty() || !process.reports.is_empty() || !process.outbox.is_empty()
     }
 
     /// Has `rank`'s card tell it something.
@@ -352,6 +300,7 @@ impl World {
         Some(report)
     }
 
+    /// Sends a message, which leaves at once.
     pub(crate) fn send(
         &mut self,
         from: Rank,
@@ -360,7 +309,29 @@ impl World {
         header: &[u64; Header::WORDS],
         payload: &[u8],
     ) -> Result<(), SendError> {
-        assert!(payload.len() <= self.costs.payload_max_bytes, "{} bytes in one message", payload.len());
+        let place = self.take_room(from, to, lane, payload.len())?;
+        let bytes = payload.len() as u64;
+        let sent = self.spend(from, self.costs.send_overhead_ns + self.costs.copy_ns(bytes));
+        let left = self.leave(from, sent, self.costs.card_ns(bytes));
+        let arrives = left + self.wire(from, to);
+        let traffic = &mut self.traffic[place as usize];
+        traffic.last = traffic.last.max(arrives);
+        let at = traffic.last;
+        let message = self.new_message((from, to), (lane, place), left, header, payload);
+        self.queue.push(at, Event::Arrive(message));
+        Ok(())
+    }
+
+    /// Takes room on a lane for a message of so many bytes. Returns the place of its traffic.
+    #[inline(always)]
+    pub(crate) fn take_room(
+        &mut self,
+        from: Rank,
+        to: Rank,
+        lane: Lane,
+        payload: usize,
+    ) -> Result<u32, SendError> {
+        assert!(payload <= self.costs.payload_max_bytes, "{} bytes in one message", payload);
         if to as usize >= self.processes.len() {
             return Err(SendError::Failed(OpError::PeerLost { peer: to }));
         }
@@ -371,18 +342,23 @@ impl World {
             return Err(SendError::Busy);
         }
         traffic.held += 1;
-        let bytes = payload.len() as u64;
-        let sent = self.spend(from, self.costs.send_overhead_ns + self.costs.copy_ns(bytes));
-        let left = self.leave(from, sent, self.costs.card_ns(bytes));
-        let arrives = left + self.wire(from, to);
-        let traffic = &mut self.traffic[place as usize];
-        traffic.last = traffic.last.max(arrives);
-        let at = traffic.last;
+        Ok(place)
+    }
+
+    /// A place for a message.
+    #[inline(always)]
+    pub(crate) fn new_message(
+        &mut self,
+        (from, to): (Rank, Rank),
+        (lane, traffic): (Lane, u32),
+        left: Nanos,
+        header: &[u64; Header::WORDS],
+        payload: &[u8],
+    ) -> u32 {
         let heard = &self.process(from).heard;
         let tells = !heard.is_empty() && causality::tells(header, payload.len());
         let told = if tells { heard.clone() } else { CausalHistory::default() };
         let incarnations = (self.incarnation(from), self.met(from, to));
-        let (traffic, header) = (place, *header);
         let mut message = Message {
             from,
             to,
@@ -391,11 +367,11 @@ impl World {
             traffic,
             is_open: true,
             left,
-            header,
+            header: *header,
             payload: Vec::new(),
             told,
         };
-        let index = match self.taken.pop() {
+        match self.taken.pop() {
             Some(index) => {
                 let old = &mut self.messages[index as usize];
                 message.payload = std::mem::take(&mut old.payload);
@@ -409,9 +385,16 @@ impl World {
                 self.messages.push(message);
                 self.messages.len() as u32 - 1
             }
-        };
-        self.queue.push(at, Event::Arrive(index));
-        Ok(())
+        }
+    }
+
+    /// A message that has gathered leaves, and arrives no sooner than those before it on its lane.
+    pub(crate) fn set_off(&mut self, message: u32, left: Nanos, arrives: Nanos) {
+        let Message { traffic, left: left_at, .. } = &mut self.messages[message as usize];
+        *left_at = left;
+        let traffic = &mut self.traffic[*traffic as usize];
+        traffic.last = traffic.last.max(arrives);
+        self.queue.push(traffic.last, Event::Arrive(message));
     }
 
     fn arrive(&mut self, index: u32) {
@@ -455,7 +438,7 @@ impl World {
         let is_its = move |message: &&Message| {
             let (sender, receiver) = message.incarnations;
             let is_open = message.is_open && (message.from, sender) == (from, incarnation);
-            is_open && stores(message) && self.lived(message.to, receiver, self.now)
+            is_open && message.stores() && self.lived(message.to, receiver, self.now)
         };
         self.messages.iter().filter(is_its).map(|message| message.to)
     }
@@ -561,7 +544,9 @@ impl World {
         process.health = Health::Dead(now);
         process.reports.clear();
         let arrived = std::mem::take(&mut process.arrived);
+        let frames = process.outbox.take_all();
         self.drop_messages(arrived);
+        frames.into_iter().for_each(|frame| self.drop_messages(frame.messages.into()));
         self.retry_strangers(rank);
         let size = self.processes.len() as Rank;
         for to in (0..size).filter(|to| *to != rank) {

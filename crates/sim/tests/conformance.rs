@@ -65,6 +65,26 @@ mod through_stages {
     conformance::conformance_tests!(|size| Polled::new(size, narrow(), Reach::Stages, "delay,reorder", 5));
 }
 
+/// Where messages leave later than they are sent.
+fn gathering(costs: Costs) -> Costs {
+    Costs { gathers: true, ..costs }
+}
+
+mod gathering_in_bad_weather {
+    use super::*;
+    conformance::conformance_tests!(|size| {
+        let costs = gathering(Costs::infiniband_modern());
+        Polled::new(size, costs, Reach::Words, "delay,reorder", 9)
+    });
+}
+
+mod gathering_in_narrow_lanes {
+    use super::*;
+    conformance::conformance_tests!(|size| {
+        Polled::new(size, gathering(narrow()), Reach::Stages, "delay,reorder", 10)
+    });
+}
+
 /// The case that moves megabytes; the settings above run it.
 const LONG: &str = "transfers_of_every_size_between_all_kinds_of_memory";
 
@@ -87,7 +107,13 @@ fn many_seeds_hold() {
         let all = cases::<Polled>();
         assert!(all.iter().any(|(name, _)| *name == LONG), "the long case has another name now");
         for (name, case) in all.into_iter().filter(|(name, _)| *name != LONG) {
-            let run = || case(&mut |size| Polled::new(size, costs(), reach, "delay=0.05,reorder", seed));
+            let gathers = |gathers| {
+                case(&mut |size| {
+                    let costs = Costs { gathers, ..costs() };
+                    Polled::new(size, costs, reach, "delay=0.05,reorder", seed)
+                })
+            };
+            let run = || [false, true].into_iter().for_each(gathers);
             if let Err(panic) = std::panic::catch_unwind(run) {
                 eprintln!("{name} failed with seed {seed}");
                 std::panic::resume_unwind(panic);

@@ -76,7 +76,8 @@ pub(super) fn settings(dice: &mut Dice, ranks: u32, costs: &Costs, faults: &Faul
 }
 
 /// A machine: one of those built in, sometimes with narrow lanes or without transfers of unregistered memory.
-pub(super) fn costs(dice: &mut Dice) -> Costs {
+/// Every third gathers messages.
+pub(super) fn costs(dice: &mut Dice, seed: u64) -> Costs {
     let name = dice.pick(&["infiniband-modern", "infiniband-modern", "myrinet-gm-2003", "myrinet-pm-1998"]);
     let mut costs = Costs::named(name).expect("these are built in");
     if dice.once_in(2) {
@@ -89,5 +90,7 @@ pub(super) fn costs(dice: &mut Dice) -> Costs {
     if dice.once_in(3) {
         costs.unregistered_max_bytes = dice.pick(&[0, 8, 4096]);
     }
+    // Rolls no dice: storms of other seeds stay as they are.
+    costs.gathers = seed.is_multiple_of(3);
     costs
 }

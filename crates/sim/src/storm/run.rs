@@ -173,7 +173,7 @@ pub(super) struct Run {
 impl Run {
     pub(super) fn new(storm: &Storm) -> Run {
         let mut dice = Dice::new(storm.seed);
-        let drawn = draw::costs(&mut dice);
+        let drawn = draw::costs(&mut dice, storm.seed);
         let costs = storm.costs.clone().unwrap_or(drawn);
         let settings = draw::settings(&mut dice, storm.nodes, &costs, &storm.faults);
         let latency = costs.latency_ns;

@@ -2,6 +2,7 @@
 
 mod drive;
 mod faults;
+mod gathering;
 mod hints;
 mod keyed;
 mod law;
