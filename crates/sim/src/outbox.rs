@@ -1,8 +1,8 @@
 //! Messages of a process that gather before they leave.
 //!
 //! A message leaves at once if, as far as the process knows, none of its messages to that peer is on its way
-//! out of the card. The process learns that when it asks the network for news. Otherwise it gathers with those
-//! that come after it. Their frame leaves when it is full, or when the process asks the network.
+//! out of the card. The process learns that when it asks the network for news. Otherwise it gathers with
+//! those that come after it. Their frame leaves when it is full, or when the process asks the network.
 
 use engine::{Header, Nanos, Rank};
 use rustc_hash::FxHashMap;
