@@ -40,7 +40,7 @@ pub struct Costs {
     /// Messages from one rank to another, on each lane, that are sent and not yet taken.
     pub lane_messages: u32,
     /// Whether messages to a peer gather in a frame while others are on their way out, as far as polls tell.
-    /// A frame takes the send overhead and the card's fixed time once. It leaves when 8 KiB are in it, or when
+    /// A frame takes the send overhead and the card's fixed time once. It leaves when it has 8 KiB, or when
     /// its sender is polled next and asks the network. `false` where a file does not say.
     #[serde(default)]
     pub gathers: bool,
