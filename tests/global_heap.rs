@@ -168,8 +168,8 @@ fn limited() {
     };
     let statm = std::fs::read_to_string("/proc/self/statm").expect("it is told");
     let pages: u64 = statm.split(' ').next().and_then(|pages| pages.parse().ok()).expect("a number");
-    // What the allocator divides is mapped once more by the node.
-    let most = pages * 4096 + memory("MemTotal:") / 2 + (512 << 20);
+    // What the allocator divides is mapped once more by the node, which has 540 KiB for each of 1,024 peers.
+    let most = pages * 4096 + memory("MemTotal:") / 2 + (1 << 30);
     let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
     // SAFETY: only this process is limited, by a value that lives until the call returns.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);

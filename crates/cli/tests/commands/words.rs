@@ -173,7 +173,7 @@ const LIBFABRIC: &str = "STANDPIPE_LIBFABRIC";
 fn what_is_wrong_with_arguments_is_said_whatever_is_installed() {
     let cases: [(&[&str], &str); 3] = [
         (&["perf", "put-signal", "--same-core"], "leave out --same-core"),
-        (&["perf", "am"], "only put, get, miss, pin and put-signal are measured"),
+        (&["perf", "am"], "only put, get, miss, pin, put-signal, flood and bandwidth are measured"),
         (&["perf", "put", "--size", "100T"], "of memory at least, and this machine has"),
     ];
     for (words, said) in cases {

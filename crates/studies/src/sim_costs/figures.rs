@@ -24,7 +24,7 @@ pub(super) struct Measured {
 pub(crate) struct Figure {
     /// Its name in the file.
     pub(crate) field: &'static str,
-    /// A number as TOML has it.
+    /// Its value as TOML has it.
     pub(crate) value: String,
     /// How it was got.
     pub(crate) how: String,
@@ -37,6 +37,11 @@ pub(crate) fn nanos(ns: f64) -> u64 {
 
 /// A cost in whole numbers.
 pub(crate) fn whole(field: &'static str, value: u64, how: impl Into<String>) -> Figure {
+    Figure { field, value: value.to_string(), how: how.into() }
+}
+
+/// Whether the machine does something.
+pub(crate) fn flag(field: &'static str, value: bool, how: impl Into<String>) -> Figure {
     Figure { field, value: value.to_string(), how: how.into() }
 }
 
@@ -127,7 +132,7 @@ fn registering(Pinning { pages: [few, some, many], lock, unlock }: &Pinning) -> 
     ]
 }
 
-fn settings() -> [Figure; 7] {
+fn settings() -> [Figure; 8] {
     let (pinnable, how) = match (host::memlock().soft, host::memory_bytes()) {
         (Some(bytes), _) => (bytes, "[read] the limit on locked memory (ulimit -l)"),
         (None, Some(bytes)) => (bytes / 2, "[assumed] half of the memory: locking is not limited here"),
@@ -142,6 +147,7 @@ fn settings() -> [Figure; 7] {
         whole("table_miss_ns", 0, none),
         whole("payload_max_bytes", MEDIUM_MAX as u64, "[read] the transport's"),
         whole("lane_messages", bare::LANE_MESSAGES as u64, "[read] the transport's"),
+        flag("gathers", false, "[read] the transport's: shared memory has no frames"),
         whole(
             "unregistered_max_bytes",
             0,

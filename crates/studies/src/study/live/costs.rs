@@ -2,11 +2,11 @@
 
 use anyhow::{Result, bail};
 use sim::Costs;
-use standpipe::{Strategy, host};
+use standpipe::{Strategy, host, limits};
 
 use super::case::{Answer, Case};
 use super::job::{Job, Plan};
-use crate::sim_costs::figures::{Figure, nanos, real, text, whole};
+use crate::sim_costs::figures::{Figure, flag, nanos, real, text, whole};
 use crate::sim_costs::fit::Line;
 use measure::machine;
 
@@ -216,7 +216,7 @@ impl Measured {
     }
 }
 
-fn settings(locally_free: bool) -> [Figure; 7] {
+fn settings(locally_free: bool) -> [Figure; 8] {
     let (unregistered, why) = match locally_free {
         true => (1 << 40, "[read] the provider wants no local end registered"),
         false => {
@@ -234,7 +234,8 @@ fn settings(locally_free: bool) -> [Figure; 7] {
         whole("table_entries", 0, none),
         whole("table_miss_ns", 0, none),
         whole("payload_max_bytes", 8192, "[read] the engine's chunks"),
-        whole("lane_messages", 16, "[read] the transport's"),
+        whole("lane_messages", u64::from(limits::CREDITS), "[read] the transport's, of short messages"),
+        flag("gathers", true, "[read] the transport's"),
         whole("unregistered_max_bytes", unregistered, why),
         whole("page_bytes", rustix::param::page_size() as u64, "[read] of the system"),
     ]
