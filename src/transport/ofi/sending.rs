@@ -32,8 +32,9 @@ pub(super) struct NoBuffer;
 fn new_frame<'a>(endpoint: &mut NetEndpoint, link: &'a mut Link) -> Result<&'a mut Unsent, NoBuffer> {
     let buffer = endpoint.take(Size::Frame).ok_or(NoBuffer)?;
     endpoint.buffers.put(&buffer, 0, &link.names.frame_head().encode());
-    let frame = Unsent { buffer, len: FRAME_HEAD_BYTES, credits: [0; 2], answers: 0 };
-    Ok(link.waiting.unsent.push_back_mut(frame))
+    let unsent = &mut link.waiting.unsent;
+    unsent.push_back(Unsent { buffer, len: FRAME_HEAD_BYTES, credits: [0; 2], answers: 0 });
+    Ok(unsent.back_mut().expect("it was pushed just now"))
 }
 
 impl OfiTransport {
