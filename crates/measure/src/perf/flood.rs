@@ -14,16 +14,19 @@ use super::memory::{LINES_NOTE, PATIENCE, Shared, Theirs, slot_bytes};
 use super::timing::each;
 use crate::bare::{self, Due, Frames, Lines, Slots, Wire};
 
-/// Rounds, each a flood of ours and one of the limit's.
+/// Rounds, each a flood of ours and one of the limit's; and where several threads send.
 const ROUNDS: u64 = 40;
+/// See [`ROUNDS`].
+const ROUNDS_OF_THREADS: u64 = 8;
 
 /// Bytes of the messages of a round, headers included, and how many these are at least and at most.
 const ROUND_BYTES: usize = 8 << 20;
 const LEAST: usize = 64;
 const MOST: usize = 20_000;
 
-/// Times as many where several threads send, which the system lets run in turns of milliseconds.
-const THREADS_TIMES: usize = 10;
+/// Times as many where several threads send. The system lets them run in turns of milliseconds: each is to
+/// have many, or the fastest thread would be the one whose turn came first.
+const THREADS_TIMES: usize = 100;
 
 /// Notes that say whether the slots are full.
 const FLAGS: [usize; 2] = [8, 9];
@@ -89,14 +92,14 @@ pub(super) fn measure(node: &Node, case: &Case, counts: &Arc<Counts>) -> Result<
     let flow = case.flow.context("a flood has a flow")?;
     let (shared, first) = (Shared::new(node, case)?, node.rank() == 0);
     node.connect(1 - node.rank())?;
-    let times = if flow.threads > 1 { THREADS_TIMES } else { 1 };
+    let (times, rounds) = if flow.threads > 1 { (THREADS_TIMES, ROUNDS_OF_THREADS) } else { (1, ROUNDS) };
     let messages = times * (ROUND_BYTES / (case.size + 64)).clamp(LEAST, MOST);
     let messages = u32::try_from(messages.next_multiple_of(flow.threads))?;
     let ours = Ours::new(node, case, flow, counts, messages)?;
     let mut limit = Limit::new(node, case, flow, &shared)?;
     let (mut mine, mut bare) = (Vec::new(), Vec::new());
     let mut rates = [Vec::new(), Vec::new()];
-    for round in 0..=ROUNDS {
+    for round in 0..=rounds {
         node.barrier()?;
         let (took, threads) = ours.round(round)?;
         node.barrier()?;
