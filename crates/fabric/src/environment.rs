@@ -128,22 +128,33 @@ fn with<T>(more: &[&'static CStr], call: impl FnOnce() -> T) -> T {
     // SAFETY: it is a variable of the C library, a pointer, alive as long as the process, and aligned. C
     // reads it by one load.
     let current = unsafe { AtomicPtr::from_ptr(&raw mut libc::environ) };
-    let before = current.load(Ordering::Acquire);
-    let entries = entries(before, more);
-    let same =
-        |made: Made| made.iter().map(|entry| entry.load(Ordering::Relaxed)).eq(entries.iter().copied());
-    let longer = match *made {
-        Some(made) if same(made) => made,
-        _ => Box::leak(entries.iter().copied().map(AtomicPtr::new).collect()),
+    let (before, entries, longer) = loop {
+        let before = current.load(Ordering::Acquire);
+        let entries = entries(before, more);
+        let longer = match *made {
+            Some(made) if is_of(made, &entries) => made,
+            _ => Box::leak(entries.iter().copied().map(AtomicPtr::new).collect()),
+        };
+        *made = Some(longer);
+        // Another thread may have put one of its own in the place meanwhile, and have freed the old one.
+        if current.compare_exchange(before, start_of(longer), Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            break (before, entries, longer);
+        }
     };
-    *made = Some(longer);
-    let start = longer.as_ptr().cast::<*mut c_char>().cast_mut();
-    current.store(start, Ordering::Release);
     let result = call();
-    if current.load(Ordering::Acquire) == start && same(longer) {
-        current.store(before, Ordering::Release);
+    if is_of(longer, &entries) {
+        let _ = current.compare_exchange(start_of(longer), before, Ordering::AcqRel, Ordering::Acquire);
     }
     result
+}
+
+fn start_of(made: Made) -> *mut *mut c_char {
+    made.as_ptr().cast::<*mut c_char>().cast_mut()
+}
+
+/// Whether these are the entries of an environment that was made here: nobody has changed one.
+fn is_of(made: Made, entries: &[*mut c_char]) -> bool {
+    made.iter().map(|entry| entry.load(Ordering::Relaxed)).eq(entries.iter().copied())
 }
 
 /// The entries of an environment, those of `more`, and the null that ends them.

@@ -125,6 +125,9 @@ impl OfiTransport {
         if std::mem::take(&mut link.waiting.held) {
             self.flush(rank);
         }
+        if self.gone.has(rank) {
+            return Ok(());
+        }
         let mut letters = Letters::of(len);
         while let Some(letter) = letters.next(self, buffer) {
             let (letter, payload_at) = letter?;

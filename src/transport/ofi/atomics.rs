@@ -47,6 +47,10 @@ impl OfiTransport {
     pub(super) fn ask(&mut self, peer: Rank, wanted: Wanted) {
         self.ask_later(peer, wanted);
         self.send_asks(peer);
+        // Nobody is told that these gather.
+        if !matches!(wanted, Wanted::Atomic { .. }) {
+            self.flush(peer);
+        }
     }
 
     /// The same with the next progress: for who is at something with the peer that its loss would end.

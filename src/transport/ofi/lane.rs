@@ -6,6 +6,7 @@
 //! without credits, which no correct sender does.
 
 use std::collections::VecDeque;
+use std::ops::RangeInclusive;
 
 use engine::{Header, Inbox};
 
@@ -21,6 +22,10 @@ const HALF: u16 = CREDITS / 2;
 
 /// Empty payloads that keep their memory for messages to come.
 const SPARE_MAX: usize = 32;
+
+/// Bytes of memory that such a payload has. Shorter ones are made anew: otherwise short messages that wait
+/// would take the memory of long ones.
+const SPARE_BYTES: RangeInclusive<usize> = 1 << 10..=8 << 10;
 
 /// The peer broke the rules of the lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,7 +105,9 @@ impl Arrivals {
         }
         let mut slot = Slot { header, payload: Vec::new() };
         if len > 0 {
-            slot.payload = self.spare.pop().unwrap_or_default();
+            if SPARE_BYTES.contains(&len) {
+                slot.payload = self.spare.pop().unwrap_or_default();
+            }
             slot.payload.resize(len, 0);
             payload(&mut slot.payload);
         }
@@ -130,7 +137,7 @@ impl Arrivals {
         let taken = credits(payload.len());
         inbox.header = header;
         let mut before = std::mem::replace(&mut inbox.payload, payload);
-        if before.capacity() > 0 && self.spare.len() < SPARE_MAX {
+        if SPARE_BYTES.contains(&before.capacity()) && self.spare.len() < SPARE_MAX {
             before.clear();
             self.spare.push(before);
         }
@@ -143,6 +150,11 @@ impl Arrivals {
     /// Whether what is owed should not wait for a frame to go with.
     pub(super) fn owes_much(&self) -> bool {
         self.owed >= HALF
+    }
+
+    /// Credits that are owed.
+    pub(super) fn owed(&self) -> u16 {
+        self.owed
     }
 
     /// All that is owed, which from now on is the sender's again.

@@ -26,8 +26,6 @@ pub(super) const DIRECT: usize = 2;
 pub(super) struct Unsent {
     pub(super) buffer: Buffer,
     pub(super) len: usize,
-    /// Credits that it gives back, by lane.
-    pub(super) credits: [u16; 2],
     /// Messages in it that answer atomics of the peer's.
     pub(super) answers: u16,
 }

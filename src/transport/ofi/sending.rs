@@ -12,6 +12,7 @@ use super::buffers::{PAYLOAD_MAX, Purpose, Size};
 use super::chores::Chore;
 use super::endpoint::{Kept, NetEndpoint};
 use super::frame::{FRAME_HEAD_BYTES, FrameHead, Kind, LETTER_BYTES, Letter};
+use super::lane::Arrivals;
 use super::link::{Busy, DIRECT, Life, Link, PARTS, Unsent};
 use super::transport::OfiTransport;
 
@@ -33,7 +34,7 @@ fn new_frame<'a>(endpoint: &mut NetEndpoint, link: &'a mut Link) -> Result<&'a m
     let buffer = endpoint.take(Size::Frame).ok_or(NoBuffer)?;
     endpoint.buffers.put(&buffer, 0, &link.names.frame_head().encode());
     let unsent = &mut link.waiting.unsent;
-    unsent.push_back(Unsent { buffer, len: FRAME_HEAD_BYTES, credits: [0; 2], answers: 0 });
+    unsent.push_back(Unsent { buffer, len: FRAME_HEAD_BYTES, answers: 0 });
     Ok(unsent.back_mut().expect("it was pushed just now"))
 }
 
@@ -81,7 +82,8 @@ impl OfiTransport {
 
     /// Adds a message to the last frame for a peer, or begins one with it, and sends what is to go now.
     fn post(&mut self, rank: Rank, letter: &Letter, payload: &[u8]) -> Result<(), NoBuffer> {
-        let Some(link) = self.links.get_mut(rank) else { return Ok(()) };
+        // Nothing goes to one that is gone.
+        let Some(link) = self.links.get_mut(rank).filter(|link| link.peer.is_some()) else { return Ok(()) };
         let bytes = Letter::bytes(payload.len());
         let fits = |unsent: &&mut Unsent| unsent.len + bytes <= Size::Frame.bytes();
         let (frame, is_new) = match link.waiting.unsent.back_mut().filter(fits) {
@@ -90,6 +92,8 @@ impl OfiTransport {
         };
         self.endpoint.buffers.put(&frame.buffer, frame.len, &letter.encode());
         if !payload.is_empty() {
+            // The end of the last word is zero: what lay there may have been for another peer.
+            self.endpoint.buffers.put(&frame.buffer, frame.len + bytes - 8, &[0; 8]);
             self.endpoint.buffers.put(&frame.buffer, frame.len + LETTER_BYTES, payload);
         }
         frame.len += bytes;
@@ -117,7 +121,7 @@ impl OfiTransport {
 
     /// Sends all that has gathered.
     #[inline(never)]
-    pub(super) fn send_gathered(&mut self) {
+    pub(super) fn send_all_gathered(&mut self) {
         self.begins_to_gather = false;
         while let Some(rank) = self.chores.pop(Chore::Gathering) {
             if let Some(link) = self.links.get_mut(rank) {
@@ -130,6 +134,7 @@ impl OfiTransport {
     /// Gives a peer what it is owed, and something to hear, with the frame that leaves next.
     pub(super) fn send_credits(&mut self, rank: Rank) -> Result<(), NoBuffer> {
         if let Some(link) = self.links.get_mut(rank)
+            && link.peer.is_some()
             && link.waiting.unsent.is_empty()
         {
             new_frame(&mut self.endpoint, link)?;
@@ -148,16 +153,13 @@ impl OfiTransport {
         let Some(link) = self.links.get_mut(rank) else { return };
         let Some(peer) = link.peer.filter(|_| !link.waiting.held) else { return };
         while link.waiting.unsent.len() > kept
-            && let Some(mut frame) = link.waiting.unsent.pop_front()
+            && let Some(Unsent { buffer, len, answers }) = link.waiting.unsent.pop_front()
         {
-            for (credits, arrivals) in frame.credits.iter_mut().zip(&mut link.arrivals) {
-                *credits += arrivals.pay();
-            }
-            let credits = FrameHead::encode_credits(frame.credits);
-            self.endpoint.buffers.put(&frame.buffer, FrameHead::CREDITS_AT, &credits);
-            let Unsent { buffer, len, credits, answers } = frame;
+            let credits = link.arrivals.each_ref().map(Arrivals::owed);
+            self.endpoint.buffers.put(&buffer, FrameHead::CREDITS_AT, &FrameHead::encode_credits(credits));
             match self.endpoint.send(peer, (buffer, len), Purpose::Send { rank, answers }) {
                 Ok(()) => {
+                    link.arrivals.iter_mut().for_each(|arrivals| _ = arrivals.pay());
                     self.sending += 1;
                     link.waiting.leaving += 1;
                     link.life.spoken_to = true;
@@ -165,7 +167,7 @@ impl OfiTransport {
                     link.life.reached = true;
                 }
                 Err(Kept { buffer, busy: true }) => {
-                    link.waiting.unsent.push_front(Unsent { buffer, len, credits, answers });
+                    link.waiting.unsent.push_front(Unsent { buffer, len, answers });
                     return self.grow_impatient(rank);
                 }
                 Err(Kept { buffer, busy: false }) => {

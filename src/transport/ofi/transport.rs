@@ -175,7 +175,7 @@ impl OfiTransport {
     fn take_in(&mut self, alone: bool, goes_on: impl Fn(&OfiTransport) -> bool) {
         self.run = 0;
         if self.chores.has(Chore::Gathering) {
-            self.send_gathered();
+            self.send_all_gathered();
         }
         let was_open = self.endpoint.is_open();
         if self.landings.are_polled() {
@@ -212,6 +212,10 @@ impl OfiTransport {
         }
         if self.chores.has(Chore::Stuck) {
             self.flush_stuck();
+        }
+        // Answers to what has come in.
+        if self.chores.has(Chore::Gathering) {
+            self.send_all_gathered();
         }
     }
 
