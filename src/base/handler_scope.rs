@@ -37,12 +37,6 @@ pub(crate) fn may_wait(call: &'static str, generation: u32) -> Result<(), Error>
     if IN_HANDLER_OF.get() == generation { Err(Error::InHandler { call }) } else { Ok(()) }
 }
 
-/// Whether a handler runs on this thread.
-#[inline]
-pub(crate) fn is_in_handler() -> bool {
-    IN_HANDLER_OF.get() != 0
-}
-
 /// In the place of the generation of a node that has closed.
 pub(crate) const CLOSED: u32 = u32::MAX;
 

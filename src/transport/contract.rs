@@ -57,9 +57,6 @@ pub(crate) trait NodeTransport: CachesRegistrations {
     /// somebody is to make one soon.
     fn take_gathering(&mut self) -> bool;
 
-    /// Sends what gathers, now.
-    fn send_gathered(&mut self);
-
     /// Whether [`NodeTransport::take_lost`] has news.
     fn has_lost(&self) -> bool;
 

@@ -102,15 +102,17 @@ impl NetWakeup {
 
     /// Messages have begun to gather, which the next poll sends: wakes the watch for that, unless it is about
     /// to poll for others of them. A watch that is the progress thread lets more of them gather first.
-    ///
-    /// Returns whether they may wait for that. They may not where there is a progress thread, and no watch: a
-    /// handler may run on it, or what another thread waits for may take long to look at.
-    pub(crate) fn gathers(&self) -> bool {
+    pub(crate) fn gathers(&self) {
         // Against the swap in `sleep`: either we see the watch in `ring`, or it sees this.
-        if !self.gathered.swap(true, Ordering::SeqCst) {
-            self.ring();
+        if self.gathered.swap(true, Ordering::SeqCst) {
+            return;
         }
-        self.watched.load(Ordering::SeqCst) || self.attendant.get().is_none()
+        self.ring();
+        if self.waiting.load(Ordering::SeqCst) == 0
+            && let Some(attendant) = self.attendant.get()
+        {
+            attendant.unpark();
+        }
     }
 
     /// Rings whenever the doorbell of this process is rung from without, until `closing`. It is for a job in
@@ -233,10 +235,10 @@ impl NetWakeup {
     /// For the progress thread: rests as long as others see to the network, as far as it can tell. Returns
     /// whether it has rested.
     pub(crate) fn park(&self) -> bool {
-        self.attendant.get_or_init(std::thread::current);
         if self.waiting.load(Ordering::SeqCst) == 0 {
             return false;
         }
+        self.attendant.get_or_init(std::thread::current);
         let waits = self.waits.load(Ordering::Relaxed);
         std::thread::park_timeout(PARK);
         if self.waits.load(Ordering::Relaxed) == waits {

@@ -17,7 +17,6 @@ use super::mr_invalidation::{CachesRegistrations, ChangeSource};
 use super::net_wakeup::NetWakeup;
 use super::peers::Peers;
 use super::shm::ShmTransport;
-use crate::base::handler_scope;
 
 /// Times in turn that the provider may say that there is something to poll when there is nothing.
 const RESTLESS_MAX: u32 = 8;
@@ -126,10 +125,8 @@ impl Router {
     fn tell_gathering(&mut self) {
         if let Some(net) = &mut self.net
             && net.way.take_gathering()
-            && !net.net_wakeup.gathers()
-            && !handler_scope::is_in_handler()
         {
-            net.way.send_gathered();
+            net.net_wakeup.gathers();
         }
     }
 
@@ -282,12 +279,6 @@ impl NodeTransport for Router {
     #[inline]
     fn take_gathering(&mut self) -> bool {
         self.net.as_mut().is_some_and(|net| net.way.take_gathering())
-    }
-
-    fn send_gathered(&mut self) {
-        if let Some(net) = &mut self.net {
-            net.way.send_gathered();
-        }
     }
 
     #[inline(always)]

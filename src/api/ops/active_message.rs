@@ -153,7 +153,8 @@ impl Call<'_> {
     /// # Errors
     /// [`Error::PayloadTooLong`] where the room has fewer bytes; [`Error::Elsewhere`] for memory of another
     /// rank: then nothing is copied. [`Error::Fault`] of this rank where the heap, or memory at the address,
-    /// ends before; then some of it may have been copied. [`Error::Forked`] in a child that the handler forks.
+    /// ends before; then some of it may have been copied. [`Error::Forked`] in a child that the handler has
+    /// forked.
     pub fn copy_payload_to<'a>(&self, room: impl Into<Room<'a>>) -> Result<(), Error> {
         self.core.may_call("copying a payload")?;
         let (room, given) = (room.into(), self.payload_len() as u64);

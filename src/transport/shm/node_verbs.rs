@@ -61,8 +61,6 @@ impl NodeTransport for ShmTransport {
         false
     }
 
-    fn send_gathered(&mut self) {}
-
     fn has_lost(&self) -> bool {
         false
     }
