@@ -107,8 +107,23 @@ impl Fabric {
 /// An environment that was made here. It is never freed: somebody may be reading it at any time.
 type Made = &'static [AtomicPtr<c_char>];
 
-/// The last one that was made, and a lock that makes one change at a time.
-static MADE: Mutex<Option<Made>> = Mutex::new(None);
+/// The environment as this module has it.
+struct State {
+    /// The last one that was made.
+    made: Option<Made>,
+    /// Calls during which that is in place, and what was in its place before, with its entries.
+    calls: usize,
+    before: AtomicPtr<*mut c_char>,
+    entries: Vec<usize>,
+}
+
+/// Held for no call of the library: a child that another thread forks meanwhile would find it locked.
+static STATE: Mutex<State> = Mutex::new(State {
+    made: None,
+    calls: 0,
+    before: AtomicPtr::new(std::ptr::null_mut()),
+    entries: Vec::new(),
+});
 
 /// Calls something that lets the library read variables, and that may take signal handlers.
 pub(crate) fn entered<T>(found: Version, call: impl FnOnce() -> T) -> T {
@@ -118,43 +133,71 @@ pub(crate) fn entered<T>(found: Version, call: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Has these variables in the environment during a call.
+/// Has these variables in the environment during a call. Calls that overlap have the same ones.
 ///
 /// The standard library's way to set one frees memory that other threads may be reading. Here a whole new
 /// environment takes the place of the old one, which stays as it is. So a thread that reads variables
 /// meanwhile finds the one or the other. If another thread has set a variable meanwhile, nothing is put back.
 fn with<T>(more: &[&'static CStr], call: impl FnOnce() -> T) -> T {
-    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    enter(more);
+    let _entered = Entered;
+    call()
+}
+
+/// A call during which the variables are there.
+struct Entered;
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
+        state.calls -= 1;
+        if state.calls == 0
+            && let Some(made) = state.made
+            && is_of(made, &state.entries)
+        {
+            let before = state.before.load(Ordering::Relaxed);
+            // It fails where another thread has set a variable: its environment stays.
+            let _ = current().compare_exchange(start_of(made), before, Ordering::AcqRel, Ordering::Acquire);
+        }
+    }
+}
+
+fn enter(more: &[&'static CStr]) {
+    let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
+    state.calls += 1;
+    if state.calls > 1 {
+        return;
+    }
+    loop {
+        let before = current().load(Ordering::Acquire);
+        let entries = entries(before, more);
+        state.entries = entries.iter().map(|entry| entry.addr()).collect();
+        let made = match state.made {
+            Some(made) if is_of(made, &state.entries) => made,
+            _ => Box::leak(entries.into_iter().map(AtomicPtr::new).collect()),
+        };
+        (state.made, state.before) = (Some(made), AtomicPtr::new(before));
+        // Another thread may have put one of its own in the place meanwhile, and have freed the old one.
+        if current().compare_exchange(before, start_of(made), Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            return;
+        }
+    }
+}
+
+/// Where the C library has the environment.
+fn current() -> &'static AtomicPtr<*mut c_char> {
     // SAFETY: it is a variable of the C library, a pointer, alive as long as the process, and aligned. C
     // reads it by one load.
-    let current = unsafe { AtomicPtr::from_ptr(&raw mut libc::environ) };
-    let (before, entries, longer) = loop {
-        let before = current.load(Ordering::Acquire);
-        let entries = entries(before, more);
-        let longer = match *made {
-            Some(made) if is_of(made, &entries) => made,
-            _ => Box::leak(entries.iter().copied().map(AtomicPtr::new).collect()),
-        };
-        *made = Some(longer);
-        // Another thread may have put one of its own in the place meanwhile, and have freed the old one.
-        if current.compare_exchange(before, start_of(longer), Ordering::AcqRel, Ordering::Acquire).is_ok() {
-            break (before, entries, longer);
-        }
-    };
-    let result = call();
-    if is_of(longer, &entries) {
-        let _ = current.compare_exchange(start_of(longer), before, Ordering::AcqRel, Ordering::Acquire);
-    }
-    result
+    unsafe { AtomicPtr::from_ptr(&raw mut libc::environ) }
 }
 
 fn start_of(made: Made) -> *mut *mut c_char {
     made.as_ptr().cast::<*mut c_char>().cast_mut()
 }
 
-/// Whether these are the entries of an environment that was made here: nobody has changed one.
-fn is_of(made: Made, entries: &[*mut c_char]) -> bool {
-    made.iter().map(|entry| entry.load(Ordering::Relaxed)).eq(entries.iter().copied())
+/// Whether an environment that was made here has entries at these addresses: nobody has changed one.
+fn is_of(made: Made, entries: &[usize]) -> bool {
+    made.iter().map(|entry| entry.load(Ordering::Relaxed).addr()).eq(entries.iter().copied())
 }
 
 /// The entries of an environment, those of `more`, and the null that ends them.
@@ -211,19 +254,42 @@ mod tests {
         }
     }
 
-    #[test]
-    fn variables_are_there_during_a_call_alone() {
-        const TOLD: [(&str, &CStr); 3] = [
-            ("STANDPIPE_TEST_TOLD_A", c"STANDPIPE_TEST_TOLD_A=yes"),
-            ("STANDPIPE_TEST_TOLD_B", c"STANDPIPE_TEST_TOLD_B=yes"),
-            ("STANDPIPE_TEST_TOLD_C", c"STANDPIPE_TEST_TOLD_C=yes"),
-        ];
-        let calls = |(name, told)| {
-            for _ in 0..300 {
-                assert_eq!(std::env::var(name).ok(), None);
-                assert_eq!(with(&[told], || std::env::var(name)).as_deref(), Ok("yes"));
+    const TOLD: &[&CStr] = &[c"STANDPIPE_TEST_TOLD=yes"];
+
+    /// Whether the variable is there, by no lock that a child could find taken.
+    fn is_told() -> bool {
+        // SAFETY: a text that a null ends; and nobody sets variables in this test program.
+        !unsafe { libc::getenv(c"STANDPIPE_TEST_TOLD".as_ptr()) }.is_null()
+    }
+
+    /// Makes a child during a call, which makes one itself.
+    fn fork_in_call() -> libc::pid_t {
+        // SAFETY: the child takes a lock that nobody holds during a call, and ends; it runs nothing else.
+        match with(TOLD, || unsafe { libc::fork() }) {
+            0 => {
+                // SAFETY: both only ask the kernel to end this process, in a while and at once.
+                unsafe {
+                    libc::alarm(20);
+                    libc::_exit(if with(TOLD, is_told) { 7 } else { 1 })
+                }
             }
-        };
-        std::thread::scope(|scope| TOLD.iter().for_each(|told| drop(scope.spawn(|| calls(*told)))));
+            child => child,
+        }
+    }
+
+    #[test]
+    fn variables_are_there_during_calls_alone_and_a_child_made_in_one_can_make_one() {
+        let calls = || (0..300).for_each(|_| assert!(with(TOLD, is_told)));
+        for _ in 0..10 {
+            let child = std::thread::scope(|scope| {
+                (0..3).for_each(|_| drop(scope.spawn(calls)));
+                fork_in_call()
+            });
+            assert!(!is_told());
+            let mut status = 0;
+            // SAFETY: the kernel writes one status, which lives until the call returns.
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7, "{status:#x}");
+        }
     }
 }
