@@ -246,7 +246,7 @@ impl NodeCore {
     /// Polls at most `polls` times, until something moves; runs the handler if an Active Message came.
     #[inline(never)]
     pub(crate) fn progress(self: &Arc<Self>, polls: u32) -> Progress {
-        let Some(mut arrivals) = self.arrivals.try_lock() else { return Progress::Taken };
+        let Some(mut arrivals) = self.arrivals.try_lock() else { return self.leave_to_another() };
         let Arrivals { inbox, handlers } = &mut *arrivals;
         let polled = self.poll_engine(inbox, polls);
         if let Polled::Deliver(delivery) = polled {
@@ -268,6 +268,15 @@ impl NodeCore {
         drop(arrivals);
         self.after_progress();
         Progress::Moved
+    }
+
+    /// Another thread polls, or runs a handler for as long as that takes: what gathers does not wait for it.
+    #[cold]
+    fn leave_to_another(&self) -> Progress {
+        if self.waking.net_wakeup.get().is_some_and(|net_wakeup| net_wakeup.take_gathered()) {
+            self.engine().transport().send_gathered();
+        }
+        Progress::Taken
     }
 
     #[inline(always)]

@@ -325,6 +325,8 @@ impl NodeTransport for ChannelsNetwork {
         false
     }
 
+    fn send_gathered(&mut self) {}
+
     fn has_lost(&self) -> bool {
         !self.lost.is_empty()
     }

@@ -57,6 +57,9 @@ pub(crate) trait NodeTransport: CachesRegistrations {
     /// somebody is to make one soon.
     fn take_gathering(&mut self) -> bool;
 
+    /// Sends what has gathered, where nobody can poll.
+    fn send_gathered(&mut self);
+
     /// Whether [`NodeTransport::take_lost`] has news.
     fn has_lost(&self) -> bool;
 

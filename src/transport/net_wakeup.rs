@@ -115,6 +115,11 @@ impl NetWakeup {
         }
     }
 
+    /// Whether messages have begun to gather since somebody has seen that, who then is to send them.
+    pub(crate) fn take_gathered(&self) -> bool {
+        self.gathered.load(Ordering::Relaxed) && self.gathered.swap(false, Ordering::SeqCst)
+    }
+
     /// Rings whenever the doorbell of this process is rung from without, until `closing`. It is for a job in
     /// which some peers are near, and know the doorbell only, while the watch sleeps on the network.
     pub(crate) fn forward(&self, bell: &Bell<Words>, closing: &AtomicBool) {
@@ -216,7 +221,8 @@ impl NetWakeup {
                 // Empty already if another thread was the watch in between.
                 let _ = rustix::io::read(&self.event, &mut [0; 8]);
                 if self.gathered.load(Ordering::SeqCst) && self.waiting.load(Ordering::SeqCst) == 0 {
-                    std::thread::sleep(GATHER);
+                    // Whatever comes in meanwhile is served at once.
+                    let _ = ready(network, GATHER);
                 }
                 self.gathered.store(false, Ordering::SeqCst);
             }

@@ -281,6 +281,12 @@ impl NodeTransport for Router {
         self.net.as_mut().is_some_and(|net| net.way.take_gathering())
     }
 
+    fn send_gathered(&mut self) {
+        if let Some(net) = &mut self.net {
+            net.way.send_gathered();
+        }
+    }
+
     #[inline(always)]
     fn has_lost(&self) -> bool {
         self.net.as_ref().is_some_and(|net| net.way.has_lost())

@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use standpipe::Node;
+use standpipe::host::monotonic_ns;
 
 use crate::support::{Heard, config, job_of, network, role, say};
 
@@ -20,6 +21,9 @@ const COMPUTES: Duration = Duration::from_millis(50);
 /// The last message of a round arrives within this in the best of all rounds: others may have the processors
 /// in the rest.
 const SOON: Duration = Duration::from_millis(5);
+
+/// How long a handler of the sender's runs.
+const DWELLS: Duration = Duration::from_secs(2);
 
 const THREADS: u64 = 4;
 
@@ -43,6 +47,15 @@ fn what_gathers_leaves_though_the_sender_computes() {
         println!("{progress}: the last of {MESSAGES} messages after {best} to {worst} ns");
         assert!(u128::from(*best) < SOON.as_nanos(), "{progress}: {late:?}");
     }
+}
+
+#[test]
+fn what_gathers_leaves_with_progress_though_a_handler_runs_for_long() {
+    let Some(transport) = network() else { return };
+    let heard = Heard::default();
+    heard.run_well(job_of(2, "dwells").env("STANDPIPE_TRANSPORT", transport));
+    let late: u64 = heard.said(1)[0].parse().expect("a number");
+    assert!(u128::from(late) < DWELLS.as_nanos() / 2, "{late} ns, where a handler took {DWELLS:?}");
 }
 
 #[test]
@@ -78,15 +91,10 @@ fn child() {
     match role.as_str() {
         "computes" => send_and(compute),
         "polls" => send_and(|node| _ = node.progress()),
+        "dwells" => dwell(),
         "floods" => flood(),
         other => panic!("no role {other}"),
     }
-}
-
-/// Nanoseconds of a clock that all processes of this host share.
-fn now() -> u64 {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("it is later than that");
-    u64::try_from(now.as_nanos()).expect("some centuries")
 }
 
 /// Computes: no call of the library, and none of the kernel.
@@ -103,7 +111,7 @@ fn send_and(act: impl Fn(&Node)) {
     let (count, late) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let (counted, lateness) = (Arc::clone(&count), Arc::clone(&late));
     let config = config().handler("note", move |call| {
-        lateness.store(now().saturating_sub(call.args()[0]), Ordering::Relaxed);
+        lateness.store(monotonic_ns().saturating_sub(call.args()[0]), Ordering::Relaxed);
         counted.fetch_add(1, Ordering::Release);
     });
     let node = Node::open(config).expect("it opens");
@@ -115,7 +123,7 @@ fn send_and(act: impl Fn(&Node)) {
         node.barrier().expect("both come");
         if node.rank() == 0 {
             for _ in 0..MESSAGES {
-                node.request(1, note, [now(), 0, 0, 0]).expect("it is taken");
+                node.request(1, note, [monotonic_ns(), 0, 0, 0]).expect("it is taken");
             }
             act(&node);
         } else {
@@ -128,6 +136,44 @@ fn send_and(act: impl Fn(&Node)) {
     if node.rank() == 1 {
         say(said.join(" "));
     }
+}
+
+/// Rank 0's progress thread runs a handler for long, while another thread sends and calls `progress`. Rank 1
+/// says how late the last message was.
+fn dwell() {
+    let (count, late) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let dwelling = Arc::new(AtomicU64::new(0));
+    let (counted, lateness, begun) = (Arc::clone(&count), Arc::clone(&late), Arc::clone(&dwelling));
+    let config = config()
+        .handler("note", move |call| {
+            lateness.store(monotonic_ns().saturating_sub(call.args()[0]), Ordering::Relaxed);
+            counted.fetch_add(1, Ordering::Release);
+        })
+        .handler("dwell", move |_| {
+            begun.store(1, Ordering::Release);
+            std::thread::sleep(DWELLS);
+        });
+    let node = Node::open(config).expect("it opens");
+    let [note, dwell] = ["note", "dwell"].map(|name| node.handler(name).expect("registered above"));
+    node.barrier().expect("both come");
+    if node.rank() == 1 {
+        node.request(0, dwell, [0; 4]).expect("it is taken");
+        node.wait_until(|| count.load(Ordering::Acquire) == MESSAGES).expect("they arrive");
+        say(late.load(Ordering::Relaxed));
+    } else {
+        while dwelling.load(Ordering::Acquire) == 0 {
+            std::hint::spin_loop();
+        }
+        let begun = Instant::now();
+        for _ in 0..MESSAGES {
+            node.request(1, note, [monotonic_ns(), 0, 0, 0]).expect("it is taken");
+        }
+        while begun.elapsed() < DWELLS {
+            node.progress();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    node.barrier().expect("both come");
 }
 
 /// Rank 0 sends from several threads as fast as it can, twice as many messages as one look at memory takes.

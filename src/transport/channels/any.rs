@@ -240,6 +240,10 @@ impl NodeTransport for Network {
         pass_on!(self, way => way.take_gathering())
     }
 
+    fn send_gathered(&mut self) {
+        pass_on!(self, way => way.send_gathered())
+    }
+
     #[inline(always)]
     fn has_lost(&self) -> bool {
         pass_on!(self, way => way.has_lost())

@@ -103,7 +103,7 @@ impl NodeTransport for OfiTransport {
 
     fn prepare_sleep(&mut self) -> Rest {
         self.look_at_clock();
-        self.send_gathered();
+        self.send_frames_that_gather();
         let was_open = self.endpoint.is_open();
         self.landings.poll(&mut self.endpoint);
         if was_open && !self.endpoint.is_open() {
@@ -142,6 +142,10 @@ impl NodeTransport for OfiTransport {
     #[inline]
     fn take_gathering(&mut self) -> bool {
         std::mem::take(&mut self.begins_to_gather)
+    }
+
+    fn send_gathered(&mut self) {
+        self.send_frames_that_gather();
     }
 
     #[inline(always)]

@@ -121,7 +121,7 @@ impl OfiTransport {
 
     /// Sends all that has gathered.
     #[inline(never)]
-    pub(super) fn send_gathered(&mut self) {
+    pub(super) fn send_frames_that_gather(&mut self) {
         self.begins_to_gather = false;
         while let Some(rank) = self.chores.pop(Chore::Gathering) {
             if let Some(link) = self.links.get_mut(rank) {

@@ -175,7 +175,7 @@ impl OfiTransport {
     fn take_in(&mut self, alone: bool, goes_on: impl Fn(&OfiTransport) -> bool) {
         self.run = 0;
         if self.chores.has(Chore::Gathering) {
-            self.send_gathered();
+            self.send_frames_that_gather();
         }
         let was_open = self.endpoint.is_open();
         if self.landings.are_polled() {
@@ -215,7 +215,7 @@ impl OfiTransport {
         }
         // Answers to what has come in.
         if self.chores.has(Chore::Gathering) {
-            self.send_gathered();
+            self.send_frames_that_gather();
         }
     }
 

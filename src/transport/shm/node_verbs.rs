@@ -61,6 +61,8 @@ impl NodeTransport for ShmTransport {
         false
     }
 
+    fn send_gathered(&mut self) {}
+
     fn has_lost(&self) -> bool {
         false
     }
