@@ -9,6 +9,7 @@ mod elsewhere;
 mod endings;
 mod failing;
 mod faults;
+mod gathering;
 mod heaps;
 mod hostile;
 mod processes;

@@ -237,8 +237,7 @@ proptest! {
             let letters: Vec<Letter> = messages
                 .into_iter()
                 .map(|(kind, sequence, mut words)| {
-                    // What the engine would make of it is not asked here; where a message says that it
-                    // stands, is.
+                    // The engine never sees it. The test reads here where a message says that it stands.
                     if let Kind::Engine(_) = kind {
                         words[0] = u64::from(sequence) << 32 | 0xff;
                     }
