@@ -168,7 +168,7 @@ fn limited() {
     };
     let statm = std::fs::read_to_string("/proc/self/statm").expect("it is told");
     let pages: u64 = statm.split(' ').next().and_then(|pages| pages.parse().ok()).expect("a number");
-    // What the allocator divides is mapped once more by the node, which has 540 KiB for each of 1,024 peers.
+    // The node maps the allocator's memory once more, and has 540 KiB for each of 1,024 peers.
     let most = pages * 4096 + memory("MemTotal:") / 2 + (1 << 30);
     let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
     // SAFETY: only this process is limited, by a value that lives until the call returns.

@@ -48,6 +48,19 @@ pub const RECEIVES: usize = 64;
 /// receiver, 512 KiB in all. That is as much as 4,096 short messages take, or 63 of the longest.
 pub const CREDITS: u16 = 4096;
 
+/// Bytes of a frame of messages over libfabric before the first of them, and of each of these before its
+/// payload: `docs/WIRE.md` draws both.
+pub const FRAME_HEAD_BYTES: usize = 32;
+/// See [`FRAME_HEAD_BYTES`].
+pub const FRAME_MESSAGE_BYTES: usize = 64;
+
+/// Bytes of payload that one message over libfabric may have.
+pub const FAR_MEDIUM_BYTES: usize = 8 << 10;
+
+/// Bytes that one frame may have: as many as the longest message takes, and a little more.
+pub const FRAME_BYTES: usize =
+    (FRAME_HEAD_BYTES + FRAME_MESSAGE_BYTES + FAR_MEDIUM_BYTES).next_multiple_of(64);
+
 /// Atomics of one process on words of another over a network that may be under way.
 pub const ASKS: usize = 16;
 

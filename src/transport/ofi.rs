@@ -125,5 +125,3 @@ pub(crate) mod token;
 pub(crate) mod transport;
 mod verbs;
 mod wait_set;
-
-pub(crate) use buffers::FRAME_BYTES;

@@ -10,7 +10,7 @@ use standpipe::path::{self, Access, Facts, Limits, MemId, Path, Wanted};
 use standpipe::{PathReason, STAGED_MIN, Transport, network};
 
 use crate::attach::{Attach, try_attach};
-use crate::perf::case::{Case, Cores, Memory, Op, Target};
+use crate::perf::case::{Case, Memory, Op};
 use crate::progress::Bar;
 use crate::report::output::{Output, OutputArgs};
 use crate::report::page::{Figure, Grid};
@@ -239,9 +239,7 @@ fn sizes(sizes: Sizes, quick: bool) -> Vec<usize> {
 }
 
 fn measure(way: &Way, op: Op, size: usize) -> Result<f64> {
-    let (target, cores) = (Target::Asleep, Cores::Apart);
-    let case =
-        Case { op, size, n: 1, memory: way.memory, target, cores, placement: None, bound: None, flow: None };
+    let case = Case { memory: way.memory, ..Case::of(op, size) };
     let network = Transport::parse(way.network).context("a transport")?;
     let row = perf::measure_by(&case, &network, way.settings);
     Ok(row.with_context(|| format!("measuring {} of {size} bytes, {}", op.name(), way.name))?.median_ns)

@@ -22,7 +22,7 @@ pub(crate) struct Message {
     pub(crate) header: [u64; Header::WORDS],
     /// Not given back: as a message that was taken, it has room for one to come.
     pub(crate) payload: Vec<u8>,
-    /// What its receiver's program learns by it of changes to memory.
+    /// Changes to memory that its receiver's program learns of by it.
     pub(crate) told: CausalHistory,
 }
 

@@ -7,14 +7,10 @@ use engine::Place;
 use fabric::{Desc, Local};
 use vm::SharedMemory;
 
-use super::frame::{FRAME_HEAD_BYTES, Letter};
-use crate::base::limits::{LARGE_BYTES, SMALL_BYTES};
+use crate::base::limits::{FAR_MEDIUM_BYTES, FRAME_BYTES, LARGE_BYTES, SMALL_BYTES};
 
 /// Bytes of payload that one message may have.
-pub(super) const PAYLOAD_MAX: usize = 8 << 10;
-
-/// Bytes that one frame may have: as many as the longest message takes, and a little more.
-pub(crate) const FRAME_BYTES: usize = (FRAME_HEAD_BYTES + Letter::bytes(PAYLOAD_MAX)).next_multiple_of(64);
+pub(super) const PAYLOAD_MAX: usize = FAR_MEDIUM_BYTES;
 
 const _: () = assert!(FRAME_BYTES <= 16 << 10, "longer ones are beyond the eager limit of `rxm`");
 

@@ -18,11 +18,13 @@
 use engine::{Header, Lane, Rank};
 
 use super::token::TOKEN_BYTES;
+pub(super) use crate::base::limits::FRAME_HEAD_BYTES;
+use crate::base::limits::FRAME_MESSAGE_BYTES;
 
-/// Bytes before the first message.
-pub(super) const FRAME_HEAD_BYTES: usize = 32;
 /// Bytes of a message before its payload.
-pub(super) const LETTER_BYTES: usize = 8 + 8 * Header::WORDS;
+pub(super) const LETTER_BYTES: usize = FRAME_MESSAGE_BYTES;
+
+const _: () = assert!(LETTER_BYTES == 8 + 8 * Header::WORDS, "the words are all that it has");
 
 /// The purpose of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,15 +6,13 @@ use std::time::Instant;
 use engine::Rank;
 use fabric::Peer;
 
-use super::token::Token;
+use super::link::Names;
 
 /// The remains of a peer that there was a link to, for it may live: a connection that broke is enough for a
 /// loss at one end. It goes on talking then, and waits for answers until it is told.
 pub(super) struct Parted {
     pub(super) peer: Option<Peer>,
-    pub(super) place: Rank,
-    pub(super) outward: Token,
-    pub(super) inward: Token,
+    pub(super) names: Names,
     pub(super) remind_at: Instant,
 }
 

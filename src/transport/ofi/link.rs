@@ -136,6 +136,7 @@ pub(super) struct Link {
 }
 
 /// The names of the two for each other.
+#[derive(Clone)]
 pub(super) struct Names {
     /// The peer's name for this process.
     pub(super) place: Rank,

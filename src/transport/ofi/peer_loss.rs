@@ -6,7 +6,7 @@ use engine::{Event, Header, OpError, Rank};
 
 use super::buffers::{Purpose, Size};
 use super::endpoint::Kept;
-use super::frame::{FrameHead, Kind, Letter};
+use super::frame::{Kind, Letter};
 use super::gone::{Gone, Parted};
 use super::pending_requests::Wanted;
 use super::token::{TOKEN_BYTES, Token};
@@ -64,7 +64,7 @@ impl OfiTransport {
     #[cold]
     pub(super) fn remind(&mut self, rank: Rank, token: &[u8; TOKEN_BYTES], says_bye: bool) -> bool {
         let Some(Gone { parted: Some(parted), has_left }) = self.gone.get_mut(rank) else { return false };
-        if !parted.inward.matches(token) {
+        if !parted.names.inward.matches(token) {
             return false;
         }
         *has_left |= says_bye;
@@ -73,9 +73,9 @@ impl OfiTransport {
             return true;
         }
         parted.remind_at = now + REMINDER;
-        let head = FrameHead { token: *parted.outward.bytes(), sender: parted.place, credits: [0; 2] };
+        let head = parted.names.frame_head().encode();
         let bye = Letter { kind: Kind::Bye, len: 0, sequence: 0, words: [0; Header::WORDS] };
-        let frame = [&head.encode()[..], &bye.encode()].concat();
+        let frame = [&head[..], &bye.encode()].concat();
         // Without memory, or room, at its next word.
         let Some(buffer) = self.endpoint.take(Size::Frame) else { return true };
         self.endpoint.buffers.put(&buffer, 0, &frame);
@@ -94,9 +94,7 @@ impl OfiTransport {
         }
         let parted = self.links.get(rank).map(|link| Parted {
             peer: link.peer,
-            place: link.names.place,
-            outward: link.names.outward.clone(),
-            inward: link.names.inward.clone(),
+            names: link.names.clone(),
             remind_at: Instant::now(),
         });
         self.gone.enter(rank, parted);

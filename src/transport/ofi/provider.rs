@@ -21,10 +21,10 @@ use fabric::{Description, Endpoint, Errno, Fabric, Hints, MrMode, Options, Origi
 
 use crate::base::code::{Code, into_io_error};
 use crate::base::debug_is_display::debug_is_display;
+use crate::base::limits::FRAME_BYTES;
 use crate::job::plumbing::addresses::{NO_PORT_LEFT, everywhere, within_host};
 use crate::job::unlaunched::Listen;
 use crate::transport::contract::Reach;
-use crate::transport::ofi::FRAME_BYTES;
 use crate::transport::ofi::endpoint::NetEndpoint;
 use crate::transport::ofi::provider_env;
 

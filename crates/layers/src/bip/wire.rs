@@ -138,7 +138,7 @@ impl Message {
         }
     }
 
-    /// What a peer sent, with so many bytes of payload.
+    /// Reads what a peer sent, with so many bytes of payload.
     ///
     /// # Errors
     /// [`Malformed`] for whatever [`Message::args`] cannot give.

@@ -230,9 +230,18 @@ impl Case {
     }
 }
 
+impl Case {
+    /// An operation of so many bytes between heaps, on two cores, with a target that sleeps; no bound, and of
+    /// no flow.
+    #[must_use]
+    pub const fn of(op: Op, size: usize) -> Case {
+        let (memory, target, cores) = (Memory::Heap, Target::Asleep, Cores::Apart);
+        Case { op, size, n: 1, memory, target, cores, placement: None, bound: None, flow: None }
+    }
+}
+
 const fn case(op: Op, size: usize, n: usize, memory: Memory, bound: f64) -> Case {
-    let (target, cores) = (Target::Asleep, Cores::Apart);
-    Case { op, size, n, memory, target, cores, placement: None, bound: Some(bound), flow: None }
+    Case { n, memory, bound: Some(bound), ..Case::of(op, size) }
 }
 
 /// On two cores that share a cache.

@@ -2,6 +2,7 @@
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
+use standpipe::limits::{FRAME_BYTES, FRAME_HEAD_BYTES, FRAME_MESSAGE_BYTES};
 
 /// The operation that moves a stream's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
@@ -59,7 +60,7 @@ impl Flow {
     /// Messages that the limit has in a frame, and the frame's bytes. A message of ours has `size` bytes of
     /// payload.
     pub fn frame(&self, size: usize) -> (u32, usize) {
-        let message = MESSAGE_BYTES + size.next_multiple_of(8);
+        let message = FRAME_MESSAGE_BYTES + size.next_multiple_of(8);
         let frame = self.frame_bytes.unwrap_or(FRAME_BYTES).max(FRAME_HEAD_BYTES + message);
         let messages = (frame - FRAME_HEAD_BYTES) / message;
         (u32::try_from(messages).unwrap_or(u32::MAX), FRAME_HEAD_BYTES + messages * message)
@@ -85,11 +86,3 @@ impl Flow {
         words
     }
 }
-
-/// Bytes of a frame over a network, at most, of its head, and of each message besides its payload:
-/// `docs/WIRE.md` draws them.
-const FRAME_BYTES: usize = 8320;
-/// See [`FRAME_BYTES`].
-const FRAME_HEAD_BYTES: usize = 32;
-/// See [`FRAME_BYTES`].
-const MESSAGE_BYTES: usize = 64;

@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 
-use super::case::{Case, Cores, Memory, Op, Target};
+use super::case::{Case, Op};
 use super::flow::{Flow, Moves, Ways};
 use crate::units::{at_least, between, parse_size};
 
@@ -108,17 +108,7 @@ impl FlowArgs {
 }
 
 fn case(op: Op, size: usize, flow: Flow) -> Case {
-    Case {
-        op,
-        size,
-        n: 1,
-        memory: Memory::Heap,
-        target: Target::Asleep,
-        cores: Cores::Apart,
-        placement: None,
-        bound: None,
-        flow: Some(flow),
-    }
+    Case { flow: Some(flow), ..Case::of(op, size) }
 }
 
 #[cfg(test)]

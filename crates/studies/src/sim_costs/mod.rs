@@ -17,7 +17,7 @@ use standpipe::host;
 use tempfile::NamedTempFile;
 
 use self::figures::{Figure, HEAD, Measured, figures, text};
-use measure::perf::{self, case::Case, case::Cores, case::Memory, case::Op, case::Target, row::Row};
+use measure::perf::{self, case::Case, case::Op, row::Row};
 use measure::usage_error::UsageError;
 use measure::{machine, progress, signals::Leftover, stdout::print, table};
 
@@ -57,17 +57,6 @@ fn name() -> String {
 
 /// Runs all measurements, some ten seconds.
 fn measure() -> Result<Measured> {
-    let case = |op, size| Case {
-        op,
-        size,
-        n: 1,
-        memory: Memory::Heap,
-        target: Target::Asleep,
-        cores: Cores::Apart,
-        placement: None,
-        bound: None,
-        flow: None,
-    };
     let bar = progress::bar(6, "{pos}/{len} {msg}");
     bar.set_message("locking pages");
     let pinning = pinning::measure()?;
@@ -79,8 +68,9 @@ fn measure() -> Result<Measured> {
         bar.inc(1);
         Ok(row)
     };
-    let [round_trip, overhead, put] = [case(Op::Am, 0), case(Op::Overhead, 0), case(Op::Put, 8)].map(row);
-    let [short, long] = [64 << 10, 1 << 20].map(|size| row(case(Op::Put, size)));
+    let [round_trip, overhead, put] =
+        [Case::of(Op::Am, 0), Case::of(Op::Overhead, 0), Case::of(Op::Put, 8)].map(row);
+    let [short, long] = [64 << 10, 1 << 20].map(|size| row(Case::of(Op::Put, size)));
     let (round_trip, overhead, put, bulk) = (round_trip?, overhead?, put?, [short?, long?]);
     Ok(Measured { round_trip, overhead, put, bulk, pinning })
 }

@@ -353,7 +353,7 @@ fn rewrite(is_spilled: bool) {
     area(&mut scene, 2);
     scene.cluster.node(VICTIM).read_held(0, &mut read);
     assert_eq!((read, &copied[..]), ([2; 8], &[1; 8000][..]));
-    // What was copied is what is copied on.
+    // The engine copies on what it has copied before.
     let to = scene.heap[VICTIM as usize];
     scene.cluster.node(VICTIM).copy_payload_to(&inbox, to).expect("its own heap");
     scene.cluster.peek(VICTIM, to, &mut read);
