@@ -14,7 +14,7 @@ const MIB: u64 = 1 << 20;
 /// A process that has talked to one peer has less: 8.4 MiB with libfabric 1.17, in a debug build.
 const ONE_PEER_MAX: u64 = 14 * MIB;
 
-/// What each further peer adds, at most.
+/// Bytes that each further peer adds, at most.
 const FURTHER_PEER_MAX: u64 = 64 * KIB;
 
 /// How many ranks have one peer, and many.

@@ -295,6 +295,13 @@ impl<M: Deref<Target = [AtomicU64]>> Duplex<M> {
         self.inward.release();
     }
 
+    /// Counts a poll that found nothing without a call of [`pop`](Duplex::pop): after many of them in turn the
+    /// other side is told of what is free again.
+    #[inline(always)]
+    pub fn note_idle(&mut self) {
+        self.inward.note_idle();
+    }
+
     /// Tells the other side about every slot of its ring that is free again, as [`Consumer::flush_credits`]
     /// does.
     pub fn flush_credits(&mut self) -> bool {

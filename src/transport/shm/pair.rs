@@ -27,7 +27,7 @@ pub(super) struct Pair {
     /// This process's place in the control segment that its messages go to.
     place: Rank,
     /// The system has refused a spill area, and is not asked again.
-    is_spill_refused: bool,
+    pub(super) is_spill_refused: bool,
     /// Our requests, and the replies to them.
     pub(super) asking: Duplex<Words>,
     /// The peer's requests, and our replies.
@@ -185,7 +185,10 @@ impl Pair {
     fn take(&mut self, lane: Lane, inbox: &mut Inbox) -> Result<Found, Corrupt> {
         let link = match lane {
             Lane::Reply => &mut self.asking,
-            Lane::Request if !self.answering.ready() => return Ok(Found::Nothing),
+            Lane::Request if !self.answering.ready() => {
+                self.answering.note_idle();
+                return Ok(Found::Nothing);
+            }
             Lane::Request if !self.has_room_for_reply() => return Ok(Found::Blocked),
             Lane::Request => &mut self.answering,
         };

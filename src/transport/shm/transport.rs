@@ -133,6 +133,12 @@ impl ShmTransport {
         }
     }
 
+    /// As if the system had refused the spill areas of the rings with a peer, which has been talked to.
+    #[cfg(test)]
+    pub(super) fn refuse_spills(&mut self, peer: Rank) {
+        self.pairs[peer as usize].as_mut().expect("they have talked").is_spill_refused = true;
+    }
+
     /// Turns every hot ring cold, so that whatever comes from now on rings the bell, and says what is there
     /// already.
     pub(crate) fn arm_doorbell(&mut self) -> Rest {

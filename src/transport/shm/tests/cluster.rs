@@ -204,6 +204,11 @@ impl ShmCluster {
     }
 
     /// A control segment, all of it open.
+    /// As if the system had refused a rank the spill areas of its rings with a peer.
+    pub(super) fn refuse_spills(&mut self, rank: Rank, peer: Rank) {
+        self.node(rank).transport().shm.refuse_spills(peer);
+    }
+
     pub(super) fn control(&self, rank: Rank) -> Control {
         let control = self.members[rank as usize].seat.peers.own().control.clone();
         control.memory();

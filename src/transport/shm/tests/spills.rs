@@ -11,6 +11,9 @@ const SETTING: Setting = Setting { attach_never: false, fences_symmetric: false,
 
 const PAGE: usize = 4096;
 
+/// Polls in vain after which nothing more comes. A consumer gives the room of what it took back by then.
+const IDLE: u32 = 2048;
+
 fn cluster(size: u32) -> ShmCluster {
     ShmCluster::new(size, SETTING)
 }
@@ -42,7 +45,7 @@ fn try_send(cluster: &mut ShmCluster, from: Rank, payload: &[u8]) -> bool {
 /// How many messages rank 0 finds; each is replied to with as many bytes as it brought.
 fn receive(cluster: &mut ShmCluster) -> usize {
     let (mut inbox, mut got, mut idle) = (Inbox::default(), 0, 0);
-    while idle < 4 {
+    while idle < IDLE {
         match cluster.node(0).poll(&mut inbox) {
             Polled::Deliver(delivery) => {
                 got += 1;
@@ -62,7 +65,7 @@ fn receive(cluster: &mut ShmCluster) -> usize {
 /// How many replies rank 1 finds.
 fn take_replies(cluster: &mut ShmCluster) -> usize {
     let (mut inbox, mut got, mut idle) = (Inbox::default(), 0, 0);
-    while idle < 4 {
+    while idle < IDLE {
         match cluster.node(1).poll(&mut inbox) {
             Polled::Deliver(_) => got += 1,
             Polled::Idle => idle += 1,
@@ -125,4 +128,27 @@ fn spill_areas_take_memory_once_the_other_areas_are_full() {
         all_are_answered(&mut cluster, sent);
     }
     assert_eq!(resident(&cluster)[1], spilled, "no more than the area has");
+}
+
+/// Two ranks that have talked, and have no spill areas at these of the two.
+fn cluster_refused(at: &[Rank]) -> ShmCluster {
+    let mut cluster = cluster(2);
+    assert!(try_send(&mut cluster, 1, &[]));
+    assert_eq!((receive(&mut cluster), take_replies(&mut cluster)), (1, 1));
+    at.iter().for_each(|rank| cluster.refuse_spills(*rank, 1 - *rank));
+    cluster
+}
+
+#[test]
+fn where_the_system_refuses_spill_areas_the_others_carry_messages_of_any_length() {
+    let mut cluster = cluster_refused(&[0, 1]);
+    for bytes in [PAYLOAD_MAX, NEAR_PAYLOAD_MAX].into_iter().cycle().take(20) {
+        let (mut sent, payload) = (0, vec![3; bytes]);
+        while try_send(&mut cluster, 1, &payload) {
+            sent += 1;
+        }
+        assert!((1..=8).contains(&sent), "{sent} of {bytes} bytes had room");
+        all_are_answered(&mut cluster, sent);
+    }
+    assert_eq!(resident(&cluster)[1], 0, "nobody has touched a spill area");
 }
