@@ -29,7 +29,7 @@ fn measure(json: bool) -> Result<(), Failure> {
     let environment = Environment::install(folder.path());
     let mut all = Vec::new();
     for (index, row) in ROWS.iter().enumerate() {
-        println!("\n== {} of {}: {}", index + 1, ROWS.len(), row.work);
+        eprintln!("\n== {} of {}: {}", index + 1, ROWS.len(), row.work);
         all.push(in_turns(row, &environment));
     }
     let page = page::page(&environment, &all);
@@ -53,12 +53,12 @@ fn in_turns(row: &Row, environment: &Environment) -> BTreeMap<usize, Figures> {
             match contestant.measure(environment, &mut said) {
                 Ok(ns) => taken.push(ns),
                 Err(why) => {
-                    println!("{}: skipped: {why}", contestant.name());
+                    eprintln!("{}: skipped: {why}", contestant.name());
                     *figures = Figures::Skipped(why);
                 }
             }
         }
-        println!("turn {turn} of {TURNS}");
+        eprintln!("turn {turn} of {TURNS}");
     }
     figures
 }
