@@ -221,7 +221,7 @@ impl NetWakeup {
                 // Empty already if another thread was the watch in between.
                 let _ = rustix::io::read(&self.event, &mut [0; 8]);
                 if self.gathered.load(Ordering::SeqCst) && self.waiting.load(Ordering::SeqCst) == 0 {
-                    // Whatever comes in meanwhile is served at once.
+                    // News of the network ends that: peers are served at once.
                     let _ = ready(network, GATHER);
                 }
                 self.gathered.store(false, Ordering::SeqCst);

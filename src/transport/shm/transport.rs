@@ -42,7 +42,7 @@ const RUN_MAX: u32 = 64;
 /// Message rings, mapped heaps and cross-memory attach, as the engine's transport.
 pub(crate) struct ShmTransport {
     peers: Arc<Peers>,
-    pairs: Vec<Option<Box<Pair>>>,
+    pub(super) pairs: Vec<Option<Box<Pair>>>,
     /// Senders whose rings are polled at every call.
     hot: Vec<Rank>,
     /// Senders that rang, to be polled until their rings are empty.
@@ -131,12 +131,6 @@ impl ShmTransport {
         if let Some(copiers) = &mut self.copiers {
             copiers.end();
         }
-    }
-
-    /// As if the system had refused the spill areas of the rings with a peer, which has been talked to.
-    #[cfg(test)]
-    pub(super) fn refuse_spills(&mut self, peer: Rank) {
-        self.pairs[peer as usize].as_mut().expect("they have talked").is_spill_refused = true;
     }
 
     /// Turns every hot ring cold, so that whatever comes from now on rings the bell, and says what is there

@@ -206,7 +206,8 @@ impl ShmCluster {
     /// A control segment, all of it open.
     /// As if the system had refused a rank the spill areas of its rings with a peer.
     pub(super) fn refuse_spills(&mut self, rank: Rank, peer: Rank) {
-        self.node(rank).transport().shm.refuse_spills(peer);
+        let pair = &mut self.node(rank).transport().shm.pairs[peer as usize];
+        pair.as_mut().expect("they have talked").is_spill_refused = true;
     }
 
     pub(super) fn control(&self, rank: Rank) -> Control {
