@@ -295,8 +295,8 @@ impl<M: Deref<Target = [AtomicU64]>> Duplex<M> {
         self.inward.release();
     }
 
-    /// Counts a poll that found nothing without a call of [`pop`](Duplex::pop). After many of them in turn the
-    /// other side is told which slots are free again.
+    /// Counts a poll that found nothing without a call of [`pop`](Duplex::pop). After many of them in turn
+    /// the other side is told which slots are free again.
     #[inline(always)]
     pub fn note_idle(&mut self) {
         self.inward.note_idle();
