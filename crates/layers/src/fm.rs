@@ -6,6 +6,7 @@
 //! stack of its own, and others run. Nothing runs but in the program's own calls, and what a program does not
 //! extract stays bounded: senders wait.
 
+mod arrival;
 mod arrivals;
 mod assembly;
 mod body;
@@ -16,6 +17,7 @@ mod features;
 mod incoming;
 mod lock;
 mod notices;
+mod outgoing;
 mod port;
 mod runner;
 mod send;

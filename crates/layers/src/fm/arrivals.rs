@@ -4,9 +4,10 @@ use std::sync::atomic::Ordering;
 
 use standpipe::Call;
 
+use super::arrival::{Arrival, Arrived};
 use super::body::Body;
 use super::notices::Notice;
-use super::shared::{Arrival, Arrived, Counters, Shared};
+use super::shared::{Counters, Shared};
 use super::wire::{self, Message, Packet, What};
 use crate::copies::copy_of_payload;
 
@@ -63,7 +64,7 @@ fn body(shared: &Shared, packet: &Packet, call: &mut Call<'_>) -> Body {
         Ok(payload) => Body::Kept(payload),
         Err(_) => {
             let bytes = copy_of_payload(call);
-            Counters::add(&shared.counters.copied_received, bytes.len() as u64);
+            Counters::add(&shared.counters.copied_arrived, bytes.len() as u64);
             Body::Copied(bytes)
         }
     }

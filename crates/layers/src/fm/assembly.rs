@@ -54,6 +54,11 @@ impl Assembly {
         }
     }
 
+    /// Whether a message is open.
+    pub(crate) fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
     /// Ends the message that the peer is at: whether there was one.
     pub(crate) fn cut(&mut self) -> bool {
         self.open.take().is_some()

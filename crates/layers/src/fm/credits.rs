@@ -16,21 +16,27 @@ pub(crate) fn window(nodes: u32) -> u32 {
     (ROOM / nodes.max(1)).clamp(2, WINDOW_MAX)
 }
 
-/// What stands between this process and one other, in packets.
+/// What stands between this process and one other, in packets that are counted from the beginning on, in
+/// numbers that begin again.
 #[derive(Debug)]
 pub(crate) struct Credits {
     window: u32,
-    /// May be sent there.
-    left: AtomicU32,
-    /// Came from there, and somebody has yet to consume them.
-    unread: AtomicU32,
-    /// Were consumed, and the other one has yet to be told.
-    owed: AtomicU32,
+    /// Credits that were taken: whoever has the message to that process open counts.
+    taken: AtomicU32,
+    /// Credits that came back: the handler of Active Messages counts, of which one runs at a time.
+    returned: AtomicU32,
+    /// Packets that came from there: the same handler counts.
+    arrived: AtomicU32,
+    /// Of those, the ones that were consumed: any thread counts.
+    consumed: AtomicU32,
+    /// Of those, the ones that the other one has been told of: any thread counts.
+    told: AtomicU32,
 }
 
 impl Credits {
     pub(crate) fn new(window: u32) -> Credits {
-        Credits { window, left: window.into(), unread: 0.into(), owed: 0.into() }
+        let none = || AtomicU32::new(0);
+        Credits { window, taken: none(), returned: none(), arrived: none(), consumed: none(), told: none() }
     }
 
     /// Credits that are owed are given back from this many on.
@@ -44,58 +50,93 @@ impl Credits {
         self.window - self.batch() + 1
     }
 
-    /// Takes so many credits, or none where there are fewer.
-    #[inline]
-    pub(crate) fn take(&self, packets: u32) -> bool {
-        self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(packets)).is_ok()
+    /// Packets that are under way there, or that the other one has not given back.
+    fn out(&self) -> u32 {
+        self.taken.load(Relaxed).wrapping_sub(self.returned.load(Relaxed))
     }
 
-    /// Gives back what was taken and not used.
+    /// Takes so many credits, or none where there are fewer. For whoever has the message open.
+    #[inline]
+    pub(crate) fn take(&self, packets: u32) -> bool {
+        let is_enough = packets <= self.window.saturating_sub(self.out());
+        if is_enough {
+            self.taken.store(self.taken.load(Relaxed).wrapping_add(packets), Relaxed);
+        }
+        is_enough
+    }
+
+    /// Gives back what was taken and not used. For whoever has the message open.
     pub(crate) fn untake(&self, packets: u32) {
-        self.left.fetch_add(packets, Relaxed);
+        self.taken.store(self.taken.load(Relaxed).wrapping_sub(packets), Relaxed);
     }
 
     pub(crate) fn has_any(&self) -> bool {
-        self.left.load(Relaxed) > 0
+        self.out() < self.window
     }
 
     /// Takes credits that the other one gives back: `false`, and nothing changes, where it had not so many.
+    /// For the handler.
     #[inline]
     pub(crate) fn returned(&self, packets: u32) -> bool {
-        let add = |left: u32| left.checked_add(packets).filter(|left| *left <= self.window);
-        packets == 0 || self.left.fetch_update(Relaxed, Relaxed, add).is_ok()
+        if packets > 0 {
+            if packets > self.out() {
+                return false;
+            }
+            self.returned.store(self.returned.load(Relaxed).wrapping_add(packets), Relaxed);
+        }
+        true
     }
 
-    /// Notes a packet from there: `false`, and it is not noted, where the other one had no credit for it.
+    /// Notes a packet from there: `false`, and it is not noted, where the other one had no credit for it. For
+    /// the handler.
     #[inline]
     pub(crate) fn arrived(&self) -> bool {
-        let add = |unread: u32| (unread < self.window).then(|| unread + 1);
-        self.unread.fetch_update(Relaxed, Relaxed, add).is_ok()
+        let arrived = self.arrived.load(Relaxed);
+        let has_room = arrived.wrapping_sub(self.consumed.load(Relaxed)) < self.window;
+        if has_room {
+            self.arrived.store(arrived.wrapping_add(1), Relaxed);
+        }
+        has_room
     }
 
-    /// Notes that a packet from there was consumed: whether a message of their own is due from this one on.
+    /// Notes that a packet from there was consumed: whether a message of their own is due.
     #[inline]
     pub(crate) fn consumed(&self) -> bool {
-        let unread = self.unread.fetch_sub(1, Relaxed);
-        debug_assert!(unread > 0, "what is consumed has arrived");
-        self.owed.fetch_add(1, Relaxed) + 1 == self.batch()
+        let consumed = self.consumed.fetch_add(1, Relaxed).wrapping_add(1);
+        consumed.wrapping_sub(self.told.load(Relaxed)) >= self.batch()
+    }
+
+    /// Consumed, and not told of.
+    #[inline]
+    fn owed(&self) -> u32 {
+        self.consumed.load(Relaxed).wrapping_sub(self.told.load(Relaxed))
     }
 
     /// Whether so many are owed that a message of their own is due.
     #[inline]
     pub(crate) fn are_due(&self) -> bool {
-        self.owed.load(Relaxed) >= self.batch()
+        self.owed() >= self.batch()
     }
 
     /// All that are owed, which the caller gives back.
     #[inline]
     pub(crate) fn take_owed(&self) -> u16 {
-        if self.owed.load(Relaxed) == 0 { 0 } else { self.owed.swap(0, Relaxed) as u16 }
+        let mut told = self.told.load(Relaxed);
+        loop {
+            let consumed = self.consumed.load(Relaxed);
+            if consumed == told {
+                return 0;
+            }
+            match self.told.compare_exchange_weak(told, consumed, Relaxed, Relaxed) {
+                Ok(_) => return consumed.wrapping_sub(told) as u16,
+                Err(other) => told = other,
+            }
+        }
     }
 
     /// Notes that they could not be given back yet.
     pub(crate) fn still_owed(&self, packets: u16) {
-        self.owed.fetch_add(u32::from(packets), Relaxed);
+        self.told.fetch_sub(u32::from(packets), Relaxed);
     }
 }
 
@@ -125,7 +166,7 @@ mod tests {
         assert!((0..4).all(|_| credits.arrived()) && !credits.arrived());
         assert!(!credits.consumed() && !credits.are_due());
         assert!(credits.consumed() && credits.are_due() && credits.arrived());
-        assert!(!credits.consumed() && credits.are_due() && credits.arrived());
+        assert!(credits.consumed() && credits.are_due() && credits.arrived(), "it stays due");
         assert_eq!((credits.take_owed(), credits.take_owed()), (3, 0));
         credits.still_owed(3);
         assert_eq!((credits.take_owed(), credits.are_due()), (3, false));

@@ -10,9 +10,10 @@ use standpipe::{Error, Node, Team};
 use super::arrivals::arrive;
 use super::extract::Extractor;
 use super::notices::Notice;
+use super::outgoing::Outgoing;
 use super::port::Port;
 use super::runner::Runner;
-use super::shared::{Outgoing, Shared};
+use super::shared::Shared;
 use crate::Copies;
 
 /// The layer's namespace.
@@ -94,8 +95,9 @@ impl Fm {
     /// Takes packets in the order in which they came, and runs the handlers of their messages, until packets
     /// of `most` bytes have been taken: the last one may go beyond it. A packet counts as one byte at least;
     /// with 0 none is taken. Packets that wait at the call, and those that come meanwhile, are taken up to as
-    /// many as could have waited. Within 5 µs of a call that found nothing, one packet may be all. Ends early
-    /// where a handler says [`Done::Quit`](super::Done::Quit). Never waits.
+    /// many as could have waited. After four calls that found one packet and none behind it, a call may take
+    /// one only, and the next one the rest. Ends early where a handler says
+    /// [`Done::Quit`](super::Done::Quit). Never waits.
     ///
     /// Handlers run on this thread, and may call this. While another thread extracts, and deeper within
     /// handlers than [`NESTING_MAX`](super::NESTING_MAX), it runs none. Returns how many bytes of messages it
@@ -157,7 +159,8 @@ impl Fm {
         let counters = &self.port().shared.counters;
         Copies {
             sent: counters.copied_sent.load(Ordering::Relaxed),
-            received: counters.copied_received.load(Ordering::Relaxed),
+            received: counters.copied_received.load(Ordering::Relaxed)
+                + counters.copied_arrived.load(Ordering::Relaxed),
         }
     }
 
@@ -200,20 +203,18 @@ impl Fm {
         // Handlers of other threads stay where they are.
         self.port().shared.discard_streams();
         for (node, peer) in (0..).zip(&self.port().shared.peers) {
-            let mut outgoing = super::lock::lock(&peer.outgoing);
-            if outgoing.is_open {
+            if peer.outgoing.is_open() {
                 if !peer.is_lost.load(Ordering::Relaxed) {
-                    self.port().shared.notices.add(not_ended(node, &outgoing));
+                    self.port().shared.notices.add(not_ended(node, &peer.outgoing));
                 }
-                self.port().shared.give_up(peer, &mut outgoing);
+                self.port().shared.give_up(peer);
             }
         }
     }
 }
 
 fn not_ended(node: u32, outgoing: &Outgoing) -> Notice {
-    let given = outgoing.sent + outgoing.staged.len() as u64;
-    Notice::NotEnded { node, given, announced: outgoing.announced }
+    Notice::NotEnded { node, given: outgoing.total(), announced: outgoing.announced() }
 }
 
 impl fmt::Debug for Fm {

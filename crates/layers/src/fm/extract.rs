@@ -1,16 +1,16 @@
 //! Taking messages from the network, and running their handlers.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU32, Ordering};
 
+use super::arrival::{Arrival, Arrived};
 use super::assembly::Step;
 use super::body::Body;
 use super::incoming::{Beginning, Dispatch, Done};
 use super::notices::Notice;
 use super::port::Port;
 use super::runner::{Ran, Runner, Suspended};
-use super::shared::{Arrival, Arrived, Counters};
+use super::shared::Counters;
 use super::stream::Stream;
 use super::wire::Packet;
 
@@ -20,8 +20,8 @@ pub const NESTING_MAX: u32 = 16;
 /// Steps of the node's that may move something else before one brings a packet.
 const OTHER_STEPS: u32 = 64;
 
-/// Within this time after a call that found nothing, one packet is all that a call takes from the network.
-const JUST_NOW: Duration = Duration::from_micros(5);
+/// After so many calls in a row that found no packet behind the first one, calls stop looking for one.
+const SINGLES: u32 = 4;
 
 /// So many calls that find nothing come before one that looks whether nodes are lost.
 const LOOK_EVERY: u32 = 256;
@@ -35,20 +35,13 @@ pub(crate) struct Extractor {
     dispatch: Arc<Dispatch>,
     /// Calls in a row that found nothing.
     idle: AtomicU32,
-    opened: Instant,
-    /// When the last call returned that found nothing, in nanoseconds from `opened` on; 0 after one that did.
-    idle_at: AtomicU64,
+    /// Calls in a row that found no packet behind the first one.
+    singles: AtomicU32,
 }
 
 impl Extractor {
     pub(crate) fn new(port: Port, dispatch: Arc<Dispatch>) -> Extractor {
-        Extractor {
-            port,
-            dispatch,
-            idle: AtomicU32::new(0),
-            opened: Instant::now(),
-            idle_at: AtomicU64::new(0),
-        }
+        Extractor { port, dispatch, idle: AtomicU32::new(0), singles: AtomicU32::new(0) }
     }
 
     /// As [`Fm::extract`](super::Fm::extract).
@@ -63,23 +56,25 @@ impl Extractor {
             self.port.return_credits_due();
             return 0;
         };
-        let (mut taken, mut bytes, mut is_polled) = (0, 0, false);
-        let mut packets = u64::from(self.port.window()) * u64::from(self.port.nodes());
-        let mut goes_on = self.go_on_with_ready(runner);
-        while goes_on && taken < most && packets > 0 {
-            // A step that finds nothing takes longer than all the rest.
-            let arrival = if is_polled && taken > 0 { self.port.shared.pop() } else { self.next_arrival() };
-            let Some(arrival) = arrival else { break };
-            if arrival.begins() && !runner.has_stack(&self.port.shared.counters) {
+        let (mut taken, mut bytes, looks_on) = (0, 0, self.looks_on());
+        let most_packets = u64::from(self.port.window()) * u64::from(self.port.nodes());
+        let (mut packets, mut goes_on) = (0, self.go_on_with_ready(runner));
+        while goes_on && taken < most && packets < most_packets {
+            let may_look = packets == 0 || looks_on;
+            let arrival = if may_look { self.next_arrival() } else { self.port.shared.pop() };
+            let Some(arrival) = arrival else {
+                self.note_end(packets, looks_on);
+                break;
+            };
+            if arrival.needs_stack(runner) && !runner.has_stack(&self.port.shared.counters) {
                 self.port.shared.notices.add(Notice::NoStack);
                 self.port.shared.put_back(arrival);
                 break;
             }
-            is_polled |= taken == 0 && self.was_idle_just_now();
             let (from, len) = (arrival.from, arrival.bytes());
             goes_on = self.take(runner, arrival) == Done::Continue;
             self.port.return_credits(from);
-            packets -= 1;
+            packets += 1;
             taken = taken.saturating_add(len.max(1));
             bytes += len;
         }
@@ -94,26 +89,30 @@ impl Extractor {
         if self.port.shared.cuts_due.load(Ordering::Relaxed) > 0 {
             self.port.tell_of_cuts();
         }
-        if has_taken {
-            self.idle_at.store(0, Ordering::Relaxed);
-            return self.idle.store(0, Ordering::Relaxed);
-        }
-        self.idle_at.store(self.now(), Ordering::Relaxed);
-        if self.idle.fetch_add(1, Ordering::Relaxed) % LOOK_EVERY == LOOK_EVERY - 1 {
+        let idle = self.idle.load(Ordering::Relaxed);
+        // The thread that extracts counts alone.
+        self.idle.store(if has_taken { 0 } else { idle.wrapping_add(1) }, Ordering::Relaxed);
+        if !has_taken && idle % LOOK_EVERY == LOOK_EVERY - 1 {
             self.port.look_for_lost();
         }
     }
 
-    /// Nanoseconds since it was opened.
-    fn now(&self) -> u64 {
-        self.opened.elapsed().as_nanos() as u64
+    /// Whether a call looks for more behind the first packet. A look that finds nothing takes longer than all
+    /// the rest, and the last ones found nothing; but a packet in each of two calls says that one was left.
+    fn looks_on(&self) -> bool {
+        self.singles.load(Ordering::Relaxed) < SINGLES || self.idle.load(Ordering::Relaxed) == 0
     }
 
-    /// Whether the call before this one found nothing, just now: the program does nothing but extract. All
-    /// that has come besides a first packet is there for its next call.
-    fn was_idle_just_now(&self) -> bool {
-        let at = self.idle_at.load(Ordering::Relaxed);
-        at > 0 && self.now().saturating_sub(at) < JUST_NOW.as_nanos() as u64
+    /// Notes how a call ended that took what there was.
+    fn note_end(&self, packets: u64, has_looked: bool) {
+        let singles = self.singles.load(Ordering::Relaxed);
+        let is_single = packets == 1 && self.idle.load(Ordering::Relaxed) > 0;
+        match packets {
+            0 => {}
+            _ if !is_single => self.singles.store(0, Ordering::Relaxed),
+            _ if has_looked => self.singles.store(singles.saturating_add(1), Ordering::Relaxed),
+            _ => {}
+        }
     }
 
     #[inline]
@@ -146,7 +145,12 @@ impl Extractor {
     }
 
     fn take_packet(&self, runner: &Runner, from: u32, packet: Packet, body: Body) -> Done {
-        let mut incoming = super::lock::lock(&self.port.shared.peer(from).incoming);
+        let peer = self.port.shared.peer(from);
+        if packet.is_whole() && !peer.is_within_message.load(Ordering::Relaxed) {
+            let run = self.port.shared.next_run();
+            return self.start(runner, &packet, (from, run), body, None);
+        }
+        let mut incoming = super::lock::lock(&peer.incoming);
         let step = incoming.assembly.accept(&packet, body.bytes().len() as u64);
         let rest = match step {
             Step::First => {
@@ -158,14 +162,12 @@ impl Extractor {
             Step::Last => incoming.stream.take(),
             Step::Whole | Step::Refused => None,
         };
+        peer.is_within_message.store(incoming.assembly.is_open(), Ordering::Relaxed);
         drop(incoming);
         match (step, rest) {
             (Step::Whole | Step::First, rest) => {
                 let run = rest.as_ref().map_or_else(|| self.port.shared.next_run(), |stream| stream.run);
-                let handler = packet.first.unwrap_or_default();
-                let begins = Beginning { from, handler, announced: packet.position, body, rest };
-                let ran = runner.start(&self.port.shared, &self.dispatch, begins, run);
-                self.ran(runner, ran, (from, handler))
+                self.start(runner, &packet, (from, run), body, rest)
             }
             (Step::Later | Step::Last, Some(stream)) => {
                 self.feed(runner, from, &stream, body, step == Step::Last)
@@ -176,6 +178,26 @@ impl Extractor {
                 Done::Continue
             }
         }
+    }
+
+    /// Runs a message's handler.
+    #[inline]
+    fn start(
+        &self,
+        runner: &Runner,
+        packet: &Packet,
+        (from, run): (u32, u64),
+        body: Body,
+        rest: Option<Arc<Stream>>,
+    ) -> Done {
+        let handler = packet.first.unwrap_or_default();
+        let begins = Beginning { from, handler, announced: packet.position, body, rest };
+        let ran = if begins.needs_stack(runner) {
+            runner.start(&self.port.shared, &self.dispatch, begins, run)
+        } else {
+            runner.start_here(&self.port.shared, &*self.dispatch, begins, run)
+        };
+        self.ran(runner, ran, (from, handler))
     }
 
     /// Gives a packet to the handler that waits for it.
@@ -229,8 +251,10 @@ impl Extractor {
     /// Cuts the message off that a node is at: whether there was one.
     #[cold]
     fn cut(&self, runner: &Runner, from: u32) -> bool {
-        let mut incoming = super::lock::lock(&self.port.shared.peer(from).incoming);
+        let peer = self.port.shared.peer(from);
+        let mut incoming = super::lock::lock(&peer.incoming);
         let (is_cut, stream) = (incoming.assembly.cut(), incoming.stream.take());
+        peer.is_within_message.store(false, Ordering::Relaxed);
         drop(incoming);
         if let Some(stream) = stream {
             stream.cut();
@@ -263,10 +287,19 @@ impl Extractor {
     }
 }
 
+impl Beginning {
+    /// Whether its handler needs a stack of its own: it may wait, or runs in the middle of another one, which
+    /// has so much of its stack and no more. Any other one runs on the stack of the call that extracts.
+    fn needs_stack(&self, runner: &Runner) -> bool {
+        self.rest.is_some() || runner.depth() > 0
+    }
+}
+
 impl Arrival {
-    /// Whether it may begin a message, for whose handler a stack is needed.
-    fn begins(&self) -> bool {
-        matches!(&self.what, Arrived::Packet(packet, _) if packet.first.is_some())
+    /// Whether it may begin a message for whose handler a stack is needed.
+    fn needs_stack(&self, runner: &Runner) -> bool {
+        let Arrived::Packet(packet, _) = &self.what else { return false };
+        packet.first.is_some() && (!packet.is_last || runner.depth() > 0)
     }
 
     fn bytes(&self) -> u64 {

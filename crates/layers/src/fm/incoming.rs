@@ -22,11 +22,12 @@ pub enum Done {
 /// Finds a message's handler, by its [number](Incoming::handler), and runs it: `None` where there is none.
 pub type Dispatch = dyn Fn(&Incoming<'_>) -> Option<Done> + Send + Sync;
 
-/// The message that a handler was started for. It lives as long as the handler runs, on the handler's own
-/// stack, and stays where it is; only that handler may use it.
+/// The message that a handler was started for. It lives as long as the handler runs, on the stack that the
+/// handler runs on, and stays where it is; only that handler may use it.
 pub struct Incoming<'a> {
     shared: &'a Shared,
-    yielder: &'a Yielder<(), ()>,
+    /// Where it waits. `None` of a message that is there as a whole.
+    yielder: Option<&'a Yielder<(), ()>>,
     from: u32,
     handler: u32,
     announced: u64,
@@ -47,7 +48,11 @@ pub(crate) struct Beginning {
 }
 
 impl<'a> Incoming<'a> {
-    pub(crate) fn new(shared: &'a Shared, yielder: &'a Yielder<(), ()>, begins: Beginning) -> Incoming<'a> {
+    pub(crate) fn new(
+        shared: &'a Shared,
+        yielder: Option<&'a Yielder<(), ()>>,
+        begins: Beginning,
+    ) -> Incoming<'a> {
         let Beginning { from, handler, announced, body, rest } = begins;
         let incoming = Incoming { shared, yielder, from, handler, announced, front: Cell::new(None), rest };
         incoming.put_back(body, 0);
@@ -97,10 +102,10 @@ impl<'a> Incoming<'a> {
             match self.rest.as_ref().map_or(Next::Ended, |rest| rest.next()) {
                 Next::Body(body) => self.put_back(body, 0),
                 Next::Ended => break,
-                Next::NotYet => self.yielder.suspend(()),
+                Next::NotYet => self.yielder.expect("more is to come of several packets alone").suspend(()),
             }
         }
-        Counters::add(&self.shared.counters.copied_received, got);
+        Counters::bump(&self.shared.counters.copied_received, got);
         got
     }
 

@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering;
 
 use standpipe::{Error, HandlerId, Node};
 
+use super::arrival::{Arrival, Arrived};
 use super::credits::window;
-use super::lock::lock;
 use super::notices::Notice;
-use super::shared::{Arrival, Arrived, Shared};
+use super::shared::{Peer, Shared};
 use super::wire;
 
 /// Steps in which what a lost node had sent is taken.
@@ -46,6 +46,10 @@ impl Port {
             return;
         }
         let owed = peer.credits.take_owed();
+        if owed == 0 {
+            // Another thread has just given them back.
+            return;
+        }
         match self.node.try_request(to, self.packets, wire::credits_args(owed)) {
             Ok(true) => {}
             Err(error) if ends(&error) => self.lose(to),
@@ -70,7 +74,7 @@ impl Port {
 
     /// Throws away what waits to be extracted.
     pub(crate) fn throw_away_queued(&self) {
-        while let Some(arrival) = self.shared.pop() {
+        while let Some(arrival) = self.shared.pop_shared() {
             if !matches!(arrival.what, Arrived::Lost) {
                 self.shared.consumed(arrival.from);
             }
@@ -103,22 +107,30 @@ impl Port {
     #[cold]
     pub(crate) fn tell_of_cuts(&self) {
         for (rank, peer) in self.shared.peers.iter().enumerate() {
-            let mut outgoing = lock(&peer.outgoing);
-            if !outgoing.is_cut_due {
+            if !peer.outgoing.begin_to_tell() {
                 continue;
             }
-            let is_lost = peer.is_lost.load(Ordering::Relaxed);
-            if !is_lost && !peer.credits.take(1) {
-                continue;
+            let is_told = self.tell_of_cut(rank as u32, peer);
+            if is_told {
+                self.shared.cuts_due.fetch_sub(1, Ordering::Relaxed);
             }
-            match self.node.try_request(rank as u32, self.packets, wire::cut_args()) {
-                Ok(false) if !is_lost => peer.credits.untake(1),
-                Err(error) if !is_lost && !ends(&error) => peer.credits.untake(1),
-                _ => {
-                    outgoing.is_cut_due = false;
-                    self.shared.cuts_due.fetch_sub(1, Ordering::Relaxed);
-                }
-            }
+            peer.outgoing.told(is_told);
         }
+    }
+
+    /// Whether a node has been told that a message was given up, or is lost.
+    fn tell_of_cut(&self, rank: u32, peer: &Peer) -> bool {
+        let is_lost = peer.is_lost.load(Ordering::Relaxed);
+        if !is_lost && !peer.credits.take(1) {
+            return false;
+        }
+        let has_left = match self.node.try_request(rank, self.packets, wire::cut_args()) {
+            Ok(has_left) => has_left,
+            Err(error) => ends(&error),
+        };
+        if !is_lost && !has_left {
+            peer.credits.untake(1);
+        }
+        is_lost || has_left
     }
 }

@@ -1,4 +1,4 @@
-//! Handlers on stacks of their own, each on the thread that began it.
+//! Handlers, each on the thread that began it. One that may wait has a stack of its own.
 //!
 //! A handler of a C program that waits in the middle of its message is never unwound, which it could not
 //! bear: [`ManuallyDrop`] keeps its coroutine from being dropped. Where it cannot go on its stack is left as
@@ -7,11 +7,11 @@
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult};
 
+use super::arrival::Own;
 use super::incoming::{Beginning, Dispatch, Done, Incoming};
 use super::notices::Notice;
 use super::shared::{Counters, Shared};
@@ -31,7 +31,7 @@ thread_local! {
 
 /// The handlers of one thread.
 pub(crate) struct Runner {
-    /// Tells threads apart; never 0.
+    /// Its thread's.
     pub(crate) token: u64,
     /// The handler that runs, if one does.
     current: Cell<Option<Current>>,
@@ -67,9 +67,8 @@ pub(crate) enum Ran {
 
 impl Runner {
     fn new() -> Runner {
-        static TOKENS: AtomicU64 = AtomicU64::new(1);
         Runner {
-            token: TOKENS.fetch_add(1, Ordering::Relaxed),
+            token: Own::token(),
             current: Cell::new(None),
             depth: Cell::new(0),
             suspended: RefCell::default(),
@@ -105,6 +104,22 @@ impl Runner {
         true
     }
 
+    /// Runs the handler of a whole message on the calling thread's stack: it cannot wait.
+    #[inline]
+    pub(crate) fn start_here(
+        &self,
+        shared: &Shared,
+        dispatch: &Dispatch,
+        begins: Beginning,
+        run: u64,
+    ) -> Ran {
+        let _within = Within::enter(self, Current { run, incoming: 0 });
+        let incoming = Incoming::new(shared, None, begins);
+        let place = std::ptr::from_ref(&incoming).expose_provenance();
+        self.current.set(Some(Current { run, incoming: place }));
+        Ran::Returned(dispatch(&incoming))
+    }
+
     /// Runs a message's handler on a stack of its own, until it returns or waits. There must be
     /// [a stack](Runner::has_stack).
     pub(crate) fn start(
@@ -118,7 +133,7 @@ impl Runner {
         let rest = begins.rest.clone();
         let (its_shared, dispatch) = (Arc::clone(shared), Arc::clone(dispatch));
         let task = Coroutine::with_stack(stack, move |yielder, ()| {
-            let incoming = Incoming::new(&its_shared, yielder, begins);
+            let incoming = Incoming::new(&its_shared, Some(yielder), begins);
             let place = std::ptr::from_ref(&incoming).expose_provenance();
             Runner::with(|runner| runner.current.set(Some(Current { run, incoming: place })));
             dispatch(&incoming)

@@ -6,11 +6,11 @@ use std::time::Duration;
 use standpipe::Error;
 
 use super::endpoint::{Fm, NODES_MAX};
-use super::lock::{lock, try_lock};
 use super::notices::Notice;
+use super::outgoing::Begun;
 use super::port::ends;
 use super::runner::Runner;
-use super::shared::{Counters, Outgoing, Peer};
+use super::shared::{Counters, Peer};
 use super::wire::{self, PACKET_MAX};
 
 /// The bit that no address of a program's has: so a message that is sent is told from one that is received.
@@ -21,7 +21,8 @@ const _: () = assert!((NODES_MAX as u64) << SERIAL_BITS <= SENDS);
 /// How long one sleeps at a time that waits for room.
 const NAP: Duration = Duration::from_millis(10);
 
-/// A message that is being sent: from [`Fm::begin`] to [`Fm::end`]. Any thread may go on with it.
+/// A message that is being sent: from [`Fm::begin`] to [`Fm::end`]. Any thread may go on with it, one at a
+/// time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sending(u64);
 
@@ -145,28 +146,14 @@ impl Fm {
         (announced, handler): (u64, u32),
         opener: u64,
     ) -> Option<Sending> {
-        // Whoever has it is another thread that sends: the queue to that node is locked.
-        let mut outgoing = try_lock(&peer.outgoing)?;
-        if outgoing.is_open || outgoing.is_cut_due {
-            return None;
+        let serial = peer.outgoing.open(Begun { handler, announced, opener }, SERIAL_BITS)?;
+        if opener != 0 && !peer.is_lost.load(Ordering::Relaxed) {
+            let Some(packets) = self.reserve(peer, announced) else {
+                peer.outgoing.close(&peer.credits);
+                return None;
+            };
+            peer.outgoing.reserve(packets);
         }
-        let is_lost = peer.is_lost.load(Ordering::Relaxed);
-        let mut reserved = 0;
-        if opener != 0 && !is_lost {
-            reserved = self.reserve(peer, announced)?;
-        }
-        let serial = (outgoing.serial + 1) & ((1 << SERIAL_BITS) - 1);
-        let staged = std::mem::take(&mut outgoing.staged);
-        *outgoing = Outgoing {
-            is_open: true,
-            serial,
-            handler,
-            announced,
-            staged,
-            reserved,
-            opener,
-            ..Outgoing::default()
-        };
         Some(Sending::new(rank, serial))
     }
 
@@ -203,20 +190,22 @@ impl Fm {
     /// # Errors
     /// [`SendError`]: then nothing of it is sent.
     pub fn offer(&self, message: Sending, piece: &[u8]) -> Result<usize, SendError> {
-        let (rank, peer, mut outgoing) = self.open_message(message)?;
-        let left = outgoing.announced - outgoing.total();
+        let (rank, peer) = self.open_message(message)?;
+        let outgoing = &peer.outgoing;
+        let announced = outgoing.announced();
+        let left = announced.saturating_sub(outgoing.total());
         let given = piece.len() as u64;
         if given > left {
-            return Err(SendError::TooLong { given, left, announced: outgoing.announced });
+            return Err(SendError::TooLong { given, left, announced });
         }
         let mut taken = 0;
         while taken < piece.len() {
-            match self.offer_packet(rank, peer, &mut outgoing, &piece[taken..]) {
+            match self.offer_packet(rank, peer, &piece[taken..]) {
                 (_, Departed::NoCredit) => break,
                 (bytes, Departed::Yes) => taken += bytes,
                 (_, Departed::Lost) => {
-                    outgoing.staged.clear();
-                    outgoing.sent += (piece.len() - taken) as u64;
+                    outgoing.unstage(0);
+                    outgoing.throw_away((piece.len() - taken) as u64);
                     return Ok(piece.len());
                 }
             }
@@ -226,63 +215,47 @@ impl Fm {
 
     /// Sends a packet that is full, or the message's last one; or keeps the bytes for it.
     #[inline]
-    fn offer_packet(
-        &self,
-        rank: u32,
-        peer: &Peer,
-        outgoing: &mut Outgoing,
-        piece: &[u8],
-    ) -> (usize, Departed) {
-        let total = outgoing.total();
-        let left = outgoing.announced - total;
-        if outgoing.staged.is_empty() && (piece.len() >= PACKET_MAX || piece.len() as u64 == left) {
+    fn offer_packet(&self, rank: u32, peer: &Peer, piece: &[u8]) -> (usize, Departed) {
+        let outgoing = &peer.outgoing;
+        let left = outgoing.announced().saturating_sub(outgoing.total());
+        let before = outgoing.staged_len();
+        if before == 0 && (piece.len() >= PACKET_MAX || piece.len() as u64 == left) {
             let packet = &piece[..piece.len().min(PACKET_MAX)];
             let is_last = packet.len() as u64 == left;
-            return (packet.len(), self.depart(rank, peer, outgoing, packet, is_last));
+            return (packet.len(), self.depart(rank, peer, packet, is_last));
         }
-        let bytes = piece.len().min(PACKET_MAX - outgoing.staged.len());
-        outgoing.staged.extend_from_slice(&piece[..bytes]);
+        let bytes = piece.len().min(PACKET_MAX.saturating_sub(before));
+        outgoing.stage(&piece[..bytes]);
         let is_last = bytes as u64 == left;
-        let is_due = is_last || outgoing.staged.len() == PACKET_MAX;
-        let departed = if is_due { self.depart_staged(rank, peer, outgoing, is_last) } else { Departed::Yes };
+        let is_due = is_last || before + bytes == PACKET_MAX;
+        let departed = if is_due { self.depart_staged(rank, peer, is_last) } else { Departed::Yes };
         if departed == Departed::NoCredit {
             // They are offered again, when there may be one.
-            let before = outgoing.staged.len() - bytes;
-            outgoing.staged.truncate(before);
+            outgoing.unstage(before);
             return (0, departed);
         }
         Counters::add(&self.port().shared.counters.copied_sent, bytes as u64);
         (bytes, departed)
     }
 
-    fn depart_staged(&self, rank: u32, peer: &Peer, outgoing: &mut Outgoing, is_last: bool) -> Departed {
-        let mut staged = std::mem::take(&mut outgoing.staged);
-        let departed = self.depart(rank, peer, outgoing, &staged, is_last);
+    fn depart_staged(&self, rank: u32, peer: &Peer, is_last: bool) -> Departed {
+        let departed = self.depart(rank, peer, &peer.outgoing.staged(), is_last);
         if departed != Departed::NoCredit {
-            staged.clear();
+            peer.outgoing.unstage(0);
         }
-        outgoing.staged = staged;
         departed
     }
 
     /// Sends a packet, if there is a credit for it.
-    fn depart(
-        &self,
-        rank: u32,
-        peer: &Peer,
-        outgoing: &mut Outgoing,
-        packet: &[u8],
-        is_last: bool,
-    ) -> Departed {
+    fn depart(&self, rank: u32, peer: &Peer, packet: &[u8], is_last: bool) -> Departed {
         if peer.is_lost.load(Ordering::Relaxed) {
             return Departed::Lost;
         }
-        let is_reserved = outgoing.reserved > 0;
+        let is_reserved = peer.outgoing.has_reserved();
         if !is_reserved && !peer.credits.take(1) {
             return Departed::NoCredit;
         }
-        let first = (!outgoing.has_begun).then_some(outgoing.handler);
-        let position = if outgoing.has_begun { outgoing.sent } else { outgoing.announced };
+        let (first, position) = peer.outgoing.place();
         let owed = peer.credits.take_owed();
         let (args, is_inline) = wire::packet_args(first, position, is_last, owed, packet);
         let sent = if is_inline {
@@ -300,10 +273,7 @@ impl Fm {
             peer.credits.untake(u32::from(!is_reserved));
             return Departed::NoCredit;
         }
-        outgoing.reserved -= u32::from(is_reserved);
-        outgoing.has_begun = true;
-        outgoing.is_over = is_last;
-        outgoing.sent += packet.len() as u64;
+        peer.outgoing.left(packet.len(), is_last);
         Departed::Yes
     }
 
@@ -343,27 +313,20 @@ impl Fm {
     /// [`SendError::NotOpen`].
     pub fn end(&self, message: Sending) -> Result<(), SendError> {
         loop {
-            let (rank, peer, mut outgoing) = self.open_message(message)?;
-            if outgoing.is_over || self.depart_staged(rank, peer, &mut outgoing, true) != Departed::NoCredit {
-                outgoing.close(&peer.credits);
+            let (rank, peer) = self.open_message(message)?;
+            if peer.outgoing.is_over() || self.depart_staged(rank, peer, true) != Departed::NoCredit {
+                peer.outgoing.close(&peer.credits);
                 return Ok(());
             }
-            drop(outgoing);
             self.wait_for_room(message);
         }
     }
 
-    fn open_message(
-        &self,
-        message: Sending,
-    ) -> Result<(u32, &Peer, std::sync::MutexGuard<'_, Outgoing>), SendError> {
+    #[inline]
+    fn open_message(&self, message: Sending) -> Result<(u32, &Peer), SendError> {
         let (rank, serial) = message.parts().ok_or(SendError::NotOpen)?;
-        let peer = self.port().shared.peers.get(rank).ok_or(SendError::NotOpen)?;
-        let outgoing = lock(&peer.outgoing);
-        if !outgoing.is_open || outgoing.serial != serial {
-            return Err(SendError::NotOpen);
-        }
-        Ok((rank as u32, peer, outgoing))
+        let peer = self.port().shared.peers.get(rank).filter(|peer| peer.outgoing.is_open_as(serial));
+        Ok((rank as u32, peer.ok_or(SendError::NotOpen)?))
     }
 }
 

@@ -5,13 +5,13 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use super::arrival::{Arrival, Own};
 use super::assembly::Assembly;
-use super::body::Body;
 use super::credits::{Credits, window};
 use super::lock::lock;
 use super::notices::Notices;
+use super::outgoing::Outgoing;
 use super::stream::Stream;
-use super::wire::Packet;
 
 /// More than one node.
 const SEVERAL: u32 = u32::MAX;
@@ -46,46 +46,10 @@ pub(crate) struct Peer {
     pub(crate) has_contact: AtomicBool,
     /// Handlers whose messages it has cut off.
     pub(crate) cut_off: AtomicU32,
-    pub(crate) outgoing: Mutex<Outgoing>,
+    pub(crate) outgoing: Outgoing,
     pub(crate) incoming: Mutex<FromPeer>,
-}
-
-/// The message that this process sends to a peer: one at a time.
-#[derive(Debug, Default)]
-pub(crate) struct Outgoing {
-    pub(crate) is_open: bool,
-    /// Counts messages; the open one's is in its handle.
-    pub(crate) serial: u64,
-    pub(crate) handler: u32,
-    pub(crate) announced: u64,
-    /// Bytes that have left.
-    pub(crate) sent: u64,
-    /// Bytes that wait for the packet to be full.
-    pub(crate) staged: Vec<u8>,
-    /// Credits that were taken for it at its beginning.
-    pub(crate) reserved: u32,
-    /// Whether its first packet has left.
-    pub(crate) has_begun: bool,
-    /// Whether its last packet has left.
-    pub(crate) is_over: bool,
-    /// The run of the handler that began it; 0 where none did.
-    pub(crate) opener: u64,
-    /// It was given up, and the receiver has not been told.
-    pub(crate) is_cut_due: bool,
-}
-
-impl Outgoing {
-    /// Bytes of the message so far.
-    pub(crate) fn total(&self) -> u64 {
-        self.sent + self.staged.len() as u64
-    }
-
-    /// Ends it, and gives back the credits that it has not used.
-    pub(crate) fn close(&mut self, credits: &Credits) {
-        credits.untake(std::mem::take(&mut self.reserved));
-        self.staged.clear();
-        self.is_open = false;
-    }
+    /// Whether a message of several packets is open there: the thread that extracts writes it.
+    pub(crate) is_within_message: AtomicBool,
 }
 
 /// The message that a peer sends to this process.
@@ -95,23 +59,7 @@ pub(crate) struct FromPeer {
     pub(crate) stream: Option<Arc<Stream>>,
 }
 
-/// Something that waits to be extracted.
-#[derive(Debug)]
-pub(crate) struct Arrival {
-    pub(crate) from: u32,
-    pub(crate) what: Arrived,
-}
-
-#[derive(Debug)]
-pub(crate) enum Arrived {
-    Packet(Packet, Body),
-    /// The sender gave its message up.
-    Cut,
-    /// The sender is gone.
-    Lost,
-}
-
-/// What is counted.
+/// The counters.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) refused: AtomicU64,
@@ -119,12 +67,23 @@ pub(crate) struct Counters {
     pub(crate) set_aside: AtomicU64,
     pub(crate) stacks: AtomicU64,
     pub(crate) copied_sent: AtomicU64,
+    /// In handlers of the program's, which run on the thread that extracts.
     pub(crate) copied_received: AtomicU64,
+    /// In the handler of Active Messages.
+    pub(crate) copied_arrived: AtomicU64,
 }
 
 impl Counters {
     pub(crate) fn add(counter: &AtomicU64, count: u64) {
         counter.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Counts what the thread that extracts alone counts: how many that makes.
+    #[inline]
+    pub(crate) fn bump(counter: &AtomicU64, count: u64) -> u64 {
+        let counted = counter.load(Ordering::Relaxed).wrapping_add(count);
+        counter.store(counted, Ordering::Relaxed);
+        counted
     }
 }
 
@@ -135,8 +94,9 @@ impl Shared {
             is_lost: AtomicBool::new(false),
             has_contact: AtomicBool::new(false),
             cut_off: AtomicU32::new(0),
-            outgoing: Mutex::default(),
+            outgoing: Outgoing::default(),
             incoming: Mutex::default(),
+            is_within_message: AtomicBool::new(false),
         };
         Shared {
             peers: (0..nodes).map(|_| peer()).collect(),
@@ -188,17 +148,36 @@ impl Shared {
         }
     }
 
-    /// Queues something.
+    /// Queues something: among the calling thread's [`Own`] if that thread extracts, and nothing that came
+    /// before waits.
     #[inline]
     pub(crate) fn push(&self, arrival: Arrival) {
+        let turn = self.turn.load(Ordering::Relaxed);
+        let arrival = if turn == 0 || self.queued.load(Ordering::Relaxed) > 0 {
+            Some(arrival)
+        } else {
+            Own::push(self.place(), turn, arrival)
+        };
+        let Some(arrival) = arrival else { return };
         let mut queue = lock(&self.queue);
         queue.push_back(arrival);
         self.queued.store(queue.len(), Ordering::Release);
     }
 
-    /// Takes what has waited for longest.
+    /// Takes what has waited for longest, on the thread that extracts.
     #[inline]
     pub(crate) fn pop(&self) -> Option<Arrival> {
+        Own::pop(self.place()).or_else(|| self.pop_shared())
+    }
+
+    /// Where it lies, which tells instances of the layer apart.
+    fn place(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    /// Takes what has waited for longest, where nobody extracts.
+    #[inline]
+    pub(crate) fn pop_shared(&self) -> Option<Arrival> {
         if !self.has_queued() {
             return None;
         }
@@ -208,11 +187,26 @@ impl Shared {
         arrival
     }
 
-    /// Puts back what was taken last.
+    /// Puts back what was taken last, before what else the calling thread has queued.
     #[cold]
     pub(crate) fn put_back(&self, arrival: Arrival) {
+        self.share_own();
+        self.push_front(std::iter::once(arrival));
+    }
+
+    /// Lets all threads take what the calling one has queued.
+    #[inline]
+    fn share_own(&self) {
+        let own = Own::take_all(self.place());
+        if !own.is_empty() {
+            self.push_front(own.into_iter());
+        }
+    }
+
+    #[cold]
+    fn push_front(&self, arrivals: impl DoubleEndedIterator<Item = Arrival>) {
         let mut queue = lock(&self.queue);
-        queue.push_front(arrival);
+        arrivals.rev().for_each(|arrival| queue.push_front(arrival));
         self.queued.store(queue.len(), Ordering::Release);
     }
 
@@ -225,27 +219,30 @@ impl Shared {
     #[cold]
     pub(crate) fn give_up_of(&self, run: u64) {
         for peer in &self.peers {
-            let mut outgoing = lock(&peer.outgoing);
-            if outgoing.is_open && outgoing.opener == run {
-                self.give_up(peer, &mut outgoing);
+            if peer.outgoing.is_open_by(run) {
+                self.give_up(peer);
             }
         }
     }
 
     /// Gives up the message that is open. Where its receiver knows of it, telling that is left to be done.
-    pub(crate) fn give_up(&self, peer: &Peer, outgoing: &mut Outgoing) {
-        let is_begun = outgoing.has_begun && !outgoing.is_over && !peer.is_lost.load(Ordering::Relaxed);
-        outgoing.is_cut_due = is_begun;
-        self.cuts_due.fetch_add(usize::from(is_begun), Ordering::Relaxed);
-        outgoing.close(&peer.credits);
+    pub(crate) fn give_up(&self, peer: &Peer) {
+        if peer.outgoing.is_half_sent() && !peer.is_lost.load(Ordering::Relaxed) {
+            self.cuts_due.fetch_add(1, Ordering::Relaxed);
+            peer.outgoing.give_up(&peer.credits);
+        } else {
+            peer.outgoing.close(&peer.credits);
+        }
     }
 
-    /// Numbers a handler's run.
+    /// Numbers a handler's run, on the thread that extracts.
+    #[inline]
     pub(crate) fn next_run(&self) -> u64 {
-        self.runs.fetch_add(1, Ordering::Relaxed) + 1
+        Counters::bump(&self.runs, 1)
     }
 
-    /// The right to extract, for the thread of that token: `None` while another one has it.
+    /// The right to extract, for the calling thread, which has that token: `None` while another one has it.
+    #[inline]
     pub(crate) fn turn(&self, thread: u64) -> Option<Turn<'_>> {
         match self.turn.compare_exchange(0, thread, Ordering::Acquire, Ordering::Relaxed) {
             Ok(_) => Some(Turn { of: Some(self) }),
@@ -294,9 +291,11 @@ pub(crate) struct Turn<'a> {
     of: Option<&'a Shared>,
 }
 
+/// Gives all threads what this one has queued and not taken.
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         if let Some(shared) = self.of {
+            shared.share_own();
             shared.turn.store(0, Ordering::Release);
         }
     }

@@ -58,6 +58,14 @@ pub struct Packet {
     pub inline: Option<([u8; INLINE_MAX], u8)>,
 }
 
+impl Packet {
+    /// Whether it is a message of its own.
+    #[inline]
+    pub(crate) fn is_whole(&self) -> bool {
+        self.first.is_some() && self.is_last
+    }
+}
+
 /// Why a message of a peer's is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
