@@ -139,6 +139,8 @@ mod documents {
     struct Sharing;
     #[doc = include_str!("../docs/MESSAGES.md")]
     struct Messages;
+    #[doc = include_str!("../docs/FLOODS.md")]
+    struct Floods;
     #[doc = include_str!("../docs/TRANSFER.md")]
     struct Transfer;
     #[doc = include_str!("../docs/PIECES.md")]

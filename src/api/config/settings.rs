@@ -62,7 +62,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         name: "STANDPIPE_SPIN_US",
         unit: "microseconds",
-        default: "50 where the job has a core for each process, and within a host for each progress thread that is `on`, else 0",
+        default: "50 if the host has a core for each process of the job, and over shm one for each progress thread that is `on`; else 0",
         cost: "processor time while waiting",
         help: "how long a wait polls before it sleeps",
         methods: &["spin"],
