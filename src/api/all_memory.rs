@@ -5,9 +5,11 @@
 
 use engine::Rank;
 
+use crate::api::node::Node;
 use crate::api::ops::active_message::Call;
 use crate::api::ops::buffer::Foreign;
 use crate::base::error::Error;
+use crate::base::handler_id::HandlerId;
 use crate::base::pointers::Remote;
 
 /// The right to read and write any memory of this process and of its peers, in safe code.
@@ -40,6 +42,28 @@ impl AllMemory {
     pub fn buffer<K: Send + 'static>(self, start: *mut u8, len: usize, keeper: K) -> Foreign<K> {
         // SAFETY: whoever made this value has promised for all memory of this process that it is used with.
         unsafe { Foreign::new(start, len, keeper) }
+    }
+
+    /// Puts the `len` bytes from `from` on at `to`, and then runs the handler there, as
+    /// [`Node::request_long`]. It waits as that does, and any thread may call it. When it returns, the caller
+    /// may change the bytes again. A bad address of this process's may end the process.
+    ///
+    /// # Errors
+    /// As for [`Node::request_long`].
+    pub fn request_long(
+        self,
+        node: &Node,
+        handler: HandlerId,
+        args: [u64; 4],
+        to: Remote,
+        (from, len): (*const u8, usize),
+    ) -> Result<(), Error> {
+        if len == 0 {
+            return node.request_long(handler, args, to, &[]);
+        }
+        // SAFETY: so many bytes can be read there, by the promise. It has all that `Foreign::new` asks, too:
+        // they stay where they are, and nobody writes them, until the operation has ended.
+        node.request_long(handler, args, to, unsafe { std::slice::from_raw_parts(from, len) })
     }
 
     /// Copies from this process's own memory. Where a peer writes there meanwhile, the copy has some of both.
