@@ -79,7 +79,7 @@ extern int am_my_cluster_id, am_clusters, am_cluster_size;
 #define AM_MY_CLUSTER_SIZE am_cluster_size
 int am_my_cluster_size(void);
 
-/* The most bytes that one am_store, am_store_async or am_get moves: 8192. The library cuts
+/* The most bytes that one am_store, am_store_async or am_get moves: 16384. The library cuts
  * nothing: what is longer is refused, and the program cuts it. */
 int am_max_size(void);
 

@@ -58,6 +58,8 @@ void gam_exit(int status);
 /* -1 before gam_enable; kept after gam_disable. */
 int gam_procs(void);
 int gam_my_proc(void);
+
+/* The most bytes that one call of this header moves: 8192, as many as gam_request carries to any process. */
 int gam_max_size(void);
 
 /* Runs the handlers of what has come; never waits. */

@@ -38,8 +38,11 @@ use self::poller::{NAP, Poller};
 pub use self::program::Program;
 use crate::Copies;
 
-/// The most bytes that one store or get moves (`am_max_size`).
-pub const MAX_SIZE: usize = MEDIUM_MAX;
+/// The most bytes that one store or get moves (`am_max_size`). They go straight to their place, and so may be
+/// more than a medium message carries.
+pub const MAX_SIZE: usize = 16_384;
+
+const _: () = assert!(MAX_SIZE >= MEDIUM_MAX);
 
 /// How long leaving may take, for each of the library's parts.
 const LEAVE_WITHIN: Duration = Duration::from_secs(5);

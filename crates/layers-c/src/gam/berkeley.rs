@@ -5,7 +5,8 @@
 use std::ffi::{c_char, c_double, c_int, c_long, c_void};
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use layers::gam::{Arguments, Gam, MAX_SIZE};
+use layers::gam::{Arguments, Gam, GamError};
+use standpipe::MEDIUM_MAX;
 
 use super::forms::words_forms;
 use super::layer::{Called, FAILED, at, close, enable, get, has_been_open, is_open, number, reply};
@@ -13,6 +14,10 @@ use super::layer::{reply_xfer, request, store, store_async, with_layer, words};
 use super::own;
 use super::program::Pointer;
 use crate::border::{complain, end};
+
+/// The most bytes of a call. Programs cut by it what they send by `gam_request`, too, which carries no more
+/// over a network: so a store in this spelling moves no more, either.
+const MOST: c_int = MEDIUM_MAX as c_int;
 
 words_forms! { request, c_int:
     gam_request_0();
@@ -86,7 +91,7 @@ pub extern "C" fn gam_my_proc() -> c_int {
 // SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
 pub extern "C" fn gam_max_size() -> c_int {
-    MAX_SIZE as c_int
+    MOST
 }
 
 /// Waits for all processes; see the header.
@@ -177,6 +182,16 @@ fn is_null(name: &str, buffer: *const c_char, len: c_int) -> bool {
     missing
 }
 
+/// Says that a call would move more bytes than [`gam_max_size`] says.
+fn is_too_long(name: &str, len: c_int) -> bool {
+    let is_so = len > MOST;
+    if is_so {
+        let bytes = len.into();
+        complain(name, GamError::Size { bytes, most: MEDIUM_MAX });
+    }
+    is_so
+}
+
 /// A request with bytes in a buffer of the system; see the header.
 // SAFETY: no other symbol of this library has that name.
 #[unsafe(no_mangle)]
@@ -224,6 +239,9 @@ pub extern "C" fn gam_reply_xfer(
     function: Pointer,
     arg: *mut c_void,
 ) -> c_int {
+    if is_too_long("gam_reply_xfer", len) {
+        return FAILED;
+    }
     reply_xfer("gam_reply_xfer", dest.into(), (local, remote, len), (function, arg))
 }
 
@@ -238,6 +256,9 @@ pub extern "C" fn gam_store(
     function: Pointer,
     arg: *mut c_void,
 ) -> c_int {
+    if is_too_long("gam_store", len) {
+        return FAILED;
+    }
     store("gam_store", dest.into(), (local, remote, len), (function, arg))
 }
 
@@ -254,6 +275,9 @@ pub extern "C" fn gam_store_async(
     end_function: Pointer,
     end_arg: *mut c_void,
 ) -> c_int {
+    if is_too_long("gam_store_async", len) {
+        return FAILED;
+    }
     let end: Called = (end_function, end_arg);
     store_async("gam_store_async", dest.into(), (local, remote, len), (function, arg), end)
 }
@@ -269,5 +293,8 @@ pub extern "C" fn gam_get(
     function: Pointer,
     arg: *mut c_void,
 ) -> c_int {
+    if is_too_long("gam_get", len) {
+        return FAILED;
+    }
     get("gam_get", dest.into(), (remote, local, len), (function, arg))
 }

@@ -248,7 +248,7 @@ static void rules_there(vnn_t from, long a)
     CHECK(am_reply_1(from, rules_back, a) == 0);
     CHECK(am_reply_1(from, rules_back, a + 1) == -1);
     CHECK(am_reply_0(from, not_here) == -1);
-    CHECK(am_my_proc() >= 0 && am_procs() >= 1 && am_max_size() == 8192);
+    CHECK(am_my_proc() >= 0 && am_procs() >= 1 && am_max_size() == 16384);
 }
 
 static void rules(void)

@@ -35,7 +35,7 @@ static void nothing_works(int me, int all)
     CHECK(am_store_async(0, table, table, 4, nothing, NULL, nothing, NULL) == -1);
     CHECK(am_get(0, table, table, 4, nothing, NULL) == -1);
     CHECK(am_my_proc() == me && am_procs() == all);
-    CHECK(am_max_size() == 8192);
+    CHECK(am_max_size() == 16384);
     CHECK(am_sleep(0) == 0);
     am_poll();
     am_disable();

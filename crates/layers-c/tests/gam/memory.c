@@ -2,7 +2,7 @@
 #include <limits.h>
 #include "check.h"
 
-enum { MOST = 8192, ROOM = 10 * MOST + 64 };
+enum { MOST = 16384, ROOM = 10 * MOST + 64 };
 
 static unsigned char source[ROOM], target[ROOM], fetched[ROOM];
 static volatile long stored, got, ended;

@@ -23,7 +23,7 @@ pub enum GamError {
         function: u64,
     },
     /// More bytes than one call moves, or a negative number of them.
-    #[error("{bytes} bytes: a call moves 0 to {most} (am_max_size), and the program cuts what is longer")]
+    #[error("{bytes} bytes: this call moves 0 to {most}, and the program cuts what is longer")]
     Size {
         /// Bytes asked for.
         bytes: i64,

@@ -60,7 +60,7 @@ pub const FEATURES: &[Feature] = &[
     ),
     feature(
         "message size",
-        "8,192 bytes a store, a get or a medium message; nothing is cut",
+        "16,384 bytes a store or a get, 8,192 a medium message; nothing is cut",
         "crates/layers-c/tests/gam/main.rs::bad_arguments_are_refused_and_cost_nothing",
     ),
 ];
