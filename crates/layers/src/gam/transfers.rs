@@ -30,6 +30,9 @@ impl<P: Program + 'static> Gam<P> {
         if dest == self.my_proc() {
             return self.store_here(local, remote, bytes, (function, arg));
         }
+        if self.ends_at_once(dest) {
+            return self.store_at_once(dest, local, remote, bytes, (function, arg));
+        }
         let event = self.start_store(dest, local, remote, bytes, (function, arg))?;
         let (_, rest) = event.wait_local();
         let state = State::Free(rest);
@@ -57,6 +60,9 @@ impl<P: Program + 'static> Gam<P> {
             End { function: end_function, local: local.expose_provenance() as u64, len: bytes, arg: end_arg };
         let (state, credit) = if dest == self.my_proc() {
             self.store_here(local, remote, bytes, (function, arg))?;
+            (State::Over, Credit::None)
+        } else if self.ends_at_once(dest) {
+            self.store_at_once(dest, local, remote, bytes, (function, arg))?;
             (State::Over, Credit::None)
         } else {
             let event = self.start_store(dest, local, remote, bytes, (function, arg))?;
@@ -110,6 +116,31 @@ impl<P: Program + 'static> Gam<P> {
         Ok(())
     }
 
+    /// Whether this process's own hands reach all memory of the other one: a store is over when its call
+    /// returns.
+    #[inline]
+    fn ends_at_once(&self, dest: Rank) -> bool {
+        matches!(self.node.attach(dest), Some(Ok(())))
+    }
+
+    /// A store that leaves nothing under way.
+    #[inline]
+    fn store_at_once(
+        &self,
+        dest: Rank,
+        local: *const u8,
+        remote: u64,
+        len: usize,
+        (function, arg): (Function, u64),
+    ) -> Result<(), GamError> {
+        let to = self.memory.remote(dest, remote);
+        self.with_credit(dest, || {
+            let (store, args) = (handlers::id(Kind::Store), [function, arg, 0, 0]);
+            self.memory.request_long(&self.node, store, args, to, (local, len))
+        })
+    }
+
+    /// A store to a process whose memory is reached by messages, or that has not been met.
     fn start_store(
         &self,
         dest: Rank,
@@ -120,7 +151,10 @@ impl<P: Program + 'static> Gam<P> {
     ) -> Result<Event<Foreign<()>>, GamError> {
         let mut event = None;
         self.with_credit(dest, || {
-            self.node.connect(dest)?;
+            // To ask whether their handlers differ takes longer than a message: once is enough.
+            if self.node.attach(dest).is_none() {
+                self.node.connect(dest)?;
+            }
             // It is only read from.
             let buffer = self.memory.buffer(local.cast_mut(), len, ());
             let to = self.memory.remote(dest, remote);
