@@ -87,7 +87,7 @@ int am_max_size(void);
  * waits while `dest` owes 30 replies. A request to oneself runs the handler in place. No handler may be NULL:
  * pass am_dummy. A request's handler may reply once, and make no other call but am_reply_*,
  * am_my_proc, am_procs and am_max_size; a reply's handler may not reply. A request whose handler
- * does not reply gets an empty reply from the library. Messages arrive in any order. */
+ * does not reply gets an empty reply from the library, several in one message. Messages arrive in any order. */
 int am_request_0(vnn_t dest, handler_0_t handler);
 int am_request_1(vnn_t dest, handler_1_t handler, long a0);
 int am_request_2(vnn_t dest, handler_2_t handler, long a0, long a1);

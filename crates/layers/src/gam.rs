@@ -2,8 +2,9 @@
 //!
 //! After the interface of Berkeley's and ICSI's libraries (von Eicken, Culler and others; the study's GAM).
 //! All processes run one program at the same addresses: a message carries the bare address of a function, and
-//! stores and gets those of variables. Each request has exactly one reply. The library sends an empty one
-//! where the handler sends none. A reply returns the credit that its request took.
+//! stores and gets those of variables. Each request has exactly one reply, which returns the credit that its
+//! request took. Where the handler sends none, the library replies. Up to fifteen such empty replies travel
+//! in one message.
 //!
 //! Stores and gets move bytes directly between the memory of two processes, in calls of at most
 //! [`MAX_SIZE`] bytes: the library cuts nothing, as the originals did not.
@@ -12,6 +13,7 @@
 //! the process's node, as those of another layer, on the thread that makes them. Of messages one is handled
 //! at a time. A request to oneself runs in place, and so does the function that ends a get or a store.
 
+mod credits;
 mod error;
 mod features;
 mod handlers;
@@ -28,12 +30,12 @@ use std::time::Duration;
 
 use standpipe::{AllMemory, Error, MEDIUM_MAX, Node, Rank, Team, TeamEvent};
 
+pub use self::credits::CREDITS;
 pub use self::error::GamError;
 pub use self::features::FEATURES;
-pub use self::handlers::CREDITS;
 use self::handlers::{NAMESPACE, Reply, Shared};
 pub use self::message::{Arguments, Function};
-use self::message::{Kind, Outgoing};
+use self::message::{Kind, MAY_WAIT, Outgoing};
 use self::poller::{NAP, Poller};
 pub use self::program::Program;
 use crate::Copies;
@@ -116,11 +118,12 @@ impl<P: Program + 'static> Gam<P> {
             self.shared.run_here(dest, function, arguments.clone());
             return Ok(());
         }
-        self.with_credit(dest, || {
-            let handler = handlers::id(message.kind);
+        self.with_credit(dest, |may_wait| {
+            let (handler, [function, a, b, c]) = (handlers::id(message.kind), message.args);
+            let args = [function | may_wait, a, b, c];
             match message.payload() {
-                [] => self.node.request(dest, handler, message.args),
-                payload => self.node.request_medium(dest, handler, message.args, payload),
+                [] => self.node.request(dest, handler, args),
+                payload => self.node.request_medium(dest, handler, args, payload),
             }
         })
     }
@@ -139,7 +142,9 @@ impl<P: Program + 'static> Gam<P> {
             return Ok(());
         }
         let handler = handlers::id(Kind::Medium);
-        self.with_credit(dest, || self.node.request_medium(dest, handler, [function, a, b, 0], bytes))
+        self.with_credit(dest, |may_wait| {
+            self.node.request_medium(dest, handler, [function | may_wait, a, b, 0], bytes)
+        })
     }
 
     /// As [`Gam::request`] with [`Arguments::Medium`], of bytes at an address of this process.
@@ -166,11 +171,11 @@ impl<P: Program + 'static> Gam<P> {
             }
             Err(error) => return Err(error.into()),
         };
-        self.with_credit(dest, || {
+        self.with_credit(dest, |may_wait| {
             let mut prepared = prepared;
             self.memory.read(from, &mut prepared[..bytes]);
             self.count_copy(bytes);
-            prepared.commit(handlers::id(Kind::Medium), [function, a, b, 0], bytes)
+            prepared.commit(handlers::id(Kind::Medium), [function | may_wait, a, b, 0], bytes)
         })
     }
 
@@ -304,12 +309,14 @@ impl<P: Program + 'static> Gam<P> {
         let _ = self.node.clone().close(ABANDON_WITHIN);
     }
 
-    /// Messages that were refused: malformed ones, and those for addresses that are no function's.
+    /// Messages that were refused: malformed ones, those for addresses that are no function's, and replies to
+    /// requests that were not sent. A message of several empty replies counts as all of them.
     pub fn refused(&self) -> u64 {
         self.shared.refused()
     }
 
-    /// Empty replies that the library sent for handlers that sent none.
+    /// Requests that the library has replied to, as their handlers sent no reply. Those of other processes
+    /// count when their sender is told, which is once for several.
     pub fn null_replies(&self) -> u64 {
         self.shared.null_replies()
     }
@@ -336,17 +343,19 @@ impl<P: Program + 'static> Gam<P> {
 
     #[inline]
     fn check_function(&self, function: Function) -> Result<(), GamError> {
-        match self.shared.program.has_function(function) {
+        match function & MAY_WAIT == 0 && self.shared.program.has_function(function) {
             true => Ok(()),
             false => Err(GamError::NotAFunction { function }),
         }
     }
 
-    /// Sends with a credit, which comes back if the message does not leave.
+    /// Sends with a credit, which comes back if the message does not leave. `send` gets the bit that goes
+    /// beside the function, and says whether an empty reply may wait.
     #[inline]
-    fn with_credit(&self, dest: Rank, send: impl FnOnce() -> Result<(), Error>) -> Result<(), GamError> {
+    fn with_credit(&self, dest: Rank, send: impl FnOnce(u64) -> Result<(), Error>) -> Result<(), GamError> {
         self.poller.await_credit(dest)?;
-        send().map_err(|error| {
+        let may_wait = if self.shared.credits(dest).may_wait() { MAY_WAIT } else { 0 };
+        send(may_wait).map_err(|error| {
             self.shared.give_credit_back(dest);
             GamError::from(error)
         })

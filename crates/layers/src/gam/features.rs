@@ -35,7 +35,7 @@ pub const FEATURES: &[Feature] = &[
     ),
     feature(
         "flow control",
-        "30 credits a pair, each given back by a reply",
+        "30 credits a pair, given back by replies; up to 15 empty ones travel in one message",
         "crates/layers-c/tests/gam/main.rs::thirty_requests_leave_at_once_and_the_next_waits",
     ),
     feature(

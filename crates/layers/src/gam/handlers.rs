@@ -2,18 +2,15 @@
 
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use standpipe::{AllMemory, Call, Error, HandlerId, Landed, Node, Rank};
 
+use super::credits::{Credits, Unasked};
 use super::error::GamError;
 use super::message::{Arguments, Function, Kind, Message, Outgoing};
 use super::program::Program;
-
-/// Requests to a process that may be without their reply: as many slots as the shared-memory original had for
-/// a pair.
-pub const CREDITS: u32 = 30;
 
 /// The namespace of this layer's handlers.
 pub(super) const NAMESPACE: &str = "gam";
@@ -39,36 +36,20 @@ pub(super) fn id(kind: Kind) -> HandlerId {
 pub(super) struct Shared<P> {
     pub(super) program: P,
     memory: AllMemory,
-    /// By process, what of its credits is out.
+    /// By process, what of its credits is out, and what it is owed.
     credits: Vec<Credits>,
     /// Messages that were refused, as no library of ours sends them or no program has their function.
     refused: AtomicU64,
-    /// Replies that the library sent for handlers that sent none.
+    /// Requests whose handlers sent no reply, and that the library has replied to.
     null_replies: AtomicU64,
-    /// Functions of the program that were run.
+    /// Functions of the program that were run for messages.
     handled: AtomicU64,
+    /// The same in calls of this process's own: for messages to itself, and at the ends of stores and gets.
+    handled_here: AtomicU64,
     /// Messages that came, of any kind.
     arrived: AtomicU64,
     /// Why a reply could not be sent, until somebody is told.
     failed: Mutex<Option<Error>>,
-}
-
-/// The credits of one process, counted on from 0: those that are out are the difference. Each count has one
-/// writer at a time, which needs no atomic operation of two steps.
-#[derive(Default)]
-struct Credits {
-    /// Requests that it was sent: the thread that calls the layer counts them.
-    taken: AtomicU32,
-    /// Requests that it has replied to: whoever runs handlers counts them, and one thread at a time does.
-    replied: AtomicU32,
-}
-
-impl Credits {
-    /// None, where a request that failed was replied to all the same.
-    fn are_out(&self) -> u32 {
-        let out = self.taken.load(Ordering::Relaxed).wrapping_sub(self.replied.load(Ordering::Relaxed));
-        out.cast_signed().max(0).cast_unsigned()
-    }
 }
 
 thread_local! {
@@ -120,6 +101,7 @@ impl<P: Program> Shared<P> {
             refused: zero(),
             null_replies: zero(),
             handled: zero(),
+            handled_here: zero(),
             arrived: zero(),
             failed: Mutex::new(None),
         }
@@ -134,60 +116,59 @@ impl<P: Program> Shared<P> {
     }
 
     pub(super) fn handled(&self) -> u64 {
-        self.handled.load(Ordering::Relaxed)
+        self.handled.load(Ordering::Relaxed) + self.handled_here.load(Ordering::Relaxed)
     }
 
     pub(super) fn arrived(&self) -> u64 {
         self.arrived.load(Ordering::Relaxed)
     }
 
-    /// Whether every request of this process has been replied to.
-    pub(super) fn owes_nothing(&self) -> bool {
-        self.credits.iter().all(|credits| credits.are_out() == 0)
+    /// The credits between this process and that one.
+    #[inline]
+    pub(super) fn credits(&self, dest: Rank) -> &Credits {
+        &self.credits[dest as usize]
     }
 
-    /// Takes a credit for a request to that process, if there is one.
-    #[inline]
-    pub(super) fn take_credit(&self, dest: Rank) -> bool {
-        let credits = &self.credits[dest as usize];
-        let has_one = credits.are_out() < CREDITS;
-        if has_one {
-            let taken = credits.taken.load(Ordering::Relaxed);
-            credits.taken.store(taken.wrapping_add(1), Ordering::Relaxed);
-        }
-        has_one
+    /// The processes that requests of this one have no reply of.
+    pub(super) fn owing(&self) -> impl Iterator<Item = Rank> {
+        (0..).zip(&self.credits).filter(|(_, credits)| credits.are_out() > 0).map(|(rank, _)| rank)
     }
 
     /// Gives back what the calling thread has taken for a request that it then did not send.
     pub(super) fn give_credit_back(&self, dest: Rank) {
-        let credits = &self.credits[dest as usize];
-        if credits.are_out() == 0 {
-            return add_one(&self.refused);
+        if !self.credits(dest).untake() {
+            add(&self.refused, 1);
         }
-        let taken = credits.taken.load(Ordering::Relaxed);
-        credits.taken.store(taken.wrapping_sub(1), Ordering::Relaxed);
     }
 
-    /// Takes note of a reply. More come than were asked for only from a peer that no library of ours is.
+    /// Takes note of `count` replies. More come than were asked for only from a peer that no library of ours
+    /// is.
     #[inline]
-    fn note_reply(&self, from: Rank) {
-        match self.credits.get(from as usize).filter(|credits| credits.are_out() > 0) {
-            None => add_one(&self.refused),
-            Some(credits) => {
-                let replied = credits.replied.load(Ordering::Relaxed);
-                credits.replied.store(replied.wrapping_add(1), Ordering::Relaxed);
+    fn note_replies(&self, from: Rank, count: u64) {
+        let returned = match self.credits.get(from as usize) {
+            Some(credits) => credits.returned(count),
+            None => Err(Unasked { replies: 1 }),
+        };
+        if let Err(Unasked { replies }) = returned {
+            add(&self.refused, u64::from(replies));
+        }
+    }
+
+    /// Sends the empty replies that are owed to other processes, where their lanes have room. Where one has
+    /// not, they stay owed. Never waits.
+    pub(super) fn give_back_owed(&self, node: &Node) {
+        for (dest, credits) in (0..).zip(&self.credits) {
+            let owed = credits.take_owed();
+            if owed == 0 {
+                continue;
+            }
+            match node.try_request(dest, id(Kind::Returned), [u64::from(owed), 0, 0, 0]) {
+                Ok(true) => add(&self.null_replies, u64::from(owed)),
+                Ok(false) => credits.still_owed(owed),
+                // Only a lost peer gets none, and the caller's side looks for those.
+                Err(_) => {}
             }
         }
-    }
-
-    /// Whether more than half of them are out.
-    #[inline]
-    pub(super) fn owes_many(&self, dest: Rank) -> bool {
-        self.credits[dest as usize].are_out() > CREDITS / 2
-    }
-
-    pub(super) fn has_credit(&self, dest: Rank) -> bool {
-        self.credits[dest as usize].are_out() < CREDITS
     }
 
     /// Refuses a call that a handler may not make.
@@ -270,31 +251,52 @@ impl<P: Program> Shared<P> {
     fn handle(&self, kind: Kind, call: &mut Call<'_>) {
         let (from, is_request) = (call.from(), call.is_request());
         bump(&self.arrived);
-        if !is_request {
-            self.note_reply(from);
-        }
         let landed = match call.landed() {
             Some((Landed::Private(addr), len)) => usize::try_from(len).ok().map(|len| (addr, len)),
             _ => None,
         };
-        let reply = match Message::parse(kind, call.args(), call.payload(), landed) {
+        let message = Message::parse(kind, call.args(), call.payload(), landed);
+        let returns = message.as_ref().ok().and_then(Message::returns);
+        match (kind, is_request) {
+            (Kind::Returned | Kind::Leave, true) => return self.settle(call, message.is_ok(), returns),
+            (_, true) => {}
+            // Any other is the reply to one request, also where there is more to refuse in it.
+            (_, false) => self.note_replies(from, returns.unwrap_or(1)),
+        }
+        let may_wait = message.as_ref().is_ok_and(|message| message.may_wait);
+        let reply = match message {
             Ok(message) => self.run(from, is_request, &message),
             Err(_) => {
-                add_one(&self.refused);
+                add(&self.refused, 1);
                 None
             }
         };
         if is_request {
-            self.answer(call, reply);
+            self.answer(call, reply, may_wait);
+        }
+    }
+
+    /// Handles a request that takes no credit: it gives some back, or asks for those that are owed.
+    fn settle(&self, call: &mut Call<'_>, is_whole: bool, returns: Option<u64>) {
+        if !is_whole {
+            return add(&self.refused, 1);
+        }
+        if let Some(count) = returns {
+            return self.note_replies(call.from(), count);
+        }
+        if let Some(credits) = self.credits.get(call.from() as usize) {
+            credits.leaves();
+            self.send_empty(call, credits.take_owed());
         }
     }
 
     #[inline]
-    fn answer(&self, call: &mut Call<'_>, reply: Option<Reply>) {
+    fn answer(&self, call: &mut Call<'_>, reply: Option<Reply>, may_wait: bool) {
         let sent = match &reply {
             None => {
-                add_one(&self.null_replies);
-                call.reply(id(Kind::Null), [0; 4])
+                let owed = self.owed_after(call.from(), may_wait);
+                self.send_empty(call, owed);
+                Ok(())
             }
             Some(Reply::Words(reply)) if reply.payload().is_empty() => call.reply(id(reply.kind), reply.args),
             Some(Reply::Words(reply)) => call.reply_medium(id(reply.kind), reply.args, reply.payload()),
@@ -307,7 +309,7 @@ impl<P: Program> Shared<P> {
                 sent.or_else(|error| {
                     *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
                     // Its credit comes back all the same.
-                    call.reply(id(Kind::Null), [0; 4])
+                    call.reply(id(Kind::Null), [1, 0, 0, 0])
                 })
             }
         };
@@ -315,14 +317,35 @@ impl<P: Program> Shared<P> {
         let _ = sent;
     }
 
+    /// How many empty replies are to be sent, after another request that had none of the program's.
+    #[inline]
+    fn owed_after(&self, from: Rank, may_wait: bool) -> u32 {
+        match self.credits.get(from as usize) {
+            Some(credits) => credits.note_unanswered(may_wait),
+            // A process that is none of the job's is told of each.
+            None => 1,
+        }
+    }
+
+    /// Sends so many empty replies, by one message.
+    #[inline]
+    fn send_empty(&self, call: &mut Call<'_>, owed: u32) {
+        if owed > 0 {
+            add(&self.null_replies, u64::from(owed));
+            // Only a lost peer gets none, and the caller's side looks for those.
+            let _ = call.reply(id(Kind::Null), [u64::from(owed), 0, 0, 0]);
+        }
+    }
+
     /// Runs the function of a message, and says what it has replied.
     #[inline]
     fn run(&self, from: Rank, is_request: bool, message: &Message<'_>) -> Option<Reply> {
         let arguments = message.arguments()?;
         if !self.program.has_function(message.function) {
-            add_one(&self.refused);
+            add(&self.refused, 1);
             return None;
         }
+        bump(&self.handled);
         self.run_function(from, is_request, message.function, arguments)
     }
 
@@ -334,7 +357,6 @@ impl<P: Program> Shared<P> {
         function: Function,
         arguments: Arguments<'_>,
     ) -> Option<Reply> {
-        add_one(&self.handled);
         let running = if is_request { Running::Request(from) } else { Running::Other };
         let after = RUNNING.with(|place| {
             let outer = place.replace(running);
@@ -347,40 +369,55 @@ impl<P: Program> Shared<P> {
         }
     }
 
+    /// As [`Shared::run_function`], in a call of this process's own.
+    #[inline]
+    fn run_own(
+        &self,
+        from: Rank,
+        is_request: bool,
+        function: Function,
+        arguments: Arguments<'_>,
+    ) -> Option<Reply> {
+        bump(&self.handled_here);
+        self.run_function(from, is_request, function, arguments)
+    }
+
     /// Runs the function of a request that this process sends to itself, and then that of its reply.
     pub(super) fn run_here(&self, own: Rank, function: Function, arguments: Arguments<'_>) {
-        let reply = self.run_function(own, true, function, arguments);
+        let reply = self.run_own(own, true, function, arguments);
         match reply {
-            None => add_one(&self.null_replies),
+            None => add(&self.null_replies, 1),
             Some(Reply::Words(reply)) => {
                 let message = Message::parse(reply.kind, reply.args, reply.payload(), None);
                 // Made by ourselves a moment ago.
-                if let Ok(message) = message {
-                    self.run(own, false, &message);
+                if let Ok(message) = &message
+                    && let Some(arguments) = message.arguments()
+                {
+                    self.run_own(own, false, message.function, arguments);
                 }
             }
             Some(Reply::Medium { function, words: [a, b], bytes }) => {
-                self.run_function(own, false, function, Arguments::Medium(&bytes, a, b));
+                self.run_own(own, false, function, Arguments::Medium(&bytes, a, b));
             }
             Some(Reply::Xfer { function, arg, to, bytes }) => {
                 self.memory.write(std::ptr::with_exposed_provenance_mut(to as usize), &bytes);
                 let landed = Arguments::Memory { addr: to, len: bytes.len(), arg };
-                self.run_function(own, false, function, landed);
+                self.run_own(own, false, function, landed);
             }
         }
     }
 
     /// Runs a function that is no message's: one that an operation of this process ends with.
     pub(super) fn run_after(&self, dest: Rank, function: Function, arguments: Arguments<'_>) {
-        self.run_function(dest, false, function, arguments);
+        self.run_own(dest, false, function, arguments);
     }
 }
 
-/// Counts one more of what several threads count: the one that calls the layer, and those in whose calls of
-/// other layers handlers run.
+/// Counts what several threads count: the one that calls the layer, and those in whose calls of other layers
+/// handlers run.
 #[inline]
-fn add_one(count: &AtomicU64) {
-    count.fetch_add(1, Ordering::Relaxed);
+fn add(count: &AtomicU64, more: u64) {
+    count.fetch_add(more, Ordering::Relaxed);
 }
 
 /// Counts one more, and says how many that makes. One thread at a time counts: the one that calls the layer,

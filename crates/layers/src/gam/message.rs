@@ -1,6 +1,7 @@
 //! What travels in a message, and how it is read from the four words and the payload of ours.
 
-/// The address of a function of the program, which is the same in all its processes.
+/// The address of a function of the program, which is the same in all its processes. Its bit 62 is clear: the
+/// layer has a use for it in messages. No address of a process has it.
 pub type Function = u64;
 
 /// What a handler is called with, beside the sender.
@@ -27,6 +28,10 @@ pub enum Arguments<'a> {
     },
 }
 
+/// Set beside the function where an empty reply to the message may be kept back for a while. No address of a
+/// process's own has this bit.
+pub(super) const MAY_WAIT: u64 = 1 << 62;
+
 /// Kinds of messages: each is a handler of ours, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[doc(hidden)]
@@ -50,13 +55,17 @@ pub enum Kind {
     Medium,
     /// A payload that lies in place.
     Store,
-    /// Nothing: it gives a credit back.
+    /// Nothing. As a reply it stands for the empty replies to as many requests as its first word says.
     Null,
+    /// The same empty replies, in a request that takes no credit and has no reply.
+    Returned,
+    /// Its sender leaves, and waits for all replies. It takes no credit itself.
+    Leave,
 }
 
 impl Kind {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Kind; 10] = [
+    pub const ALL: [Kind; 12] = [
         Kind::Words0,
         Kind::Words1,
         Kind::Words2,
@@ -67,6 +76,8 @@ impl Kind {
         Kind::Medium,
         Kind::Store,
         Kind::Null,
+        Kind::Returned,
+        Kind::Leave,
     ];
 
     /// The name that its handler is registered under.
@@ -82,6 +93,8 @@ impl Kind {
             Kind::Medium => "medium",
             Kind::Store => "store",
             Kind::Null => "null",
+            Kind::Returned => "returned",
+            Kind::Leave => "leave",
         }
     }
 
@@ -105,8 +118,11 @@ pub struct Malformed {
 #[derive(Clone, Debug, PartialEq)]
 #[doc(hidden)]
 pub struct Message<'a> {
-    /// The function; 0 for [`Kind::Null`].
+    /// The function. Of [`Kind::Null`] and [`Kind::Returned`] it is the number of replies, and of
+    /// [`Kind::Leave`] nothing.
     pub function: Function,
+    /// Whether an empty reply to it may be kept back.
+    pub may_wait: bool,
     words: [u64; 4],
     kind: Kind,
     payload: &'a [u8],
@@ -136,10 +152,21 @@ impl<'a> Message<'a> {
         if landed.is_some() != (kind == Kind::Store) {
             return Err(malformed);
         }
-        Ok(Message { function, words: [a, b, c, fourth], kind, payload, landed })
+        let runs_nothing = matches!(kind, Kind::Null | Kind::Returned | Kind::Leave);
+        let (function, may_wait) = match runs_nothing {
+            true => (function, false),
+            false => (function & !MAY_WAIT, function & MAY_WAIT != 0),
+        };
+        Ok(Message { function, may_wait, words: [a, b, c, fourth], kind, payload, landed })
     }
 
-    /// What its handler is called with; nothing, for a message that only gives a credit back.
+    /// How many requests it replies to, of a message that does nothing else.
+    #[inline]
+    pub fn returns(&self) -> Option<u64> {
+        matches!(self.kind, Kind::Null | Kind::Returned).then_some(self.function)
+    }
+
+    /// What its handler is called with; nothing, for a message that is about credits only.
     #[inline]
     pub fn arguments(&self) -> Option<Arguments<'_>> {
         let [a, b, c, _] = self.words;
@@ -156,7 +183,7 @@ impl<'a> Message<'a> {
                 let (addr, len) = self.landed?;
                 Arguments::Memory { addr, len, arg: a }
             }
-            Kind::Null => return None,
+            Kind::Null | Kind::Returned | Kind::Leave => return None,
         })
     }
 }
@@ -219,6 +246,22 @@ mod tests {
         for (number, kind) in Kind::ALL.into_iter().enumerate() {
             assert_eq!(kind as usize, number);
             assert!(Kind::ALL[..number].iter().all(|other| other.name() != kind.name()), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn a_message_says_whether_its_reply_may_wait() {
+        for kind in Kind::ALL {
+            let (payload, landed) = match kind {
+                Kind::Words4 => (&[0; 8][..], None),
+                Kind::Store => (&[][..], Some((0x1000, 16))),
+                _ => (&[][..], None),
+            };
+            let parse = |function| Message::parse(kind, [function, 0, 0, 0], payload, landed).expect("whole");
+            let (waits, plain) = (parse(0x4000 | MAY_WAIT), parse(0x4000));
+            let runs_nothing = plain.arguments().is_none();
+            assert_eq!((waits.may_wait, plain.may_wait), (!runs_nothing, false), "{kind:?}");
+            assert_eq!(waits.function == plain.function, !runs_nothing, "{kind:?}");
         }
     }
 

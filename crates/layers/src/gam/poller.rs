@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use standpipe::{Error, Node, Rank};
 
+use super::credits::CREDITS;
 use super::error::GamError;
-use super::handlers::{Shared, bump};
-use super::message::Arguments;
+use super::handlers::{Shared, bump, id};
+use super::message::{Arguments, Kind};
 use super::pending::{AllPending, Credit, End, Pending, State};
 use super::program::Program;
 
@@ -18,14 +19,19 @@ const IDLE_POLLS: u64 = 2_000;
 /// Polls in a row that found nothing, after each of which a poll looks whether a process is gone.
 const LOSSES_EVERY: u64 = 1_024;
 
+/// Polls in a row that found nothing, after each of which a poll gives back what it owes. So few that a
+/// process that goes on to compute has given it back, and more than there are between two long stores.
+const OWED_EVERY: u64 = 256;
+
 /// Polls, after each of which one looks whether something has failed that nobody waited for.
 const FAILURES_EVERY: u64 = 64;
 
 /// Calls that send, of which one polls: a poll that finds nothing costs more than a message.
 const SEND_POLLS: u64 = 64;
 
-/// The same, where many replies are owed.
-const OWED_POLLS: u64 = 8;
+/// So many requests are without their reply when a call that sends polls. A receiver that keeps up has given
+/// back half of them by then.
+const OUT_POLLS: u32 = CREDITS * 3 / 4;
 
 /// Polls that end with the one message that they found, after one that looked for another in vain.
 const SINGLE_POLLS: u64 = 32;
@@ -89,36 +95,49 @@ impl<P: Program + 'static> Poller<P> {
         }
     }
 
-    /// Waits until nothing of this process's is under way.
+    /// Waits until nothing of this process's is under way, which leaves then: other processes keep no reply
+    /// back any more.
     pub(super) fn settle(&self) -> Result<(), GamError> {
-        while !(self.pending.is_empty() && self.shared.owes_nothing()) {
+        let owing: Vec<Rank> = self.shared.owing().collect();
+        owing.into_iter().try_for_each(|dest| self.node.request(dest, id(Kind::Leave), [0; 4]))?;
+        while !(self.pending.is_empty() && self.shared.owing().next().is_none()) {
             self.poll_idle()?;
         }
         Ok(())
     }
 
-    /// Polls now and then, before what sends; oftener to a process that owes many replies.
+    /// Sends the replies that this process keeps back, as it may come to no poll for long.
+    pub(super) fn give_back_owed(&self) {
+        self.shared.give_back_owed(&self.node);
+    }
+
+    /// Polls now and then, before what sends.
     #[inline]
     pub(super) fn poll_to_send(&self, dest: Rank) -> Result<(), GamError> {
-        let every = if self.shared.owes_many(dest) { OWED_POLLS } else { SEND_POLLS };
-        if bump(&self.sends).is_multiple_of(every) { self.poll() } else { Ok(()) }
+        let is_turn = bump(&self.sends).is_multiple_of(SEND_POLLS);
+        if is_turn || self.shared.credits(dest).are_out() == OUT_POLLS { self.poll() } else { Ok(()) }
     }
 
     /// Polls now and then, and takes a credit, for which it waits.
     #[inline]
     pub(super) fn await_credit(&self, dest: Rank) -> Result<(), GamError> {
         self.poll_to_send(dest)?;
-        while !self.shared.take_credit(dest) {
+        let credits = self.shared.credits(dest);
+        while !credits.take() {
+            // Replies that have come cost a poll, and no wait.
+            if self.advance()? && credits.has_one() {
+                continue;
+            }
             self.node.wait_until(|| {
                 // First, as it makes progress: a reply's handler may give the credit back in it.
                 self.pending.has_ended()
-                    || self.shared.has_credit(dest)
+                    || credits.has_one()
                     || self.node.is_lost(dest)
                     || self.node.has_failed()
             })?;
             self.advance()?;
             self.look_for_failures()?;
-            if !self.shared.has_credit(dest) && self.node.is_lost(dest) {
+            if !credits.has_one() && self.node.is_lost(dest) {
                 return Err(GamError::Lost { peer: dest });
             }
         }
@@ -163,10 +182,11 @@ impl<P: Program + 'static> Poller<P> {
         Ok(any)
     }
 
-    /// Runs the functions of gets and stores that have ended, and tells of failures, for a wait that makes
-    /// progress by itself.
+    /// Runs the functions of gets and stores that have ended, gives back what is owed, and tells of failures.
+    /// For a wait that makes progress by itself.
     pub(super) fn look_after_started(&self) -> Result<(), GamError> {
         self.end_pending()?;
+        self.give_back_owed();
         self.look_for_failures()
     }
 
@@ -182,7 +202,11 @@ impl<P: Program + 'static> Poller<P> {
             self.idle.store(0, Ordering::Relaxed);
             return Ok(true);
         }
-        if bump(&self.idle).is_multiple_of(LOSSES_EVERY) {
+        let idle = bump(&self.idle);
+        if idle.is_multiple_of(OWED_EVERY) {
+            self.give_back_owed();
+        }
+        if idle.is_multiple_of(LOSSES_EVERY) {
             self.look_for_losses()?;
         }
         Ok(false)
@@ -232,6 +256,7 @@ impl<P: Program + 'static> Poller<P> {
 
     /// Sleeps, at most so long, until something comes.
     fn nap(&self, time: Duration) -> Result<(), GamError> {
+        self.give_back_owed();
         self.look_for_losses()?;
         self.look_for_failures()?;
         let arrived = self.shared.arrived();

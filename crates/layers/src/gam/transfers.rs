@@ -134,8 +134,8 @@ impl<P: Program + 'static> Gam<P> {
         (function, arg): (Function, u64),
     ) -> Result<(), GamError> {
         let to = self.memory.remote(dest, remote);
-        self.with_credit(dest, || {
-            let (store, args) = (handlers::id(Kind::Store), [function, arg, 0, 0]);
+        self.with_credit(dest, |may_wait| {
+            let (store, args) = (handlers::id(Kind::Store), [function | may_wait, arg, 0, 0]);
             self.memory.request_long(&self.node, store, args, to, (local, len))
         })
     }
@@ -150,7 +150,7 @@ impl<P: Program + 'static> Gam<P> {
         (function, arg): (Function, u64),
     ) -> Result<Event<Foreign<()>>, GamError> {
         let mut event = None;
-        self.with_credit(dest, || {
+        self.with_credit(dest, |may_wait| {
             // To ask whether their handlers differ takes longer than a message: once is enough.
             if self.node.attach(dest).is_none() {
                 self.node.connect(dest)?;
@@ -158,7 +158,7 @@ impl<P: Program + 'static> Gam<P> {
             // It is only read from.
             let buffer = self.memory.buffer(local.cast_mut(), len, ());
             let to = self.memory.remote(dest, remote);
-            let args = [function, arg, 0, 0];
+            let args = [function | may_wait, arg, 0, 0];
             event = Some(self.node.request_long_nb(handlers::id(Kind::Store), args, to, buffer));
             Ok::<(), Error>(())
         })?;
