@@ -3,7 +3,8 @@
 //! Every process keeps room for [`window`] packets of each other one. A sender pays one credit a packet; the
 //! receiver gives it back once the packet's last byte has been received or thrown away.
 
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 /// Packets that a process keeps room for, of all others together.
 const ROOM: u32 = 1024;
@@ -50,9 +51,11 @@ impl Credits {
         self.window - self.batch() + 1
     }
 
-    /// Packets that are under way there, or that the other one has not given back.
+    /// Packets that are under way there, or that the other one has not given back. None, where one that no
+    /// library of ours is has given back what was taken and then not used.
     fn out(&self) -> u32 {
-        self.taken.load(Relaxed).wrapping_sub(self.returned.load(Relaxed))
+        let out = self.taken.load(Relaxed).wrapping_sub(self.returned.load(Relaxed));
+        out.cast_signed().max(0).cast_unsigned()
     }
 
     /// Takes so many credits, or none where there are fewer. For whoever has the message open.
@@ -121,14 +124,16 @@ impl Credits {
     /// All that are owed, which the caller gives back.
     #[inline]
     pub(crate) fn take_owed(&self) -> u16 {
-        let mut told = self.told.load(Relaxed);
+        // Acquire: a thread that sees what another has told sees the packets that this was for.
+        let mut told = self.told.load(Acquire);
         loop {
             let consumed = self.consumed.load(Relaxed);
-            if consumed == told {
+            let owed = consumed.wrapping_sub(told);
+            if owed == 0 || owed > self.window {
                 return 0;
             }
-            match self.told.compare_exchange_weak(told, consumed, Relaxed, Relaxed) {
-                Ok(_) => return consumed.wrapping_sub(told) as u16,
+            match self.told.compare_exchange_weak(told, consumed, AcqRel, Acquire) {
+                Ok(_) => return owed as u16,
                 Err(other) => told = other,
             }
         }
@@ -136,7 +141,7 @@ impl Credits {
 
     /// Notes that they could not be given back yet.
     pub(crate) fn still_owed(&self, packets: u16) {
-        self.told.fetch_sub(u32::from(packets), Relaxed);
+        self.told.fetch_sub(u32::from(packets), AcqRel);
     }
 }
 
@@ -158,6 +163,14 @@ mod tests {
         assert!(credits.take(4));
         credits.untake(2);
         assert!(credits.take(2) && !credits.take(1));
+    }
+
+    #[test]
+    fn a_peer_that_gives_back_what_was_not_used_takes_no_credit_away() {
+        let credits = Credits::new(4);
+        assert!(credits.take(3) && credits.returned(3));
+        credits.untake(3);
+        assert!(credits.has_any() && !credits.returned(1) && credits.take(4));
     }
 
     #[test]

@@ -85,7 +85,8 @@ impl Outgoing {
 
     /// Whether the handler of that run began the message that is open.
     pub(crate) fn is_open_by(&self, run: u64) -> bool {
-        self.is_open() && self.opener.load(Relaxed) == run
+        // Acquire: whoever sees a message open sees that the one before has no opener any more.
+        self.word.load(Ordering::Acquire) & STATE == OPEN && self.opener.load(Relaxed) == run
     }
 
     pub(crate) fn announced(&self) -> u64 {
@@ -189,6 +190,8 @@ impl Outgoing {
         if self.staged_len() > 0 {
             self.unstage(0);
         }
+        // The next message is seen as open before it has an opener.
+        self.opener.store(0, Relaxed);
         self.enter(state);
     }
 
@@ -233,6 +236,10 @@ mod tests {
         assert!(outgoing.is_over() && !outgoing.is_half_sent());
         outgoing.close(&credits);
         assert!(!outgoing.is_open_as(first));
+        // As another thread sees the next message in the middle of `open`.
+        outgoing.word.store(first << STATE_BITS | OPEN, Relaxed);
+        assert!(!outgoing.is_open_by(7));
+        outgoing.close(&credits);
         assert_eq!(outgoing.open(BEGUN, 43), Some(first + 1));
         assert_eq!((outgoing.total(), outgoing.is_over()), (0, false));
     }

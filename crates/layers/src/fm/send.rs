@@ -283,7 +283,8 @@ impl Fm {
         let Some((rank, _)) = message.parts() else { return };
         let Some(peer) = self.port().shared.peers.get(rank) else { return };
         let rank = rank as u32;
-        let is_over = || peer.credits.has_any() || peer.is_lost.load(Ordering::Relaxed);
+        let has_credit = || peer.outgoing.has_reserved() || peer.credits.has_any();
+        let is_over = || has_credit() || peer.is_lost.load(Ordering::Relaxed);
         let may_extract = !self.in_handler();
         while !is_over() {
             let has_moved =

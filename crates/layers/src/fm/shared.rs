@@ -244,6 +244,10 @@ impl Shared {
     /// The right to extract, for the calling thread, which has that token: `None` while another one has it.
     #[inline]
     pub(crate) fn turn(&self, thread: u64) -> Option<Turn<'_>> {
+        if thread == 0 {
+            // It ends, and has no token any more.
+            return None;
+        }
         match self.turn.compare_exchange(0, thread, Ordering::Acquire, Ordering::Relaxed) {
             Ok(_) => Some(Turn { of: Some(self) }),
             Err(holder) if holder == thread => Some(Turn { of: None }),
@@ -303,6 +307,7 @@ impl Drop for Turn<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::arrival::Arrived;
     use super::*;
 
     #[test]
@@ -313,6 +318,32 @@ mod tests {
         assert!(shared.turn(8).is_none());
         drop(outer);
         assert!(shared.turn(8).is_some());
+    }
+
+    #[test]
+    fn what_waits_keeps_its_order_when_the_turn_ends() {
+        let (shared, arrival) = (Shared::new(9), |from| Arrival { from, what: Arrived::Cut });
+        let turn = shared.turn(Own::token()).expect("nobody has it");
+        (1..3).for_each(|from| shared.push(arrival(from)));
+        assert!(!shared.has_queued(), "they are this thread's own");
+        std::thread::scope(|scope| _ = scope.spawn(|| shared.push(arrival(3))));
+        shared.push(arrival(4));
+        let first = shared.pop().expect("four wait");
+        shared.put_back(first);
+        drop(turn);
+        let order: Vec<_> = std::iter::from_fn(|| shared.pop_shared()).map(|it| it.from).collect();
+        assert_eq!(order, [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn a_turn_that_ends_leaves_all_to_everybody() {
+        let (shared, arrival) = (Shared::new(9), |from| Arrival { from, what: Arrived::Cut });
+        let turn = shared.turn(Own::token()).expect("nobody has it");
+        (1..3).for_each(|from| shared.push(arrival(from)));
+        drop(turn);
+        assert!(shared.has_queued() && shared.turn(0).is_none());
+        let order: Vec<_> = std::iter::from_fn(|| shared.pop_shared()).map(|it| it.from).collect();
+        assert_eq!(order, [1, 2]);
     }
 
     #[test]
