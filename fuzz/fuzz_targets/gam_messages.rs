@@ -22,6 +22,7 @@ fuzz_target!(|sent: Sent<'_>| {
     // One bit of the word beside a function is the layer's own.
     let is_marked = message.may_wait && message.function | 1 << 62 == args[0];
     assert!(is_marked || message.function == args[0]);
+    assert_eq!(message.may_wait, args[0] >> 62 & 1 == 1 && message.arguments().is_some());
     match message.arguments() {
         None => {
             assert!(matches!(kind, Kind::Null | Kind::Returned | Kind::Leave));

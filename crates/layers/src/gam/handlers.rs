@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use standpipe::{AllMemory, Call, Error, HandlerId, Landed, Node, Rank};
@@ -50,6 +50,8 @@ pub(super) struct Shared<P> {
     arrived: AtomicU64,
     /// Why a reply could not be sent, until somebody is told.
     failed: Mutex<Option<Error>>,
+    /// Whether empty replies found their lane full.
+    has_unsent: AtomicBool,
 }
 
 thread_local! {
@@ -104,7 +106,14 @@ impl<P: Program> Shared<P> {
             handled_here: zero(),
             arrived: zero(),
             failed: Mutex::new(None),
+            has_unsent: AtomicBool::new(false),
         }
+    }
+
+    /// Whether empty replies found their lane full, and have not been sent since.
+    #[inline]
+    pub(super) fn has_unsent(&self) -> bool {
+        self.has_unsent.load(Ordering::Relaxed)
     }
 
     pub(super) fn refused(&self) -> u64 {
@@ -157,6 +166,7 @@ impl<P: Program> Shared<P> {
     /// Sends the empty replies that are owed to other processes, where their lanes have room. Where one has
     /// not, they stay owed. Never waits.
     pub(super) fn give_back_owed(&self, node: &Node) {
+        self.has_unsent.store(false, Ordering::Relaxed);
         for (dest, credits) in (0..).zip(&self.credits) {
             let owed = credits.take_owed();
             if owed == 0 {
@@ -164,7 +174,10 @@ impl<P: Program> Shared<P> {
             }
             match node.try_request(dest, id(Kind::Returned), [u64::from(owed), 0, 0, 0]) {
                 Ok(true) => add(&self.null_replies, u64::from(owed)),
-                Ok(false) => credits.still_owed(owed),
+                Ok(false) => {
+                    credits.still_owed(owed);
+                    self.has_unsent.store(true, Ordering::Relaxed);
+                }
                 // Only a lost peer gets none, and the caller's side looks for those.
                 Err(_) => {}
             }

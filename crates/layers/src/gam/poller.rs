@@ -194,6 +194,10 @@ impl<P: Program + 'static> Poller<P> {
     #[inline]
     fn advance(&self) -> Result<bool, GamError> {
         let moved = self.node.progress() && self.drain();
+        // Also where others keep this process busy: a requester may wait for them.
+        if self.shared.has_unsent() {
+            self.give_back_owed();
+        }
         let ended = self.end_pending()?;
         if bump(&self.polls).is_multiple_of(FAILURES_EVERY) {
             self.look_for_failures()?;

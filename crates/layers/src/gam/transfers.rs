@@ -61,10 +61,8 @@ impl<P: Program + 'static> Gam<P> {
         let (state, credit) = if dest == self.my_proc() {
             self.store_here(local, remote, bytes, (function, arg))?;
             (State::Over, Credit::None)
-        } else if self.ends_at_once(dest) {
-            self.store_at_once(dest, local, remote, bytes, (function, arg))?;
-            (State::Over, Credit::None)
         } else {
+            // By an event: what is sent at once waits while the lane is full.
             let event = self.start_store(dest, local, remote, bytes, (function, arg))?;
             (State::Lent(event), Credit::IfItFails)
         };
