@@ -7,15 +7,21 @@ use crate::command::{INSTALL_LIMIT_S, root, run};
 
 /// Wheels that carry peers, without what they depend on, and the newest versions that could be had when this
 /// was written.
-const WHEELS: [(&str, &str); 2] = [("libucx-cu12", "1.22.0"), ("mpich", "5.0.2")];
+const WHEELS: [(&str, &str); 4] =
+    [("libucx-cu12", "1.22.0"), ("mpich", "5.0.2"), ("nixl-cu12", "1.5.1"), ("numpy", "2.4.6")];
 
-/// The flood under MPI, for which no wheel has a program.
+/// A peer from crates.io, and its version.
+const CRATE: (&str, &str) = ("iceoryx2", "0.10.0");
+
+/// Floods of ours under peers that bring no program for it.
 const MPI_SOURCE: &str = "tools/mpi_flood.c";
+const ICEORYX2_SOURCE: &str = "tools/iceoryx2_flood.rs";
+const NIXL_SOURCE: &str = "tools/nixl_flood.py";
 
 /// Peers that were installed, or why not.
 pub(super) struct Environment {
     folder: PathBuf,
-    /// By the wheel's name.
+    /// By the wheel's or the crate's name.
     missing: BTreeMap<&'static str, String>,
 }
 
@@ -41,8 +47,12 @@ impl Environment {
         environment.built()
     }
 
-    /// Builds the program of ours that runs under a peer.
+    /// Builds the programs of ours that run under peers.
     fn built(mut self) -> Environment {
+        let (name, version) = CRATE;
+        if let Err(why) = self.build_crate() {
+            self.missing.insert(name, format!("{why}; `cargo add {name}@={version}` brings it"));
+        }
         let mpicc = run(&self.bin("mpicc")).arg("-O2").arg("-o").arg(self.bin("mpi_flood"));
         if !self.missing.contains_key("mpich")
             && let Err(why) = mpicc.arg(root().join(MPI_SOURCE)).status()
@@ -52,12 +62,39 @@ impl Environment {
         self
     }
 
-    /// Why the peer of this wheel is not there; nothing if it is.
+    /// Builds the flood under the peer of crates.io, in a package of its own.
+    fn build_crate(&self) -> Result<(), String> {
+        let (name, version) = CRATE;
+        let package = self.folder.join("crate");
+        let manifest = format!(
+            "[package]\nname = \"{name}_flood\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n\
+             [dependencies]\n{name} = \"={version}\"\n\n[workspace]\n"
+        );
+        std::fs::create_dir_all(package.join("src"))
+            .and_then(|()| std::fs::write(package.join("Cargo.toml"), manifest))
+            .and_then(|()| std::fs::copy(root().join(ICEORYX2_SOURCE), package.join("src/main.rs")))
+            .map_err(|error| format!("no package: {error}"))?;
+        let cargo = run("cargo build --release --quiet --manifest-path").arg(package.join("Cargo.toml"));
+        let cargo = cargo.arg("--target-dir").arg(self.folder.join("target"));
+        cargo.limit_s(INSTALL_LIMIT_S).status().map_err(|why| why.0)
+    }
+
+    /// The flood under the peer of crates.io.
+    pub(super) fn crate_flood(&self) -> String {
+        self.folder.join("target/release").join(format!("{}_flood", CRATE.0)).display().to_string()
+    }
+
+    /// The flood under NIXL.
+    pub(super) fn nixl_flood() -> PathBuf {
+        root().join(NIXL_SOURCE)
+    }
+
+    /// Why the peer of this wheel or crate is not there; nothing if it is.
     pub(super) fn look_for(&self, wheel: &str) -> Result<(), String> {
         self.missing.get(wheel).map_or(Ok(()), |why| Err(why.clone()))
     }
 
-    /// A program of MPICH's.
+    /// A program of a wheel's, or Python.
     pub(super) fn bin(&self, program: &str) -> String {
         self.folder.join("bin").join(program).display().to_string()
     }
@@ -75,6 +112,6 @@ impl Environment {
             Ok(()) => format!("{wheel} {version}"),
             Err(why) => format!("{wheel} {version}: *skipped*, {why}"),
         };
-        WHEELS.map(version).to_vec()
+        WHEELS.into_iter().chain([CRATE]).map(version).collect()
     }
 }

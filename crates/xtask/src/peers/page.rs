@@ -116,7 +116,8 @@ and runs them and us in turns, five times, on the same two cores. Compare only w
 
 A message's time is one way, of a flood: the sender waits for nothing but room. Each turn of each contestant
 is the median of many floods of some milliseconds, so that other programs disturb all alike. Handlers do not
-look at the payload, unless the work says *copied out*. MPICH keeps 64 sends under way. A limit stands beside
+look at the payload, unless the work says *copied out*. MPICH keeps 64 sends under way, and iceoryx2
+64 samples; NIXL has all puts in one transfer. A limit stands beside
 our own rows: [PERF.md](PERF.md) says what it is. With a load average above the cores, read the table as noise.
 
 ";

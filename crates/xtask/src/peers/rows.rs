@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::environment::Environment;
 use super::figures::Figures;
-use crate::command::run;
+use crate::command::{Run, run};
 
 /// One work, and all who do it.
 pub(super) struct Row {
@@ -26,11 +26,13 @@ pub(super) enum Contestant {
     Mpich { tcp: bool, bytes: u32, count: u32 },
     /// A figure of a peer that no registry has, entered by hand: its name, the least and the most.
     ByHand(&'static str, [f64; 2]),
-    /// A peer that is not measured at this work: its name, and why.
-    Never(&'static str, &'static str),
+    /// A flood under iceoryx2, by shared memory: bytes, and how many.
+    Iceoryx2 { bytes: u32, count: u32 },
+    /// A transfer of many puts under NIXL, by UCX's `tcp`: bytes of each, and how many.
+    Nixl { bytes: u32, count: u32 },
 }
 
-use Contestant::{ByHand, Limit, Mpich, Never, Ours, Ucx};
+use Contestant::{ByHand, Iceoryx2, Limit, Mpich, Nixl, Ours, Ucx};
 
 const SHM: &str = "posix,self";
 const TCP: &str = "tcp,self";
@@ -64,7 +66,7 @@ pub(super) const ROWS: &[Row] = &[
             ucx(SHM, "ucp_am_bw", 8192, 1000),
             Mpich { tcp: false, bytes: 8192, count: 1000 },
             ByHand(GASNET, [540.0, 540.0]),
-            Never("iceoryx2 0.10.0", "not measured yet; `cargo add iceoryx2@0.10.0` brings it"),
+            Iceoryx2 { bytes: 8192, count: 1000 },
         ],
     },
     Row {
@@ -107,7 +109,7 @@ pub(super) const ROWS: &[Row] = &[
             Ours("bandwidth --moves put --ways one --size 8 --transport ofi:tcp"),
             Limit(BARE, "bandwidth --moves put --ways one --size 8 --transport ofi:tcp"),
             ucx(TCP, "ucp_put_bw", 8, 2000),
-            Never("NIXL 1.5.2", "not measured yet; `pip install --no-deps nixl-cu12==1.5.2` brings it"),
+            Nixl { bytes: 8, count: 2000 },
         ],
     },
 ];
@@ -134,9 +136,11 @@ impl Contestant {
     pub(super) fn name(&self) -> &'static str {
         match self {
             Ours(_) => "Standpipe",
-            Limit(name, _) | ByHand(name, _) | Never(name, _) => name,
+            Limit(name, _) | ByHand(name, _) => name,
             Ucx { .. } => "UCX 1.22.0",
             Mpich { .. } => "MPICH 5.0.2",
+            Iceoryx2 { .. } => "iceoryx2 0.10.0",
+            Nixl { .. } => "NIXL 1.5.1",
         }
     }
 
@@ -157,7 +161,9 @@ impl Contestant {
                     mpich_env(*tcp).iter().map(|(name, value)| format!("{name}={value} ")).collect();
                 format!("{}mpiexec -n 2 -bind-to user:0,1 mpi_flood {bytes} {count}", env.concat())
             }
-            Limit(..) | ByHand(..) | Never(..) => return None,
+            Iceoryx2 { bytes, count } => format!("taskset -c 0 iceoryx2_flood {bytes} {count}"),
+            Nixl { bytes, count } => format!("{} python3 nixl_flood.py {bytes} {count}", ucx_env(TCP)),
+            Limit(..) | ByHand(..) => return None,
         })
     }
 
@@ -177,10 +183,7 @@ impl Contestant {
                 environment.look_for("libucx-cu12")?;
                 let folder = environment.ucx().ok_or("the wheel has no such folder")?;
                 let program = folder.join("bin/ucx_perftest");
-                let pair = ucx_env(tls).split(' ').fold(run("sh -c").arg(UCX_PAIR).arg("sh"), |run, pair| {
-                    let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-                    run.env(name, value)
-                });
+                let pair = with_env(run("sh -c").arg(UCX_PAIR).arg("sh"), &ucx_env(tls));
                 let pair = pair.env("LD_LIBRARY_PATH", folder.join("lib")).arg(program).arg(UCX_PORT);
                 let (batch, flood) = (folder.join("floods"), ucx_flood(test, *bytes, *count) + "\n");
                 std::fs::write(&batch, flood.repeat(UCX_FLOODS))
@@ -194,13 +197,36 @@ impl Contestant {
                 let job = run(&environment.bin("mpiexec")).arg("-n").arg("2").arg("-bind-to").arg("user:0,1");
                 let job = job.arg(environment.bin("mpi_flood")).arg(bytes.to_string()).arg(count.to_string());
                 let job = mpich_env(*tcp).iter().fold(job, |job, (name, value)| job.env(name, value));
-                let said = job.limit_s(LIMIT_S).output().map_err(|failure| failure.0)?;
-                said.trim().parse().map_err(|_| format!("it printed no figure: {}", said.trim()))
+                printed(job)
             }
             ByHand(_, [least, most]) => Ok(f64::midpoint(*least, *most)),
-            Never(_, why) => Err((*why).to_owned()),
+            Iceoryx2 { bytes, count } => {
+                environment.look_for("iceoryx2")?;
+                let flood = run("taskset -c 0").arg(environment.crate_flood());
+                printed(flood.arg(bytes.to_string()).arg(count.to_string()))
+            }
+            Nixl { bytes, count } => {
+                environment.look_for("nixl-cu12").and_then(|()| environment.look_for("numpy"))?;
+                let flood = run(&environment.bin("python")).arg(Environment::nixl_flood());
+                let flood = flood.arg(bytes.to_string()).arg(count.to_string());
+                printed(with_env(flood, &ucx_env(TCP)).env("NIXL_LOG_LEVEL", "ERROR"))
+            }
         }
     }
+}
+
+/// The only number that a program prints.
+fn printed(program: Run) -> Result<f64, String> {
+    let said = program.limit_s(LIMIT_S).output().map_err(|failure| failure.0)?;
+    said.trim().parse().map_err(|_| format!("it printed no figure: {}", said.trim()))
+}
+
+/// A program with settings as a shell has them, one blank apart.
+fn with_env(program: Run, settings: &str) -> Run {
+    settings.split(' ').fold(program, |program, pair| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        program.env(name, value)
+    })
 }
 
 fn ucx_env(tls: &str) -> String {
