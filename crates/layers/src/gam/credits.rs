@@ -6,9 +6,9 @@
 //! replies to it at once: where requests are few, all credits are back before it goes on to compute.
 //!
 //! Nobody waits for a credit that is kept back. A requester waits while 30 are out. Its receiver keeps back
-//! 14 at most, or more for as long as the lane to it is full. The others belong to requests whose handlers have
-//! yet to run, and to gets. A process that leaves waits for all of its credits, and asks for them: from then
-//! on each is given back at once.
+//! 14 at most, or more for as long as the lane to it is full. The others belong to requests whose handlers
+//! have yet to run, and to gets. A process that leaves waits for all of its credits, and asks for them: from
+//! then on each is given back at once.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
