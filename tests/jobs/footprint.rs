@@ -377,5 +377,6 @@ fn opens_and_closes() {
     let ended = holdings();
     println!("(KiB, threads, descriptors): {settled:?} after {SETTLED} pairs, {ended:?} after {PAIRS}");
     assert!(ended.0 * 100 <= settled.0 * 105, "{} KiB, and {} KiB after {PAIRS} pairs", settled.0, ended.0);
-    assert_eq!((ended.1, ended.2), (settled.1, settled.2), "threads and descriptors");
+    // The kernel still counts a thread for a moment that has just been joined, so that fewer are no fault.
+    assert!(ended.1 <= settled.1 && ended.2 <= settled.2, "threads and descriptors: {settled:?}, {ended:?}");
 }
