@@ -49,7 +49,7 @@ pub use api::close::CloseError;
 pub use api::collective::reduction::{Element, Located};
 pub use api::collective::team::{Team, TeamEvent};
 pub use api::config;
-pub use api::config::{Config, ConfigError, Exposure, Listen, ProgressThread, Transport};
+pub use api::config::{Config, ConfigError, Exposure, Listen, ProgressThread, Tracer, Transport};
 pub use api::connect::ConnectError;
 pub use api::directory::{Directory, DirectoryError, NAME_MAX, VALUE_MAX};
 pub use api::exposure::Exposed;

@@ -37,6 +37,29 @@ fn two_processes_reach_each_other_by_message() {
 }
 
 #[test]
+fn yama_lets_those_attach_that_a_node_names() {
+    use standpipe::host::{ptrace_scope, traces_anyone};
+    if ptrace_scope() != Some(1) || traces_anyone() != Some(false) {
+        testbed::skip(
+            "this kernel has no Yama that binds this process: set kernel.yama.ptrace_scope to 1, and give up \
+             CAP_SYS_PTRACE",
+        );
+        return;
+    }
+    // The parent of both is this process.
+    let own = std::process::id().to_string();
+    for (tracer, may) in
+        [("auto", false), ("never", false), ("parent", true), (&own, true), ("any", true), ("1", true)]
+    {
+        let there = members::Other::start(&format!("traced by {tracer}"));
+        let mut here = members::Other::start("serve");
+        assert_eq!(here.order(&format!("connect {}", support::hex(&there.address)), "peer"), "1");
+        let expected = if may { "Some(Ok(()))" } else { "Some(Err(PtraceDenied))" };
+        assert_eq!(here.order("attach 1", "attach"), expected, "{tracer}");
+    }
+}
+
+#[test]
 fn one_that_is_killed_is_lost_within_100_ms() {
     meetings::one_that_is_killed_is_lost_within_100_ms();
 }

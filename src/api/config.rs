@@ -1,6 +1,7 @@
 //! How a node is opened: what its program sets, or the environment.
 
 mod settings;
+mod tracer;
 
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ pub use crate::transport::list::Transport;
 use crate::transport::peers::PLACES_MAX;
 use crate::transport::shm::Attach;
 pub use settings::{ConfigError, SETTINGS, Setting, UNKNOWN_VARIABLES};
+pub use tracer::Tracer;
 
 /// How long a rank on another host may be silent by default: networks that will be used again, and most busy
 /// machines, are away for less.
@@ -82,6 +84,7 @@ pub struct Config {
     pub(crate) listen: Listen,
     pub(crate) interface: Option<String>,
     pub(crate) exposure: Exposure,
+    pub(crate) tracer: Tracer,
     pub(crate) transport: Transport,
     pub(crate) strategy: Option<Strategy>,
     pub(crate) pin_bytes: Option<u64>,
@@ -103,6 +106,7 @@ impl Default for Config {
             listen: Listen::default(),
             interface: None,
             exposure: Exposure::default(),
+            tracer: Tracer::default(),
             transport: Transport::default(),
             strategy: None,
             pin_bytes: None,
@@ -223,6 +227,12 @@ impl Config {
     /// Sets what of this process's private memory its peers may read and write.
     pub fn exposure(mut self, exposure: Exposure) -> Config {
         self.exposure = exposure;
+        self
+    }
+
+    /// Sets whose children may attach to this process, where Yama lets only ancestors do so.
+    pub fn tracer(mut self, tracer: Tracer) -> Config {
+        self.tracer = tracer;
         self
     }
 

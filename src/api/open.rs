@@ -409,12 +409,12 @@ impl Seat {
         if let Some(env) = env {
             let deadline = Instant::now() + JOIN_WITHIN;
             let member = Membership::join(env, control_segment.fd(), heap.fd(), deadline, on_notice)?;
-            // To such a node no correct peer attaches.
-            if !peers.own().identity.ranges_only {
-                allow_tracer(member.launcher_pid());
-            }
+            // To a node of ranges no correct peer attaches.
+            let exposes_all = !peers.own().identity.ranges_only;
+            config.tracer.permit(exposes_all.then(|| member.launcher_pid()));
             peers.set_membership(member);
         } else if config.peers > 0 {
+            config.tracer.permit(None);
             outside = Some(Outside {
                 control: control_segment.fd().try_clone_to_owned()?,
                 heap: heap.fd().try_clone_to_owned()?,
@@ -498,17 +498,6 @@ fn hold_end(peers: &Peers) {
         Err(error) => {
             tracing::warn!(%error, "nothing can tell of this process's end: peers reach its private memory by messages")
         }
-    }
-}
-
-/// Lets the job's processes, which descend from the launcher, attach to this one where Yama restricts that.
-fn allow_tracer(launcher: u32) {
-    // Where there is no Yama there is nothing to allow; where it does not let us, peers go by message and say
-    // why.
-    if let Err(errno) = vm::host::allow_tracer(launcher)
-        && errno != rustix::io::Errno::INVAL
-    {
-        tracing::debug!(%errno, launcher, "the launcher was not made the permitted tracer");
     }
 }
 

@@ -72,7 +72,15 @@ pub(crate) fn play() {
     let member = match role.as_str() {
         "by message" => Member::new(config().attach_never()),
         "found" => Member::new(support::config()),
-        _ => Member::new(config()),
+        // A process that Yama is to let others attach to: whose children, says the rest.
+        role => Member::new(match role.strip_prefix("traced by ") {
+            Some(tracer) => {
+                let mut config = config();
+                config.set("tracer", tracer).expect("a tracer");
+                config
+            }
+            None => config(),
+        }),
     };
     let node = &member.node;
     say(format!("address {}", hex(node.address().expect("a node that listens").as_bytes())));
@@ -110,6 +118,9 @@ fn obey(member: &Member, order: &str) {
         },
         ["address"] => {
             say(format!("address {}", hex(node.address().expect("a node that listens").as_bytes())))
+        }
+        ["attach", peer] => {
+            say(format!("attach {:?}", node.attach(peer.parse().expect("a number"))));
         }
         ["lost"] => say(format!("lost {:?}", node.lost_peers())),
         ["get", peer, offset] => {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use engine::registration::Strategy;
 
-use super::{COPIERS_MAX, Config, Exposure, Listen, PEERS_MAX, ProgressThread, Transport};
+use super::{COPIERS_MAX, Config, Exposure, Listen, PEERS_MAX, ProgressThread, Tracer, Transport};
 use crate::base::code::{Code, into_io_error};
 use crate::base::debug_is_display::debug_is_display;
 use crate::job::plumbing::addresses::own as own_addresses;
@@ -181,6 +181,21 @@ pub const SETTINGS: &[Setting] = &[
         methods: &["exposure"],
         parse: |config, text| word(text, EXPOSE).map(|exposure| config.exposure = exposure),
         show: |config| word_of(config.exposure, EXPOSE),
+    },
+    Setting {
+        name: "STANDPIPE_TRACER",
+        unit: "auto, parent, any, never, the number of a process",
+        default: "auto",
+        cost: "processes that are let in may attach to this one as a debugger does",
+        help: "whose children may attach to this process where Yama lets only ancestors do so. `auto`: the launcher's, in a \
+               launched job; nobody's outside one, where private memory then goes by message. `parent`: those of this \
+               process's parent. `any`: every process of the user",
+        methods: &["tracer"],
+        parse: |config, text| {
+            let words = ["auto", "parent", "any", "never"];
+            Tracer::parse(text).map(|tracer| config.tracer = tracer).ok_or_else(|| meant(text, words))
+        },
+        show: |config| Some(config.tracer.to_string()),
     },
     Setting {
         name: "STANDPIPE_LISTEN",

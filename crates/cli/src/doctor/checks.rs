@@ -164,7 +164,12 @@ fn ptrace_scope(facts: &Facts) -> Check {
             check(name, Status::Ok, "no Yama: processes of one user may read each other's memory", "")
         }
         (Some(0), _) => check(name, Status::Ok, "0: processes of one user may read each other's memory", ""),
-        (Some(1), _) => check(name, Status::Ok, "1: ranks permit each other, as Yama asks for", ""),
+        (Some(1), _) => check(
+            name,
+            Status::Ok,
+            "1: ranks of a job permit each other, as Yama asks for; nodes that nobody launched by STANDPIPE_TRACER",
+            "",
+        ),
         (Some(2), Some(true)) => check(name, Status::Ok, "2: administrators only, and this is one", ""),
         (Some(scope @ 2), _) => {
             check(name, Status::Warn, format!("{scope}: administrators only"), PTRACE_REMEDY)

@@ -139,6 +139,7 @@ fn the_word_that_was_meant_is_named() {
         ("STANDPIPE_TRANSPORT", "OFI", "ofi"),
         ("STANDPIPE_ATTACH", "nver", "never"),
         ("STANDPIPE_EXPOSE", "range", "ranges"),
+        ("STANDPIPE_TRACER", "parnet", "parent"),
         ("STANDPIPE_STRATEGY", "firehoes", "firehose"),
     ] {
         let error = config(name, value).expect_err("misspelt").to_string();
@@ -193,6 +194,7 @@ fn every_setting_is_read_and_set_by_its_name() {
         ("silence_ms", "0"),
         ("peers", "0"),
         ("expose", "ranges"),
+        ("tracer", "parent"),
         ("listen", "127.0.0.1:0"),
         ("interface", "127.0.0.1"),
         ("timeout_ms", "9"),
