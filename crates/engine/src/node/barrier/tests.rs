@@ -97,6 +97,28 @@ fn the_counter_says_what_a_lost_rank_has_done() {
     }
 }
 
+/// As at the end of a job: two ranks leave at once, and one is lost here while the other's word is unheard.
+#[test]
+fn a_keeper_that_has_just_gone_may_have_said_that_it_is_open() {
+    for is_open in [true, false] {
+        let (mut last, mut counter) = (Alone::new(2, 3), 0);
+        let wait = last.wait();
+        assert!(last.count(&mut counter));
+        last.barrier.forget(1, true);
+        last.with(|barrier, lent| barrier.recount(lent));
+        let (asked, _) = last.core.transport.atomics.pop_front().expect("it asks the keeper");
+        let gone = Err(OpError::PeerLost { peer: KEEPER });
+        last.with(|barrier, lent| barrier.on_report(lent, (asked.key(), gone)));
+        assert_eq!(last.outcome(wait), None, "the keeper's loss has not been told");
+        if is_open {
+            last.with(|barrier, lent| barrier.on_open(lent, 1));
+        }
+        last.barrier.forget(KEEPER, true);
+        last.with(|barrier, lent| barrier.recount(lent));
+        assert_eq!(last.outcome(wait), Some(if is_open { Ok(0) } else { gone }));
+    }
+}
+
 #[test]
 fn who_cannot_be_told_is_told_at_a_later_poll() {
     let (mut last, mut counter) = (Alone::new(1, 2), 1);
