@@ -245,8 +245,8 @@ impl Barrier {
         let epoch = self.arrived;
         match counted {
             Ok(count) if count / u64::from(lent.core.size) >= epoch => self.settle(lent, epoch),
-            // The transport knows of the keeper's end before this rank is told, which first hears what was sent
-            // before: the keeper's last word may be that the barrier is open. If not, its loss counts again.
+            // The transport knows that the keeper has ended before this rank is told, as messages come first.
+            // Its last word may be that the barrier is open. If not, its loss counts again.
             Err(OpError::PeerLost { peer: KEEPER }) if !self.lost.contains(&KEEPER) => {}
             _ => {
                 let peer = self.lost.first().copied().unwrap_or(KEEPER);
