@@ -6,7 +6,7 @@
 
 use std::error::Error;
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use iceoryx2::port::publisher::Publisher;
 use iceoryx2::port::subscriber::Subscriber;
@@ -17,6 +17,9 @@ type Subscribes<T> = Subscriber<ipc::Service, T, ()>;
 
 const UNDER_WAY: usize = 64;
 const ROUNDS: usize = 41;
+
+/// How long one flood may take: whichever process is left alone ends then.
+const LIMIT: Duration = Duration::from_secs(20);
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().collect();
@@ -49,8 +52,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .args([bytes.to_string(), samples.to_string(), name])
         .spawn()?;
     // So it says that it is there.
-    answer(&answers)?;
-    let times = send(&publisher, &answers, &vec![5; bytes], samples);
+    let times = answer(&answers).and_then(|()| send(&publisher, &answers, &vec![5; bytes], samples));
     // One that has failed here would leave it waiting.
     if times.is_err() {
         other.kill()?;
@@ -84,8 +86,9 @@ fn send(
 }
 
 fn answer(answers: &Subscribes<u64>) -> Result<(), Box<dyn Error>> {
+    let begun = Instant::now();
     while answers.receive()?.is_none() {
-        std::hint::spin_loop();
+        in_time(begun)?;
     }
     Ok(())
 }
@@ -93,14 +96,20 @@ fn answer(answers: &Subscribes<u64>) -> Result<(), Box<dyn Error>> {
 fn receive(flood: &Subscribes<[u8]>, answers: &Publishes<u64>, samples: usize) -> Result<(), Box<dyn Error>> {
     answers.send_copy(0)?;
     for round in 0..=ROUNDS {
-        let mut came = 0;
+        let (mut came, begun) = (0, Instant::now());
         while came < samples {
             match flood.receive()? {
                 Some(_) => came += 1,
-                None => std::hint::spin_loop(),
+                None => in_time(begun)?,
             }
         }
         answers.send_copy(round as u64)?;
     }
     Ok(())
+}
+
+/// Looks whether there is time left, between two looks for a sample.
+fn in_time(begun: Instant) -> Result<(), Box<dyn Error>> {
+    std::hint::spin_loop();
+    if begun.elapsed() < LIMIT { Ok(()) } else { Err("the other process has not come in 20 s".into()) }
 }

@@ -230,7 +230,9 @@ impl Config {
         self
     }
 
-    /// Sets whose children may attach to this process, where Yama lets only ancestors do so.
+    /// Sets whose children may attach to this process, where Yama lets only ancestors do so. The node gives
+    /// the permission when it opens; a later node of this process replaces it. If it cannot, the log says
+    /// why, and peers reach private memory by messages.
     pub fn tracer(mut self, tracer: Tracer) -> Config {
         self.tracer = tracer;
         self

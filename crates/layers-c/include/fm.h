@@ -19,8 +19,8 @@ typedef struct FM_stream FM_stream;
 
 /* A handler. FM_extract starts it when the first packet of a message for it has come. `sender` is the node
  * that sent the message. It waits in FM_receive only. Bytes that it leaves when it returns are thrown
- * away. It returns FM_CONTINUE or FM_QUIT. It runs on a stack of 1 MiB. Where its message arrives as one packet,
- * of up to 8,192 bytes, and no other handler runs, it runs on the stack of the thread that extracts. */
+ * away. It returns FM_CONTINUE or FM_QUIT. It runs on a stack of 1 MiB. Where its message arrives as one
+ * packet, of up to 8,192 bytes, and no other handler runs, it runs on the stack of the thread that extracts. */
 typedef int FM_handler(FM_stream *stream, unsigned sender);
 
 /* A handler's result: FM_extract goes on [recalled]. So does it after every other value but FM_QUIT. */

@@ -315,8 +315,8 @@ impl<P: Program + 'static> Gam<P> {
         self.shared.refused()
     }
 
-    /// Requests that the library has replied to, as their handlers sent no reply. Those of other processes
-    /// count when their sender is told, which is once for several.
+    /// Requests that the library has replied to, as their handlers sent no reply. The layer counts a request
+    /// of another process when it tells that process, once for several.
     pub fn null_replies(&self) -> u64 {
         self.shared.null_replies()
     }

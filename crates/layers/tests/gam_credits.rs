@@ -289,7 +289,7 @@ fn credits_that_were_not_taken_are_refused_and_those_that_were_come_back() {
     two("hostile");
 }
 
-/// What a peer gives back that no library of ours is, and how many messages or replies are refused then.
+/// Credits that a hostile peer gives back, and how many messages or replies the layer refuses then.
 const RETURNED: [(u64, u64); 6] = [(2, 2), (0, 1), (32, 1), (u64::MAX, 1), (6, 6), (1 << 32, 1)];
 
 fn victim(gam: &Layer) {

@@ -17,8 +17,7 @@ pub(crate) fn window(nodes: u32) -> u32 {
     (ROOM / nodes.max(1)).clamp(2, WINDOW_MAX)
 }
 
-/// What stands between this process and one other, in packets that are counted from the beginning on, in
-/// numbers that begin again.
+/// The credits between this process and one other. Each count is of packets since the opening; it wraps.
 #[derive(Debug)]
 pub(crate) struct Credits {
     window: u32,
@@ -28,9 +27,9 @@ pub(crate) struct Credits {
     returned: AtomicU32,
     /// Packets that came from there: the same handler counts.
     arrived: AtomicU32,
-    /// Of those, the ones that were consumed: any thread counts.
+    /// Arrived packets that were consumed: any thread counts.
     consumed: AtomicU32,
-    /// Of those, the ones that the other one has been told of: any thread counts.
+    /// Consumed packets that the other process has been told of: any thread counts.
     told: AtomicU32,
 }
 
@@ -51,8 +50,8 @@ impl Credits {
         self.window - self.batch() + 1
     }
 
-    /// Packets that are under way there, or that the other one has not given back. None, where one that no
-    /// library of ours is has given back what was taken and then not used.
+    /// Packets that are under way there, or that the other process has not given back. A hostile one may
+    /// give back credits that were reserved and then not used: a negative difference counts as none.
     fn out(&self) -> u32 {
         let out = self.taken.load(Relaxed).wrapping_sub(self.returned.load(Relaxed));
         out.cast_signed().max(0).cast_unsigned()

@@ -146,7 +146,7 @@ impl Outgoing {
 
     /// Notes that a packet has left.
     #[inline]
-    pub(crate) fn left(&self, bytes: usize, is_last: bool) {
+    pub(crate) fn packet_left(&self, bytes: usize, is_last: bool) {
         let reserved = self.reserved.load(Relaxed);
         self.reserved.store(reserved.saturating_sub(1), Relaxed);
         self.has_begun.store(true, Relaxed);
@@ -230,9 +230,9 @@ mod tests {
         outgoing.stage(&[1; 30]);
         assert_eq!((outgoing.total(), outgoing.staged().len()), (30, 30));
         outgoing.unstage(0);
-        outgoing.left(30, false);
+        outgoing.packet_left(30, false);
         assert_eq!((outgoing.place(), outgoing.is_half_sent()), ((None, 30), true));
-        outgoing.left(10, true);
+        outgoing.packet_left(10, true);
         assert!(outgoing.is_over() && !outgoing.is_half_sent());
         outgoing.close(&credits);
         assert!(!outgoing.is_open_as(first));
@@ -264,7 +264,7 @@ mod tests {
         outgoing.open(BEGUN, 43).expect("none is open");
         assert!(credits.take(3));
         outgoing.reserve(3);
-        outgoing.left(5, false);
+        outgoing.packet_left(5, false);
         outgoing.give_up(&credits);
         assert!(credits.take(3) && !credits.take(1), "two were not used, and one was left");
         assert!(!outgoing.is_open() && outgoing.open(BEGUN, 43).is_none());

@@ -273,7 +273,7 @@ impl Fm {
             peer.credits.untake(u32::from(!is_reserved));
             return Departed::NoCredit;
         }
-        peer.outgoing.left(packet.len(), is_last);
+        peer.outgoing.packet_left(packet.len(), is_last);
         Departed::Yes
     }
 

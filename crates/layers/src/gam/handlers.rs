@@ -174,12 +174,12 @@ impl<P: Program> Shared<P> {
             }
             match node.try_request(dest, id(Kind::Returned), [u64::from(owed), 0, 0, 0]) {
                 Ok(true) => add(&self.null_replies, u64::from(owed)),
-                Ok(false) => {
+                // A lost peer gets none, and the caller's side looks for those.
+                Err(Error::PeerLost { .. }) => {}
+                Ok(false) | Err(_) => {
                     credits.still_owed(owed);
                     self.has_unsent.store(true, Ordering::Relaxed);
                 }
-                // Only a lost peer gets none, and the caller's side looks for those.
-                Err(_) => {}
             }
         }
     }

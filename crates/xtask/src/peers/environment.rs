@@ -74,7 +74,7 @@ impl Environment {
             .and_then(|()| std::fs::write(package.join("Cargo.toml"), manifest))
             .and_then(|()| std::fs::copy(root().join(ICEORYX2_SOURCE), package.join("src/main.rs")))
             .map_err(|error| format!("no package: {error}"))?;
-        let cargo = run("cargo build --release --quiet --manifest-path").arg(package.join("Cargo.toml"));
+        let cargo = run("cargo build --release --manifest-path").arg(package.join("Cargo.toml"));
         let cargo = cargo.arg("--target-dir").arg(self.folder.join("target"));
         cargo.limit_s(INSTALL_LIMIT_S).status().map_err(|why| why.0)
     }
