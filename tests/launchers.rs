@@ -273,9 +273,14 @@ fn command(program: &str, role: &str) -> Command {
 }
 
 /// Runs all ranks under a launcher; `None`, said aloud, where it is not installed.
+///
+/// Each has a folder of its own for what lasts as long as it does: Open MPI 4.1.4 makes one folder for all
+/// jobs of a user, and fails when another job makes or removes it at the same time.
 fn launched(launcher: &str, args: &[&str], name: &str) -> Option<Output> {
     let (program, child) = role();
+    let folder = tempfile::tempdir().expect("a folder of our own");
     let mut command = command(launcher, name);
+    command.env("TMPDIR", folder.path());
     let count = RANKS.to_string();
     command.args(args).args(["-n", &count, &program]).args(child);
     match start(&mut command) {
