@@ -7,6 +7,7 @@ pub mod config;
 pub(crate) mod connect;
 pub(crate) mod directory;
 pub(crate) mod exposure;
+pub(crate) mod grant;
 pub(crate) mod heap;
 pub(crate) mod near;
 pub(crate) mod node;

@@ -6,6 +6,7 @@ pub(crate) mod debug_is_display;
 pub(crate) mod environment;
 pub(crate) mod error;
 pub(crate) mod fd_limit;
+pub(crate) mod grant_name;
 pub(crate) mod handler_id;
 pub(crate) mod handler_scope;
 pub mod limits;

@@ -53,6 +53,7 @@ pub use api::config::{Config, ConfigError, Exposure, Listen, ProgressThread, Tra
 pub use api::connect::ConnectError;
 pub use api::directory::{Directory, DirectoryError, NAME_MAX, VALUE_MAX};
 pub use api::exposure::Exposed;
+pub use api::grant::{Audience, Grant, GrantError};
 pub use api::heap::{Heap, HeapArray, HeapError};
 pub use api::node::Node;
 pub use api::open::OpenError;
@@ -76,6 +77,7 @@ pub use api::pin::{PinError, Pinned};
 pub use api::underneath;
 pub use base::code::Code;
 pub use base::error::{Error, Memory};
+pub use base::grant_name::GrantName;
 pub use base::handler_id::HandlerId;
 #[doc(hidden)]
 pub use base::limits;
@@ -86,7 +88,7 @@ pub use counters::stats::Stats;
 pub use engine::collective::{ElementType, NumberType, Reduction};
 pub use engine::path;
 pub use engine::registration::Strategy;
-pub use engine::{AtomicOp, Mechanism, Operation, PathReason, Rank, Rights, Tally, WordType};
+pub use engine::{AtomicOp, GrantId, Mechanism, Operation, PathReason, Rank, Rights, Tally, WordType};
 #[doc(hidden)]
 pub use job::bootstrap;
 pub use job::bootstrap::{Address, AddressError, Decline};
@@ -115,6 +117,8 @@ mod documents {
     struct EverythingInTheHeap;
     #[doc = include_str!("../docs/EXPOSING.md")]
     struct Exposing;
+    #[doc = include_str!("../docs/GRANTS.md")]
+    struct Grants;
     #[doc = include_str!("../docs/TEAMS.md")]
     struct Teams;
     #[doc = include_str!("../docs/DIRECTORY.md")]

@@ -85,7 +85,7 @@ impl Node {
         self.may_wait("closing the node").map_err(CloseError::Refused)?;
         // Handles that a handler has kept of its call do not keep a node alive.
         let kept = Error::InHandler { call: "closing the node by a handler's handle" };
-        let share = self.share().ok_or(CloseError::Refused(kept))?;
+        let share = self.own_share().ok_or(CloseError::Refused(kept))?;
         let begun = Instant::now();
         let left = || within.saturating_sub(begun.elapsed());
         // Peers of other hosts are to learn of it, too, where something does not end.

@@ -45,7 +45,7 @@ impl Node {
     }
 
     /// The parts that end with the client; handlers' handles have none.
-    pub(crate) fn share(&self) -> Option<&Arc<Share>> {
+    pub(crate) fn own_share(&self) -> Option<&Arc<Share>> {
         self.share.as_ref()
     }
 

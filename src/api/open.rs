@@ -243,6 +243,7 @@ fn assemble(
     endpoint: Option<(OpenEndpoint, &[u8])>,
     watch: &Watch,
 ) -> Result<Arc<Life>, OpenError> {
+    let seed = nonce();
     let Seat { peers, heap, nonce, outside, handlers } = seat;
     let own = peers.own();
     // With `Auto`, a peer may still ask for it later.
@@ -276,6 +277,7 @@ fn assemble(
     };
     let core = Arc::new(NodeCore::new(parts));
     core.handlers.give_all(&mut core.engine());
+    core.engine().seed_grants(seed);
     let near = || (0..core.peers.own().size).filter(|rank| !core.peers.is_far(*rank)).collect();
     let near: Option<Vec<u32>> = core.peers.has_far().then(near);
     core.engine().make_near_team(near);

@@ -80,6 +80,8 @@ codes! {
     NotOffered = 37, "not-offered", Unsupported, "The node has nothing of the kind.";
     NoSuchOperation = 38, "no-such-operation", Unsupported, "There is no such operation on values of that type.";
     Panicked = 39, "panicked", Other, "A function of the program's panicked while the library ran it.";
+    Revoked = 40, "revoked", NotFound, "There is no such grant: it was revoked, or never was.";
+    InUse = 41, "in-use", ResourceBusy, "Somebody still uses it.";
 }
 
 impl Code {
@@ -134,7 +136,7 @@ mod tests {
         9 no-such-peer 10 length 11 unaligned 12 overlap 13 elsewhere 14 no-reply-due 15 handlers-differ 16 protocol \
         17 team-over 18 unreachable 19 no-room 20 no-memory 21 setting 22 name 23 taken 24 address 25 not-listening \
         26 in-job 27 no-network 28 refused 29 join 30 not-found 31 denied 32 system 33 failed 34 cancelled \
-        35 not-connected 36 no-such-handler 37 not-offered 38 no-such-operation 39 panicked";
+        35 not-connected 36 no-such-handler 37 not-offered 38 no-such-operation 39 panicked 40 revoked 41 in-use";
 
     #[test]
     fn numbers_and_names_are_as_they_ever_were() {

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use engine::collective::{ElementType, Reduction};
-use engine::{AtomicOp, Direction, MemId, OpError, Rank, Rights, WordType};
+use engine::{AtomicOp, Direction, GrantId, MemId, OpError, Place, Rank, Rights, WordType};
 use vm::SegmentError;
 
 use crate::base::code::{Code, into_io_error};
@@ -35,6 +35,18 @@ pub enum Memory {
     Heap,
     /// The process's whole address space; addresses are virtual addresses there.
     Private,
+    /// The memory of one of its grants; addresses are offsets in that.
+    Granted,
+}
+
+impl Memory {
+    pub(crate) const fn of(mem: MemId) -> Memory {
+        match mem {
+            MemId::Space => Memory::Private,
+            MemId::Heap | MemId::Control => Memory::Heap,
+            MemId::Grant(_) => Memory::Granted,
+        }
+    }
 }
 
 impl fmt::Display for Memory {
@@ -42,6 +54,7 @@ impl fmt::Display for Memory {
         f.write_str(match self {
             Memory::Heap => "heap",
             Memory::Private => "private",
+            Memory::Granted => "granted",
         })
     }
 }
@@ -71,11 +84,7 @@ pub enum Error {
     },
     /// The peer does not expose that private memory, or not with those rights. The peer is unharmed; parts of
     /// the transfer may have been done.
-    #[error("peer {peer} does not expose its memory at {addr:#x}, {len} bytes, for {}", match rights {
-        Rights::Read => "reading",
-        Rights::Write => "writing",
-        Rights::ReadWrite => "reading and writing",
-    })]
+    #[error("peer {peer} does not expose its memory at {addr:#x}, {len} bytes, for {}", in_words_of(rights))]
     NotExposed {
         /// The peer.
         peer: Rank,
@@ -85,6 +94,37 @@ pub enum Error {
         len: u64,
         /// The access that was wanted.
         rights: Rights,
+    },
+    /// The peer has revoked that grant, or never had it: then the name was another node's, or made up. The
+    /// part that was refused touched nothing of what lies there now; other parts may have been done before.
+    #[error("peer {peer} has no grant {grant}, or has revoked it: {len} bytes at {offset:#x} of it")]
+    Revoked {
+        /// The peer.
+        peer: Rank,
+        /// The grant that was named.
+        grant: GrantId,
+        /// Where in it the part of the transfer begins that was refused.
+        offset: u64,
+        /// Bytes of that part.
+        len: u64,
+    },
+    /// The peer has granted that memory to others than this process, or not with those rights. The peer is
+    /// unharmed; parts of the transfer may have been done.
+    #[error(
+        "peer {peer} does not grant {grant} to this process for {}: {len} bytes at {offset:#x} of it",
+        in_words_of(rights)
+    )]
+    NotGranted {
+        /// The peer.
+        peer: Rank,
+        /// The grant.
+        grant: GrantId,
+        /// The access that was wanted.
+        rights: Rights,
+        /// Where in it the part of the transfer begins that was refused.
+        offset: u64,
+        /// Bytes of that part.
+        len: u64,
     },
     /// The operation's own local memory is not accessible.
     #[error("no accessible local memory at {addr:#x}, {len} bytes")]
@@ -389,7 +429,8 @@ impl Error {
             Error::Forked { .. } => Code::Forked,
             Error::InHandler { .. } => Code::InHandler,
             Error::Fault { .. } => Code::Fault,
-            Error::NotExposed { .. } => Code::NotExposed,
+            Error::NotExposed { .. } | Error::NotGranted { .. } => Code::NotExposed,
+            Error::Revoked { .. } => Code::Revoked,
             Error::LocalFault { .. } => Code::LocalFault,
             Error::NoSuchPeer { .. } | Error::NoSuchRoot { .. } => Code::NoSuchPeer,
             Error::Length { .. } | Error::PayloadTooLong { .. } | Error::PartOfElement { .. } => Code::Length,
@@ -413,6 +454,19 @@ impl Error {
 
 into_io_error!(Error);
 
+/// The rights that an access needs.
+fn rights_for(direction: Direction) -> Rights {
+    if direction == Direction::Put { Rights::Write } else { Rights::Read }
+}
+
+fn in_words_of(rights: &Rights) -> &'static str {
+    match rights {
+        Rights::Read => "reading",
+        Rights::Write => "writing",
+        Rights::ReadWrite => "reading and writing",
+    }
+}
+
 /// Why a name is taken.
 fn taken(name: &str, by: &str) -> String {
     if name == by { "it is already".to_owned() } else { format!("{by:?} has the same hash") }
@@ -424,12 +478,15 @@ impl Error {
         match error {
             OpError::PeerLost { peer } => Error::PeerLost { peer },
             OpError::Fault { peer, mem, addr, len } => {
-                let memory = if mem == MemId::Space { Memory::Private } else { Memory::Heap };
+                let (memory, addr) = (Memory::of(mem), Place::new(mem, addr).shown());
                 Error::Fault { peer, memory, addr, len }
             }
             OpError::NotExposed { peer, direction, addr, len } => {
-                let rights = if direction == Direction::Put { Rights::Write } else { Rights::Read };
-                Error::NotExposed { peer, addr, len, rights }
+                Error::NotExposed { peer, addr, len, rights: rights_for(direction) }
+            }
+            OpError::Revoked { peer, grant, offset, len } => Error::Revoked { peer, grant, offset, len },
+            OpError::NotGranted { peer, grant, direction, offset, len } => {
+                Error::NotGranted { peer, grant, rights: rights_for(direction), offset, len }
             }
             OpError::NoSuchAtomic { op, word, .. } => Error::NoSuchAtomic { op, word },
             OpError::LocalFault { addr, len, .. } => Error::LocalFault { addr, len },

@@ -10,6 +10,7 @@ use engine::{MemId, Place, Rank};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::base::error::Memory;
+use crate::base::grant_name::GrantName;
 
 /// A `T` in some peer's heap. Plain data: copy it, send it, store it in the heap by its
 /// [words](GlobalPtr::to_words).
@@ -130,10 +131,11 @@ impl<T> fmt::Debug for GlobalPtr<T> {
     }
 }
 
-/// Any bytes of a peer: in its heap, or anywhere in its address space.
+/// Any bytes of a peer: in its heap, in what it has granted, or anywhere in its address space.
 ///
-/// Made from a [`GlobalPtr`], or from a raw address by [`Remote::raw`], which is where the promise is made
-/// that using it does no harm. With a `Remote` at hand, all operations are safe.
+/// Made from a [`GlobalPtr`], from the name of a grant by [`Remote::granted`], or from a raw address by
+/// [`Remote::raw`], which is where the promise is made that using it does no harm. With a `Remote` at hand,
+/// all operations are safe.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Remote {
     pub(crate) peer: Rank,
@@ -157,6 +159,17 @@ impl Remote {
         Remote { peer, place: Place::new(MemId::Space, addr) }
     }
 
+    /// The first byte of what `peer` has granted by that name: the number that this node has for the one who
+    /// granted it. [`Remote::plus`] leads to the others. This is safe: the owner has vouched for the memory,
+    /// and looks at each access.
+    ///
+    /// Operations end with [`Error::Revoked`](crate::Error::Revoked) once the grant is revoked, or where the
+    /// peer never had it. They end with [`Error::NotGranted`](crate::Error::NotGranted) where it is not for
+    /// this process, or not for that, and with [`Error::Fault`](crate::Error::Fault) beyond its end.
+    pub const fn granted(peer: Rank, name: GrantName) -> Remote {
+        Remote { peer, place: Place::granted(name.id(), 0) }
+    }
+
     /// The rank whose memory it names.
     pub const fn peer(self) -> Rank {
         self.peer
@@ -164,12 +177,13 @@ impl Remote {
 
     /// The place `bytes` further on, or back where they are a negative number's two's complement.
     pub(crate) const fn wrapping_plus(self, bytes: u64) -> Remote {
-        Remote { peer: self.peer, place: self.place.plus(bytes) }
+        Remote { peer: self.peer, place: self.place.wrapping_plus(bytes) }
     }
 
-    /// The place `bytes` further on; stays at the end of the addresses, where every access is a fault.
+    /// The place `bytes` further on; stays at the end of the addresses, where every access is a fault. From a
+    /// grant it leads into no other one.
     pub const fn plus(self, bytes: u64) -> Remote {
-        Remote { peer: self.peer, place: Place::new(self.place.mem, self.place.offset.saturating_add(bytes)) }
+        Remote { peer: self.peer, place: self.place.saturating_plus(bytes) }
     }
 
     /// Which memory of the peer it is in.
@@ -177,12 +191,13 @@ impl Remote {
         match self.place.mem {
             MemId::Space => Memory::Private,
             MemId::Heap | MemId::Control => Memory::Heap,
+            MemId::Grant(_) => Memory::Granted,
         }
     }
 
-    /// The virtual address there, or the offset in the heap.
+    /// The virtual address there, or the offset in the heap or grant.
     pub const fn addr(self) -> u64 {
-        self.place.offset
+        self.place.shown()
     }
 
     /// The place as two words, to be stored or sent.
@@ -196,7 +211,7 @@ impl Remote {
     /// As [`Remote::raw`]: whoever sends words sends an address.
     pub const unsafe fn from_words([peer, addr]: [u64; 2]) -> Option<Remote> {
         let mem = match MemId::from_wire(peer >> 32) {
-            Some(mem @ (MemId::Space | MemId::Heap)) => mem,
+            Some(mem @ (MemId::Space | MemId::Heap | MemId::Grant(_))) => mem,
             _ => return None,
         };
         Some(Remote { peer: peer as Rank, place: Place::new(mem, addr) })
@@ -237,6 +252,10 @@ impl fmt::Debug for Remote {
             MemId::Space => write!(f, "{}:{:#x}", self.peer, self.place.offset),
             MemId::Heap => write!(f, "{}:heap+{:#x}", self.peer, self.place.offset),
             MemId::Control => write!(f, "{}:control+{:#x}", self.peer, self.place.offset),
+            MemId::Grant(_) => {
+                let (grant, offset) = self.place.in_grant().expect("it lies in a grant");
+                write!(f, "{}:grant {grant}+{offset:#x}", self.peer)
+            }
         }
     }
 }
@@ -244,6 +263,8 @@ impl fmt::Debug for Remote {
 #[cfg(test)]
 mod tests {
     use std::collections::{BTreeSet, HashSet};
+
+    use engine::GrantId;
 
     use super::*;
 
@@ -253,13 +274,17 @@ mod tests {
         assert_eq!(GlobalPtr::<u64>::from_words(pointer.to_words()), pointer);
         // SAFETY: nothing is ever put or gotten by way of it.
         let raw = unsafe { Remote::raw(u32::MAX, u64::MAX) };
-        for remote in [raw, pointer.into()] {
+        let name = GrantName::new(GrantId { line: 5, generation: 0x0fff_ffff }, 100);
+        let granted = Remote::granted(u32::MAX, name).plus(99);
+        assert_eq!(format!("{granted:?}"), "4294967295:grant 5.fffffff+0x63");
+        assert_eq!((granted.memory(), granted.addr()), (Memory::Granted, 99));
+        for remote in [raw, pointer.into(), granted] {
             // SAFETY: nothing is ever put or gotten by way of it.
             assert_eq!(unsafe { Remote::from_words(remote.to_words()) }, Some(remote));
         }
         assert_eq!((raw.memory(), raw.addr()), (Memory::Private, u64::MAX));
         assert_eq!((Remote::from(pointer).memory(), Remote::from(pointer).addr()), (Memory::Heap, 64));
-        for unknown in [2, 3, u32::MAX] {
+        for unknown in [2, 4, u32::MAX] {
             // SAFETY: nothing is ever put or gotten by way of it.
             assert_eq!(unsafe { Remote::from_words([u64::from(unknown) << 32, 0]) }, None, "{unknown}");
         }

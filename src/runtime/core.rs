@@ -7,6 +7,7 @@
 
 mod clients;
 mod detached_buffers;
+mod grants;
 mod groups;
 mod lender;
 mod peer_loss;

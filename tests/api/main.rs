@@ -8,6 +8,7 @@ mod copiers;
 mod directory;
 mod events;
 mod exposure;
+mod grants;
 mod groups;
 mod handlers;
 mod heap;

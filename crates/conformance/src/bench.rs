@@ -135,7 +135,10 @@ impl<C: Cluster> Bench<C> {
         let mut payload = std::mem::take(&mut self.inbox.payload);
         if let Some((place, len)) = landed {
             payload = vec![0; len as usize];
-            self.cluster.peek(rank, place, &mut payload);
+            // What lies in a grant, its owner finds.
+            if place.in_grant().is_none() {
+                self.cluster.peek(rank, place, &mut payload);
+            }
         }
         if delivery.handler == u64::from(ECHO) && delivery.lane == Lane::Request {
             let body =
@@ -249,7 +252,7 @@ impl<C: Cluster> Bench<C> {
         let place = match mem {
             MemId::Space => self.cluster.private(rank, len),
             MemId::Heap => self.cluster.heap(rank, len),
-            MemId::Control => panic!("control memory is not for the suite"),
+            MemId::Control | MemId::Grant(_) => panic!("{mem:?} is not for the suite to allocate"),
         };
         assert_eq!(place.mem, mem, "the cluster allocated the wrong kind of memory");
         place

@@ -26,6 +26,7 @@ mod cases {
     pub(crate) mod endings;
     pub(crate) mod exposures;
     pub(crate) mod faults;
+    pub(crate) mod grants;
     pub(crate) mod losses;
     pub(crate) mod messages;
     pub(crate) mod pins;
@@ -98,6 +99,14 @@ declare! { $
         a_transfer_ends_where_the_exposed_range_does
         a_put_that_is_refused_signals_nothing
         collectives_need_no_exposure;
+    grants:
+        what_is_granted_is_reached_by_name
+        a_name_that_is_revoked_reaches_nothing
+        grants_are_for_those_who_are_named
+        lists_mix_grants_with_other_memory
+        puts_into_grants_signal_and_tell
+        a_grant_that_is_repointed_names_other_memory
+        granted_memory_that_is_not_there_is_a_fault_of_its_owners;
     pins:
         what_is_pinned_stays_registered_until_it_is_not_pinned
         what_finds_no_room_beside_pins_goes_by_message

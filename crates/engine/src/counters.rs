@@ -126,6 +126,8 @@ pub struct Counters {
     pub malformed: u64,
     /// Active Messages that were refused, as this node has no such handler.
     pub refused: u64,
+    /// Accesses of peers by message that this node refused, as its memory is not exposed or granted for them.
+    pub denied: u64,
     /// Bytes of puts and gets by message that went through bounce buffers in the peers' heaps.
     pub staged: u64,
     /// Operations that were cancelled or late while they could still write at their peers.
@@ -152,6 +154,15 @@ impl Counters {
             }),
             get: |counters| counters.refused,
             get_mut: |counters| &mut counters.refused,
+        },
+        Scalar {
+            key: "denied",
+            metric: Some(Metric {
+                name: "denied_accesses",
+                help: "Accesses of peers to memory that is not theirs to reach",
+            }),
+            get: |counters| counters.denied,
+            get_mut: |counters| &mut counters.denied,
         },
         Scalar {
             key: "staged_bytes",

@@ -1,6 +1,6 @@
 //! How an operation fails.
 
-use crate::{AtomicOp, Direction, MemId, Rank, WordType};
+use crate::{AtomicOp, Direction, GrantId, MemId, Rank, WordType};
 
 /// Why an operation did not complete. Variants name the peer where it lies with one, and the memory where
 /// memory was at fault.
@@ -35,6 +35,32 @@ pub enum OpError {
         /// The address of the part of the transfer that was refused.
         addr: u64,
         /// Its bytes.
+        len: u64,
+    },
+    /// The peer has no such grant any more, or never had it. The memory that it named is untouched.
+    #[error("peer {peer} has no grant {grant}, or has revoked it: {len} bytes from {offset:#x} on")]
+    Revoked {
+        /// The peer.
+        peer: Rank,
+        /// The grant that was named.
+        grant: GrantId,
+        /// Where in it the part of the transfer begins that was refused.
+        offset: u64,
+        /// Bytes of that part.
+        len: u64,
+    },
+    /// The peer's grant is for others, or for other accesses. Its memory is unharmed.
+    #[error("peer {peer} does not grant {grant} for a {direction:?}: {len} bytes from {offset:#x} on")]
+    NotGranted {
+        /// The peer.
+        peer: Rank,
+        /// The grant.
+        grant: GrantId,
+        /// The wanted access.
+        direction: Direction,
+        /// Where in it the part of the transfer begins that was refused.
+        offset: u64,
+        /// Bytes of that part.
         len: u64,
     },
     /// This process has no memory at the local address of the operation, or not with the rights that it

@@ -63,6 +63,8 @@ pub enum PathReason {
     NotOffered,
     /// The memory cannot be registered: there is no room in a budget, or the system refuses.
     NoRoom,
+    /// The peer has granted the memory, and looks at each access itself.
+    Granted,
     /// The peer is reached over a network, and the memory is none that is registered there; or so little of
     /// its heap is moved that a message is sooner there.
     Network,
@@ -70,7 +72,7 @@ pub enum PathReason {
 
 impl PathReason {
     /// Every reason, in the order of [`PathReason::index`].
-    pub const ALL: [PathReason; 9] = [
+    pub const ALL: [PathReason; 10] = [
         PathReason::HeapMapped,
         PathReason::PrivateReachable,
         PathReason::PtraceDenied,
@@ -79,6 +81,7 @@ impl PathReason {
         PathReason::Configured,
         PathReason::NotOffered,
         PathReason::NoRoom,
+        PathReason::Granted,
         PathReason::Network,
     ];
 
@@ -93,6 +96,7 @@ impl PathReason {
             PathReason::Configured => "configured",
             PathReason::NotOffered => "not-offered",
             PathReason::NoRoom => "no-room",
+            PathReason::Granted => "granted",
             PathReason::Network => "network",
         }
     }
@@ -208,12 +212,12 @@ pub enum Access {
 }
 
 impl Access {
-    /// Of memory of a near peer, whose private memory can be attached or not.
+    /// Of memory of a near peer, which can be attached or not where it is private or granted.
     #[inline(always)]
     pub const fn near(memory: MemId, attach: Result<(), PathReason>) -> Access {
         match memory {
             MemId::Heap | MemId::Control => Access::Mapped,
-            MemId::Space => Access::Attach(attach),
+            MemId::Space | MemId::Grant(_) => Access::Attach(attach),
         }
     }
 }
@@ -314,7 +318,7 @@ pub const fn choose(facts: &Facts) -> Choice {
 #[inline]
 pub const fn by_message(memory: MemId, bytes: u64, limits: Limits) -> Path {
     match memory {
-        MemId::Space if limits.stages && bytes >= limits.staged_min => Path::Staged,
+        MemId::Space | MemId::Grant(_) if limits.stages && bytes >= limits.staged_min => Path::Staged,
         _ => Path::Chunks,
     }
 }

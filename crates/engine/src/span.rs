@@ -1,5 +1,7 @@
 //! How the engine names memory: never by pointer, always by (memory id, offset, length).
 
+use crate::grant_id::{GRANT_BYTES, GrantId, OFFSET_BITS};
+
 /// Which way a copy goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
@@ -18,15 +20,24 @@ pub enum MemId {
     Heap,
     /// The words that the engine itself shares with peers (the barrier's counter).
     Control,
+    /// A grant of the process's: this generation of the line that the offset's upper bits name. The lower
+    /// bits count in the grant. See [`GrantId`](crate::GrantId).
+    Grant(u32),
 }
 
+/// The lower bits of a memory's number on the wire say of what kind it is; a grant's generation lies above.
+const KIND_BITS: u32 = 4;
+const KINDS: u64 = (1 << KIND_BITS) - 1;
+const GRANT: u64 = 3;
+
 impl MemId {
-    /// The id's number on the wire.
+    /// The id's number on the wire: 32 bits.
     pub const fn to_wire(self) -> u64 {
         match self {
             MemId::Space => 0,
             MemId::Heap => 1,
             MemId::Control => 2,
+            MemId::Grant(generation) => GRANT | (generation as u64) << KIND_BITS,
         }
     }
 
@@ -36,6 +47,9 @@ impl MemId {
             0 => Some(MemId::Space),
             1 => Some(MemId::Heap),
             2 => Some(MemId::Control),
+            _ if number & KINDS == GRANT && number <= u32::MAX as u64 => {
+                Some(MemId::Grant((number >> KIND_BITS) as u32))
+            }
             _ => None,
         }
     }
@@ -56,6 +70,56 @@ impl Place {
         Place { mem, offset }
     }
 
+    /// The first byte of a grant, or one behind it.
+    pub const fn granted(grant: GrantId, offset: u64) -> Place {
+        let offset = if offset < GRANT_BYTES { offset } else { GRANT_BYTES - 1 };
+        Place { mem: MemId::Grant(grant.generation), offset: (grant.line as u64) << OFFSET_BITS | offset }
+    }
+
+    /// The grant that it lies in, and where in that; `None` in other memory.
+    pub const fn in_grant(self) -> Option<(GrantId, u64)> {
+        match self.mem {
+            MemId::Grant(generation) => {
+                let line = (self.offset >> OFFSET_BITS) as u32;
+                Some((GrantId { line, generation }, self.offset & (GRANT_BYTES - 1)))
+            }
+            _ => None,
+        }
+    }
+
+    /// The offset that users know: in the grant, where it lies in one.
+    pub const fn shown(self) -> u64 {
+        match self.in_grant() {
+            Some((_, offset)) => offset,
+            None => self.offset,
+        }
+    }
+
+    /// The place `bytes` further on, or at the end of its memory, where nothing ever lies.
+    pub const fn saturating_plus(self, bytes: u64) -> Place {
+        match self.in_grant() {
+            Some((grant, offset)) => Place::granted(grant, offset.saturating_add(bytes)),
+            None => Place { mem: self.mem, offset: self.offset.saturating_add(bytes) },
+        }
+    }
+
+    /// The place `bytes` further on, or back where they are a negative number's two's complement. From before
+    /// the start of a grant it goes to the end, where nothing ever lies.
+    pub const fn wrapping_plus(self, bytes: u64) -> Place {
+        match self.in_grant() {
+            Some((grant, offset)) => Place::granted(grant, offset.wrapping_add(bytes)),
+            None => Place { mem: self.mem, offset: self.offset.wrapping_add(bytes) },
+        }
+    }
+
+    /// Bytes from there to where no memory of its kind goes on.
+    const fn room(self) -> u64 {
+        match self.in_grant() {
+            Some((_, offset)) => GRANT_BYTES - offset,
+            None => u64::MAX - self.offset,
+        }
+    }
+
     /// The place `bytes` further on; wraps at 2^64, which no valid piece reaches (see [`Piece::new`]).
     pub const fn plus(self, bytes: u64) -> Place {
         Place { mem: self.mem, offset: self.offset.wrapping_add(bytes) }
@@ -74,11 +138,9 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// A piece, or `None` where either end would run past 2^64.
+    /// A piece, or `None` where either end would run past 2^64, or past where grants end.
     pub fn new(remote: Place, local: Place, len: u64) -> Option<Piece> {
-        remote.offset.checked_add(len)?;
-        local.offset.checked_add(len)?;
-        Some(Piece { remote, local, len })
+        (len <= remote.room() && len <= local.room()).then_some(Piece { remote, local, len })
     }
 
     /// Splits off the piece's first part: at most `most` bytes. It ends no further than the end of the remote
@@ -132,6 +194,7 @@ impl BucketSize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::grant_id::GENERATIONS;
     use proptest::prelude::*;
 
     #[test]
@@ -144,10 +207,13 @@ mod tests {
 
     #[test]
     fn memory_ids_survive_the_wire_and_strangers_do_not() {
-        for mem in [MemId::Space, MemId::Heap, MemId::Control] {
+        for mem in [MemId::Space, MemId::Heap, MemId::Control, MemId::Grant(0), MemId::Grant(GENERATIONS - 1)]
+        {
             assert_eq!(MemId::from_wire(mem.to_wire()), Some(mem));
         }
-        assert_eq!(MemId::from_wire(3), None);
+        for stranger in [4, 16, 1 << 32 | 3, u64::MAX] {
+            assert_eq!(MemId::from_wire(stranger), None, "{stranger:#x}");
+        }
     }
 
     proptest! {

@@ -26,6 +26,8 @@ fn number_of(error: &OpError) -> u64 {
         OpError::NoSuchHandler { .. } => 9,
         OpError::NoSuchAtomic { .. } => 10,
         OpError::Panicked => 11,
+        OpError::Revoked { .. } => 12,
+        OpError::NotGranted { .. } => 13,
     }
 }
 

@@ -86,6 +86,7 @@ impl Process {
             MemId::Space => &self.space,
             MemId::Heap => &self.heap,
             MemId::Control => &self.control,
+            MemId::Grant(_) => unreachable!("an engine asks for the memory that it has granted"),
         }
     }
 
@@ -95,6 +96,7 @@ impl Process {
             MemId::Space => &mut self.space,
             MemId::Heap => &mut self.heap,
             MemId::Control => &mut self.control,
+            MemId::Grant(_) => unreachable!("an engine asks for the memory that it has granted"),
         }
     }
 

@@ -117,6 +117,7 @@ impl Transport for SimTransport {
     fn reaches(&mut self, _peer: Rank, pieces: &[Piece]) -> Result<(), PathReason> {
         let has_private = pieces.iter().any(|piece| piece.remote.mem == MemId::Space);
         match self.reach {
+            _ if pieces.iter().any(|piece| piece.remote.in_grant().is_some()) => Err(PathReason::Granted),
             Reach::AtOnce | Reach::Everything => Ok(()),
             Reach::Heap | Reach::Stages if !has_private => Ok(()),
             _ => Err(PathReason::NotOffered),

@@ -16,6 +16,7 @@ use crate::api::node::Node;
 use crate::api::ops::message::{Long, MEDIUM_MAX};
 use crate::api::ops::room::Room;
 use crate::base::error::Error;
+use crate::base::grant_name::GrantName;
 use crate::base::handler_id::HandlerId;
 use crate::base::pointers::{GlobalPtr, Remote};
 use crate::runtime::core::{Handler, NodeCore};
@@ -170,7 +171,7 @@ impl Call<'_> {
     }
 
     /// Where a long message's payload lies in this process's memory, and how many bytes it has, as the sender
-    /// says. `None` for other messages.
+    /// says. `None` for other messages, and where it was put into a grant that is revoked by now.
     pub fn landed(&self) -> Option<(Landed, u64)> {
         let (place, len) = self.inbox.landed()?;
         let landed = match place.mem {
@@ -178,6 +179,10 @@ impl Call<'_> {
             MemId::Heap => Landed::Heap(GlobalPtr::new(self.core.peers.own().rank, place.offset)),
             // No correct sender names that.
             MemId::Control => return None,
+            MemId::Grant(_) => {
+                let (name, offset) = self.core.landed_in_grant(place)?;
+                Landed::Granted(name, offset)
+            }
         };
         Some((landed, u64::from(len)))
     }
@@ -273,6 +278,8 @@ pub enum Landed {
     Heap(GlobalPtr<u8>),
     /// At this virtual address. The sender says so: check it against what you told that sender.
     Private(u64),
+    /// In this grant of the receiver's, so many bytes behind its start.
+    Granted(GrantName, u64),
 }
 
 /// Handlers.

@@ -10,7 +10,7 @@ use engine::{Direction, Mechanism, MemId};
 use crate::api::node::Node;
 use crate::api::ops::buffer::{GetBuffer, PutBuffer, source, target};
 use crate::api::ops::event::Event;
-use crate::base::error::{Error, Memory};
+use crate::base::error::Error;
 use crate::base::pointers::{GlobalPtr, Remote};
 use crate::counters::latency::Timed;
 use crate::counters::thread_counters::FastOp;
@@ -360,6 +360,7 @@ impl Node {
         let is_apart = matches!(rest, Rest::Started(_)) && self.is_copied_apart(list.bytes() as usize);
         if let Peer::Near(near) = peer
             && !is_apart
+            && !list.has_granted()
             && at_once(near, MemId::Space, list.direction(), list.bytes()) == Path::Attached
         {
             match self.core.counted.latencies.time(timed(list.direction()), || list.by_attach(near)) {
@@ -486,7 +487,7 @@ fn at_once(near: &Near, memory: MemId, direction: Direction, bytes: u64) -> Path
         bytes,
         alone: true,
         memory,
-        access: Access::near(memory, near.reach.attach()),
+        access: Access::near(memory, near.reach.attach_to(memory)),
         limits: Limits::default(),
     };
     path::choose(&facts).path
@@ -510,6 +511,5 @@ fn one(remote: Remote, local: Lent<'_>) -> Result<PieceList<'_>, Error> {
 /// The error for a transfer whose remote end would wrap around the end of the address space.
 #[cold]
 pub(crate) fn wraps(remote: Remote, len: usize) -> Error {
-    let memory = if remote.place.mem == MemId::Space { Memory::Private } else { Memory::Heap };
-    Error::Fault { peer: remote.peer, memory, addr: remote.place.offset, len: len as u64 }
+    Error::Fault { peer: remote.peer, memory: remote.memory(), addr: remote.addr(), len: len as u64 }
 }

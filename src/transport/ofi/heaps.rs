@@ -110,7 +110,7 @@ impl OfiTransport {
                 let heap = self.own.itself().heap_up_to(piece.local.offset.checked_add(piece.len)?)?;
                 heap.base_addr() + piece.local.offset
             }
-            MemId::Control => return None,
+            MemId::Control | MemId::Grant(_) => return None,
         };
         Piece::new(Place::new(MemId::Space, far), Place::new(MemId::Space, near), piece.len)
     }
@@ -131,7 +131,7 @@ impl OfiTransport {
                 }
                 Known::Refused => return None,
             },
-            MemId::Heap | MemId::Control => return None,
+            MemId::Heap | MemId::Control | MemId::Grant(_) => return None,
         };
         self.with_addresses(&piece, far)
     }

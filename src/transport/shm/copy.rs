@@ -88,6 +88,8 @@ pub(crate) struct PieceList<'a> {
     one: Option<Piece>,
     many: Vec<Piece>,
     direction: Direction,
+    /// Whether the peer's end of any lies in a grant.
+    has_granted: bool,
     borrowed: PhantomData<&'a mut [u8]>,
 }
 
@@ -95,7 +97,7 @@ impl<'a> PieceList<'a> {
     /// An empty list of pieces that go this way.
     #[inline]
     pub(crate) fn new(direction: Direction) -> PieceList<'a> {
-        PieceList { one: None, many: Vec::new(), direction, borrowed: PhantomData }
+        PieceList { one: None, many: Vec::new(), direction, has_granted: false, borrowed: PhantomData }
     }
 
     /// Adds a piece between `remote` and `local`. `None` where the remote end would wrap.
@@ -103,6 +105,7 @@ impl<'a> PieceList<'a> {
     pub(crate) fn push(&mut self, remote: Place, local: Lent<'a>) -> Option<()> {
         assert_eq!(self.direction, local.direction, "all pieces of a list go one way");
         let piece = Piece::new(remote, local.place(), local.len as u64)?;
+        self.has_granted |= matches!(remote.mem, MemId::Grant(_));
         if self.one.is_none() && self.many.is_empty() {
             self.one = Some(piece);
             return Some(());
@@ -141,6 +144,12 @@ impl<'a> PieceList<'a> {
 
     pub(crate) fn direction(&self) -> Direction {
         self.direction
+    }
+
+    /// Whether the peer's end of any piece lies in a grant.
+    #[inline]
+    pub(crate) fn has_granted(&self) -> bool {
+        self.has_granted
     }
 
     /// Bytes of all pieces.
@@ -412,8 +421,11 @@ pub(super) fn reaches(known: &Near, pieces: &[Piece]) -> Result<(), PathReason> 
     if pieces.iter().any(|piece| piece.local.mem != MemId::Space) {
         return Err(PathReason::NotOffered);
     }
-    let is_private = |piece: &Piece| known.best(piece.remote, piece.len as usize).mem == MemId::Space;
-    if pieces.iter().any(is_private) { known.reach.attach() } else { Ok(()) }
+    let unreached = |piece: &Piece| match known.best(piece.remote, piece.len as usize).mem {
+        MemId::Heap | MemId::Control => Ok(()),
+        memory @ (MemId::Space | MemId::Grant(_)) => known.reach.attach_to(memory),
+    };
+    pieces.iter().try_for_each(unreached)
 }
 
 #[cfg(test)]

@@ -93,7 +93,7 @@ impl OwnMemory {
         match from.mem {
             MemId::Space => self.checked.read(from.offset, into).map_err(|_| fault),
             MemId::Heap => read_heap(self.heap(from, len)?, from.offset, into).map_err(|_| fault),
-            MemId::Control => Err(fault),
+            MemId::Control | MemId::Grant(_) => Err(fault),
         }
     }
 
@@ -107,7 +107,7 @@ impl OwnMemory {
             // what joining a job means (`Node::open` says so), as it may by cross-memory attach.
             MemId::Space => unsafe { self.checked.write(to.offset, from) }.map_err(|_| fault),
             MemId::Heap => write_heap(self.heap(to, len)?, to.offset, from).map_err(|_| fault),
-            MemId::Control => Err(fault),
+            MemId::Control | MemId::Grant(_) => Err(fault),
         }
     }
 

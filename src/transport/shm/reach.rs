@@ -11,7 +11,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock};
 
-use engine::PathReason;
+use engine::{MemId, PathReason};
 use rustix::io::Errno;
 use vm::cma::{self, CmaError};
 use vm::proc_mem::ProcMem;
@@ -95,6 +95,15 @@ impl Reach {
     #[inline]
     pub(crate) fn attach(&self) -> Result<(), PathReason> {
         self.attach.and_then(|()| self.attach_lost.get().map_or(Ok(()), |why| Err(*why)))
+    }
+
+    /// Whether cross-memory attach reaches that memory, and if not, why.
+    #[inline]
+    pub(crate) fn attach_to(&self, memory: MemId) -> Result<(), PathReason> {
+        match memory {
+            MemId::Grant(_) => Err(PathReason::Granted),
+            MemId::Space | MemId::Heap | MemId::Control => self.attach(),
+        }
     }
 
     /// Takes note that the kernel does not let us attach any more, saying `errno`. Returns why.

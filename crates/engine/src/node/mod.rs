@@ -58,6 +58,7 @@ use self::transfer::bounce_pool::BouncePool;
 use self::transfer::fast_table::FastTable;
 use self::transfer::state::{KeyedTransfer, MessageTransfer, Part};
 use crate::exposure::Ranges;
+use crate::grants::Grants;
 use crate::op_id::OpKey;
 use crate::{Counters, Rank, Transport};
 
@@ -72,6 +73,7 @@ use crate::{Counters, Rank, Transport};
 /// | [`expire`](Node::expire) | brings the time: when polls find nothing, at the time that the last call returned, and when [`wants_time`](Node::wants_time) says so |
 /// | [`lose`](Node::lose), [`tell_gone`](Node::tell_gone) | bring the loss of a peer, which the transport's owner has seen |
 /// | [`invalidate`](Node::invalidate), [`expose`](Node::expose), [`withdraw`](Node::withdraw) | bring what became of this process's memory |
+/// | [`grant`](Node::grant), [`repoint`](Node::repoint), [`revoke`](Node::revoke) | let peers reach memory by name |
 ///
 /// Between any two of them nothing is left to be done but what waits for the transport, a peer or time.
 pub struct Node<T> {
@@ -85,8 +87,7 @@ pub struct Node<T> {
     bounce_pool: BouncePool,
     /// The registered memory, where the transport needs that.
     registration: Option<Box<Registration>>,
-    /// The private memory that peers may reach by messages and keys; `None`: all of it.
-    exposed: Option<Box<Ranges>>,
+    shown: Shown,
     /// Transfers that can go on.
     ready: VecDeque<OpKey>,
     /// The registration table may want something done.
@@ -103,6 +104,15 @@ pub struct Node<T> {
     spare_transfers: Vec<Box<MessageTransfer>>,
     /// Polls in turn that brought news.
     busy_polls: u32,
+}
+
+/// The private memory that peers may reach.
+#[derive(Default)]
+struct Shown {
+    /// By its addresses, by messages and keys; `None`: all of it.
+    exposed: Option<Box<Ranges>>,
+    /// By name.
+    grants: Grants,
 }
 
 impl<T: Transport> Node<T> {
@@ -122,7 +132,7 @@ impl<T: Transport> Node<T> {
             teams: Teams::new(size),
             bounce_pool: BouncePool::default(),
             registration: None,
-            exposed: None,
+            shown: Shown::default(),
             ready: VecDeque::new(),
             actions_due: false,
             acting: false,

@@ -37,7 +37,8 @@ pub enum AmForm {
     Short,
     /// Inside the message.
     Medium,
-    /// It already lies at this place in the receiver's memory, so many bytes.
+    /// It already lies at this place in the receiver's memory, so many bytes. Only the lower 4 bits of a
+    /// grant's generation are told: the receiver knows the others.
     Long(Place, u32),
 }
 
@@ -58,7 +59,7 @@ impl Am {
             AmForm::Short => header,
             AmForm::Medium => Header { kind: Kind::AmMedium, len: payload as u32, ..header },
             AmForm::Long(place, len) => {
-                let token = token | place.mem.to_wire();
+                let token = token | place.mem.to_wire() & MEMORY_MASK;
                 Header { kind: Kind::AmLong, len, token, place: place.offset, ..header }
             }
         }

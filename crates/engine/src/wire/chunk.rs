@@ -21,18 +21,32 @@ pub struct Chunk {
 impl Chunk {
     #[inline(always)]
     pub(super) const fn header(&self, kind: Kind, len: u32) -> Header {
-        let (mem, place) = match self.at {
-            Some(Place { mem, offset }) => (mem.to_wire(), offset),
-            None => (NO_MEMORY, 0),
-        };
+        let (mem, place) = place_to_wire(self.at);
         Header { len, token: self.op.token(), args: [mem, self.slot, 0, 0], place, ..Header::new(kind) }
     }
 
     #[inline(always)]
     pub(super) fn of(header: &Header) -> Chunk {
         let [mem, slot, ..] = header.args;
-        let at = MemId::from_wire(mem).map(|mem| Place::new(mem, header.place));
+        let at = place_from_wire(mem, header.place);
         Chunk { op: OpId::from_token(header.token), slot, at }
+    }
+}
+
+/// A place, or none, as a memory's number and an offset.
+#[inline(always)]
+const fn place_to_wire(place: Option<Place>) -> (u64, u64) {
+    match place {
+        Some(Place { mem, offset }) => (mem.to_wire(), offset),
+        None => (NO_MEMORY, 0),
+    }
+}
+
+#[inline(always)]
+const fn place_from_wire(mem: u64, offset: u64) -> Option<Place> {
+    match MemId::from_wire(mem) {
+        Some(mem) => Some(Place::new(mem, offset)),
+        None => None,
     }
 }
 
@@ -126,8 +140,9 @@ pub struct BounceAsk {
     pub op: OpId,
     /// Where in the peer's heap the buffer begins, if there is one.
     pub buffer: Option<u64>,
-    /// Where in the peer's private memory the bytes are, or go.
-    pub at: u64,
+    /// Where in the peer's memory the bytes are, or go: private memory, or a grant. `None`: in no memory,
+    /// which is answered by [`Status::Fault`].
+    pub at: Option<Place>,
     /// Bytes.
     pub len: u32,
 }
@@ -139,13 +154,14 @@ impl BounceAsk {
             BounceAct::Fill => Kind::BounceFill,
             BounceAct::Drain => Kind::BounceDrain,
         };
-        let args = [buffer_to_wire(self.buffer), 0, 0, 0];
-        Header { len: self.len, token: self.op.token(), args, place: self.at, ..Header::new(kind) }
+        let (mem, place) = place_to_wire(self.at);
+        let args = [buffer_to_wire(self.buffer), mem, 0, 0];
+        Header { len: self.len, token: self.op.token(), args, place, ..Header::new(kind) }
     }
 
     pub(super) const fn of(header: &Header, act: BounceAct) -> BounceAsk {
         let (op, buffer) = (OpId::from_token(header.token), buffer_from_wire(header.args[0]));
-        BounceAsk { act, op, buffer, at: header.place, len: header.len }
+        BounceAsk { act, op, buffer, at: place_from_wire(header.args[1], header.place), len: header.len }
     }
 }
 

@@ -14,7 +14,11 @@ const KINDS: u8 = 33;
 /// odd `nonsense` makes nonsense of the field that may be nonsense.
 fn sample(kind: u8, w: [u64; 8], nonsense: bool) -> (Message, usize) {
     let [a, b, c, d, e, f, g, h] = w;
-    let mem = |w: u64| [MemId::Space, MemId::Heap, MemId::Control][(w % 3) as usize];
+    let mem = |w: u64| match w % 4 {
+        // As an Active Message has it, which has no more bits of it.
+        3 => MemId::Grant((w >> 8) as u32 % 16),
+        kind => [MemId::Space, MemId::Heap, MemId::Control][kind as usize],
+    };
     let op = OpId::from_token(a);
     let known = |place: Place| Some(place).filter(|_| !nonsense);
     let chunk = Chunk { op, slot: b, at: known(Place::new(mem(c), d)) };
@@ -25,15 +29,18 @@ fn sample(kind: u8, w: [u64; 8], nonsense: bool) -> (Message, usize) {
         Status::NotExposed,
         Status::NeverBuffer,
         Status::NoWord,
+        Status::Revoked,
+        Status::NotGranted,
     ];
-    let status = Some(status[(c % 6) as usize]).filter(|_| !nonsense);
+    let status = Some(status[(c % 8) as usize]).filter(|_| !nonsense);
     let done = |direction, old| Message::ChunkDone(ChunkDone { direction, op, slot: b, status, old });
     let am = |form| {
         let (handler, client) = (a as u32, (a >> 32) as u8);
         Message::Am(Am { handler, client, args: [b, c, d, e], stamp: f >> 24, form })
     };
     let buffer = b.checked_sub(1);
-    let ask = |act| Message::Bounce(BounceAsk { act, op, buffer, at: c, len: d as u32 });
+    let ask =
+        |act| Message::Bounce(BounceAsk { act, op, buffer, at: known(Place::new(mem(c), e)), len: d as u32 });
     let message = match kind {
         0 => am(AmForm::Short),
         1 => am(AmForm::Medium),
@@ -172,10 +179,10 @@ const GOLDEN: [[u64; Header::WORDS]; KINDS as usize] = [
         0x4142_4344_4546_4748,
         0x7172_7374_7576_777a,
     ],
-    [0x77a_0000_0003, 0x102_0304_0506_0708, 1, 0x1112_1314_1516_1719, 0, 0, 0x3132_3334_3536_3739],
-    [0x5556_5759_0000_0004, 0x102_0304_0506_0708, 1, 0x1112_1314_1516_1719, 0, 0, 0x3132_3334_3536_3739],
-    [5, 0x102_0304_0506_0708, 0x1112_1314_1516_1719, 4, 0x3132_3334_3536_3739, 0, 0],
-    [6, 0x102_0304_0506_0708, 0x1112_1314_1516_1719, 4, 0, 0, 0],
+    [0x77a_0000_0003, 0x102_0304_0506_0708, 2, 0x1112_1314_1516_1719, 0, 0, 0x3132_3334_3536_3739],
+    [0x5556_5759_0000_0004, 0x102_0304_0506_0708, 2, 0x1112_1314_1516_1719, 0, 0, 0x3132_3334_3536_3739],
+    [5, 0x102_0304_0506_0708, 0x1112_1314_1516_1719, 6, 0x3132_3334_3536_3739, 0, 0],
+    [6, 0x102_0304_0506_0708, 0x1112_1314_1516_1719, 6, 0, 0, 0],
     [7, 0, 0x102_0304_0506_0708, 0, 0, 0, 0],
     [8, 0, 0x506_0708, 1, 0, 0, 0],
     [
@@ -187,15 +194,15 @@ const GOLDEN: [[u64; Header::WORDS]; KINDS as usize] = [
         0,
         0x4142_4344_4546_4748,
     ],
-    [0x77a_0000_000a, 0x1516_1719_0506_0708, 0x3132_3334_3536_3739, 4, 0, 0, 0],
+    [0x77a_0000_000a, 0x1516_1719_0506_0708, 0x3132_3334_3536_3739, 6, 0, 0, 0],
     [0xb, 0, 0x506_0708, 0, 0, 0, 0],
     [0xc, 0, 0x102_0304_0506_0708, 0, 0, 0, 0],
     [0xd, 0, 6, 0x2526_272e_1516_1719, 0x4546_4748_3536_3739, 0x6566_6768_5556_5759, 0],
-    [0x3536_3739_0000_000e, 0x102_0304_0506_0708, 0x1112_1314_1516_1719, 0, 0, 0, 0x2122_2324_2526_272e],
-    [0x3536_3739_0000_000f, 0x102_0304_0506_0708, 0x1112_1314_1516_1719, 0, 0, 0, 0x2122_2324_2526_272e],
-    [0x3536_3739_0000_0010, 0x102_0304_0506_0708, 0x1112_1314_1516_1719, 0, 0, 0, 0x2122_2324_2526_272e],
+    [0x3536_3739_0000_000e, 0x102_0304_0506_0708, 0x1112_1314_1516_1719, 2, 0, 0, 0x4142_4344_4546_4748],
+    [0x3536_3739_0000_000f, 0x102_0304_0506_0708, 0x1112_1314_1516_1719, 2, 0, 0, 0x4142_4344_4546_4748],
+    [0x3536_3739_0000_0010, 0x102_0304_0506_0708, 0x1112_1314_1516_1719, 2, 0, 0, 0x4142_4344_4546_4748],
     [0x11, 0, 0x1112_1314_1516_1719, 0, 0, 0, 0],
-    [0x12, 0x102_0304_0506_0708, 4, 0x1112_1314_1516_1719, 0, 0, 0],
+    [0x12, 0x102_0304_0506_0708, 6, 0x1112_1314_1516_1719, 0, 0, 0],
     [
         0x8_0000_0013,
         0x102_0304_0506_0708,
@@ -249,7 +256,7 @@ const GOLDEN: [[u64; Header::WORDS]; KINDS as usize] = [
     [
         0x77a_0102_001d,
         0x102_0304_0506_0708,
-        1,
+        2,
         0x1112_1314_1516_1719,
         0x7172_7374_7576_777a,
         0x6566_6768,

@@ -8,7 +8,7 @@
 /// header's words means, and how networks frame them. Raise it by one with every change that a peer without
 /// it would misread, a new message included. Near peers have it in the mark of their control segments; far
 /// ones tell it when they meet, and their messages' tokens are made with it.
-pub const MESSAGES_VERSION: u8 = 2;
+pub const MESSAGES_VERSION: u8 = 3;
 
 mod am;
 mod chunk;

@@ -17,10 +17,22 @@ pub enum Status {
     NeverBuffer = 4,
     /// The chunk's bytes are in place, and the word that was to change then is nowhere.
     NoWord = 5,
+    /// The owner has no such grant, or has revoked it.
+    Revoked = 6,
+    /// The owner's grant is not for that peer, or not for that.
+    NotGranted = 7,
 }
 
-const ALL: [Status; 6] =
-    [Status::Ok, Status::Fault, Status::NoBuffer, Status::NotExposed, Status::NeverBuffer, Status::NoWord];
+const ALL: [Status; 8] = [
+    Status::Ok,
+    Status::Fault,
+    Status::NoBuffer,
+    Status::NotExposed,
+    Status::NeverBuffer,
+    Status::NoWord,
+    Status::Revoked,
+    Status::NotGranted,
+];
 
 impl Status {
     /// The status for a chunk's result at the target.
@@ -29,6 +41,8 @@ impl Status {
         match result {
             Ok(()) => Status::Ok,
             Err(OpError::NotExposed { .. }) => Status::NotExposed,
+            Err(OpError::Revoked { .. }) => Status::Revoked,
+            Err(OpError::NotGranted { .. }) => Status::NotGranted,
             Err(_) => Status::Fault,
         }
     }
@@ -57,10 +71,16 @@ pub(crate) fn chunk_result(
     place: Place,
     len: u64,
 ) -> Result<(), OpError> {
-    match status {
-        Some(Status::Ok) => Ok(()),
-        Some(Status::Fault) => Err(OpError::Fault { peer, mem: place.mem, addr: place.offset, len }),
-        Some(Status::NotExposed) => Err(OpError::NotExposed { peer, direction, addr: place.offset, len }),
+    match (status, place.in_grant()) {
+        (Some(Status::Ok), _) => Ok(()),
+        (Some(Status::Fault), _) => Err(OpError::Fault { peer, mem: place.mem, addr: place.offset, len }),
+        (Some(Status::NotExposed), _) => {
+            Err(OpError::NotExposed { peer, direction, addr: place.offset, len })
+        }
+        (Some(Status::Revoked), Some((grant, offset))) => Err(OpError::Revoked { peer, grant, offset, len }),
+        (Some(Status::NotGranted), Some((grant, offset))) => {
+            Err(OpError::NotGranted { peer, grant, direction, offset, len })
+        }
         _ => Err(OpError::Protocol { peer, what: "unknown chunk status" }),
     }
 }

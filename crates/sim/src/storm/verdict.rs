@@ -103,6 +103,7 @@ impl Run {
             OpError::NotExposed { .. } | OpError::NoSuchHandler { .. } | OpError::NoSuchAtomic { .. } => {
                 false
             }
+            OpError::Revoked { .. } | OpError::NotGranted { .. } => false,
             OpError::Protocol { .. } | OpError::Unsupported { .. } | OpError::Team { .. } => false,
             OpError::Panicked => false,
         };

@@ -2,6 +2,7 @@
 //! something may end comes to [`work`](super::work) last.
 
 mod barrier;
+mod grants;
 mod hints;
 mod messages;
 mod operations;

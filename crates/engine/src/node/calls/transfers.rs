@@ -89,13 +89,13 @@ impl<T: Transport> Node<T> {
     /// From now on peers reach only those ranges of this process's private memory that [`Node::expose`]
     /// names.
     pub fn expose_ranges_only(&mut self) {
-        self.exposed.get_or_insert_default();
+        self.shown.exposed.get_or_insert_default();
     }
 
     /// Exposes `len` bytes of private memory from `start` on, until as many are withdrawn by
     /// [`Node::withdraw`]. Where everything is exposed that changes nothing.
     pub fn expose(&mut self, start: u64, len: u64, rights: Rights) {
-        if let Some(exposed) = &mut self.exposed {
+        if let Some(exposed) = &mut self.shown.exposed {
             exposed.expose(start, len, rights);
         }
     }
@@ -104,7 +104,7 @@ impl<T: Transport> Node<T> {
     /// unless another range covers it. Holders of a key for it are told to give that back; until then nothing
     /// is sent, as after [`Node::invalidate`].
     pub fn withdraw(&mut self, start: u64, len: u64, rights: Rights) {
-        if let Some(exposed) = self.exposed.as_mut().filter(|_| len > 0) {
+        if let Some(exposed) = self.shown.exposed.as_mut().filter(|_| len > 0) {
             exposed.withdraw(start, len, rights);
             self.invalidate(start, len);
         }

@@ -115,7 +115,8 @@ impl<T: Transport> Node<T> {
             self.core.counters.malformed += 1;
             return;
         };
-        let status = Self::ride(&mut self.core.transport, self.exposed.as_deref(), ask.rider, parts.data);
+        let status =
+            Self::ride(&mut self.core.transport, self.shown.exposed.as_deref(), ask.rider, parts.data);
         let answer = Moved { id: ask.id, limit: 0, status: Some(status) };
         self.mail.answer(&mut self.core, peer, Message::Moved(answer), 0);
     }
@@ -139,7 +140,7 @@ impl<T: Transport> Node<T> {
         }
         self.mail.hold_back(registration.revocations.are_out());
         let mut holders = registration.spare_holders.pop().unwrap_or_default();
-        let (exposed, bucket) = (self.exposed.as_deref(), registration.settings.bucket);
+        let (exposed, bucket) = (self.shown.exposed.as_deref(), registration.settings.bucket);
         for run in parts.attach().filter(|run| allow_key(exposed, bucket, *run)) {
             // Without room the peer is told so, by what its answer lacks.
             let _ = registration.table.attach(peer, run, &mut holders);
@@ -178,7 +179,7 @@ impl<T: Transport> Node<T> {
             let Some((reg, run)) = registration.table.held_by(peer, holder) else { continue };
             let fits = payload.len() + message::GIVEN_BYTES <= self.core.transport.payload_max();
             // The registration may be more than was asked for, and less may be exposed by now.
-            let may = fits && allow_key(self.exposed.as_deref(), registration.settings.bucket, run);
+            let may = fits && allow_key(self.shown.exposed.as_deref(), registration.settings.bucket, run);
             match registration.table.key(reg).filter(|_| may) {
                 Some(key) => message::put_given(&Given { run, key, holder }, &mut payload),
                 None => _ = registration.give_up(peer, holder),

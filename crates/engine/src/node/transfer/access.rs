@@ -2,7 +2,8 @@
 //!
 //! The heap is there to be shared, and always is. Private memory is exposed as a whole, or in ranges: then
 //! each message that asks for it is looked at, and no key is handed out that reaches beyond them. A member
-//! may read what a collective of this process offers to it, until it has it.
+//! may read what a collective of this process offers to it, until it has it. An access by
+//! a grant's name is looked at likewise, whatever is exposed.
 
 use super::state::MessageTransfer;
 use crate::exposure::Ranges;
@@ -14,45 +15,53 @@ use crate::wire::Chunk;
 use crate::{Direction, MemId, OpError, Place, Rank, Transport};
 
 impl<T: Transport> Node<T> {
-    /// Whether a peer may do that by a message. The error is the initiator's.
+    /// Where a peer does that by a message, if it may. The error is the initiator's.
     pub(in crate::node) fn permit(
-        &self,
+        &mut self,
         peer: Rank,
         direction: Direction,
         place: Place,
         len: u64,
-    ) -> Result<(), OpError> {
+    ) -> Result<Place, OpError> {
         let (addr, is_private) = (place.offset, place.mem == MemId::Space);
-        match &self.exposed {
+        let permitted = match &self.shown.exposed {
+            _ if place.in_grant().is_some() => {
+                let start = self.shown.grants.resolve(self.core.rank, peer, direction, (place, len));
+                start.map(|start| Place::new(MemId::Space, start))
+            }
             Some(exposed) if is_private && !exposed.allow(direction, addr, len) => {
-                let offered = direction == Direction::Get && self.teams.has_offered(peer, addr, len);
-                if offered {
-                    Ok(())
-                } else {
-                    Err(OpError::NotExposed { peer: self.core.rank, direction, addr, len })
+                match direction == Direction::Get && self.teams.has_offered(peer, addr, len) {
+                    true => Ok(place),
+                    false => Err(OpError::NotExposed { peer: self.core.rank, direction, addr, len }),
                 }
             }
-            _ => Ok(()),
-        }
+            _ => Ok(place),
+        };
+        self.core.counters.denied += u64::from(permitted.is_err());
+        permitted
     }
 
     /// As [`Node::permit`], for a part of a transfer, which `chunk` is. A message in this process's own name
     /// is only taken for its own if it has just such a part under way: others may write to the rings that it
     /// lies in.
     pub(in crate::node) fn permit_chunk(
-        &self,
+        &mut self,
         peer: Rank,
         direction: Direction,
         piece: (Place, u64),
         chunk: &Chunk,
-    ) -> Result<(), OpError> {
+    ) -> Result<Place, OpError> {
         let is_own = |transfer: &MessageTransfer| {
             let sent = transfer.window.get(chunk.slot as usize).copied().flatten();
             (transfer.peer, transfer.direction) == (peer, direction)
                 && sent.is_some_and(|sent| (sent.remote, sent.len) == piece)
         };
         match self.ops.get(chunk.op.key()).map(|op| &op.kind) {
-            Some(OpKind::ByMessage(transfer)) if peer == self.core.rank && is_own(transfer) => Ok(()),
+            Some(OpKind::ByMessage(transfer))
+                if peer == self.core.rank && piece.0.in_grant().is_none() && is_own(transfer) =>
+            {
+                Ok(piece.0)
+            }
             _ => self.permit(peer, direction, piece.0, piece.1),
         }
     }

@@ -31,7 +31,7 @@ impl<T: Transport> Node<T> {
     pub(in crate::node) fn is_for_bounce(&mut self, peer: Rank, piece: Piece) -> bool {
         let staged_min = STAGED_CHUNKS_MIN * self.core.transport.payload_max() as u64;
         // Only where it decides: a network may ask the peer for it.
-        let stages = piece.remote.mem == MemId::Space
+        let stages = matches!(piece.remote.mem, MemId::Space | MemId::Grant(_))
             && piece.len >= staged_min
             && self.core.transport.bounce_bytes() > 0
             && self.core.transport.reaches_bounce_buffers(peer);
@@ -93,7 +93,7 @@ impl<T: Transport> Node<T> {
             act,
             op: OpId::of(key),
             buffer: bounce.buffer,
-            at: bounce.piece.remote.offset,
+            at: Some(bounce.piece.remote),
             len: bounce.piece.len as u32,
         };
         if let Err(error) = self.mail.send_soon(&mut self.core, peer, Lane::Request, Message::Bounce(ask)) {
@@ -288,7 +288,7 @@ impl<T: Transport> Node<T> {
         };
         let status = match buffer {
             None if held.is_some() => Status::Fault,
-            None if self.exposed.is_some() || self.bounce_pool.are_none() => Status::NeverBuffer,
+            None if self.shown.exposed.is_some() || self.bounce_pool.are_none() => Status::NeverBuffer,
             None => Status::NoBuffer,
             Some(_) if ask.act == BounceAct::Take => Status::Ok,
             Some(offset) => Status::of(&self.copy_own(peer, ask, offset)),
@@ -299,16 +299,16 @@ impl<T: Transport> Node<T> {
 
     /// Copies between a bounce buffer of this process's and the memory that a message names.
     fn copy_own(&mut self, peer: Rank, ask: &BounceAsk, buffer: u64) -> Result<(), OpError> {
-        let (own, buffer) = (Place::new(MemId::Space, ask.at), Place::new(MemId::Heap, buffer));
-        let len = u64::from(ask.len);
+        let (buffer, len) = (Place::new(MemId::Heap, buffer), u64::from(ask.len));
+        let is_staged = |at: &Place| matches!(at.mem, MemId::Space | MemId::Grant(_));
+        let no_memory = OpError::Protocol { peer, what: "a bounce buffer for no memory" };
+        let asked = ask.at.filter(is_staged).ok_or(no_memory)?;
         if len > self.core.transport.bounce_bytes() {
             return Err(OpError::LocalFault { mem: buffer.mem, addr: buffer.offset, len });
         }
-        let (direction, from, to) = match ask.act {
-            BounceAct::Fill => (Direction::Get, own, buffer),
-            _ => (Direction::Put, buffer, own),
-        };
-        self.permit(peer, direction, own, len)?;
+        let direction = if ask.act == BounceAct::Fill { Direction::Get } else { Direction::Put };
+        let own = self.permit(peer, direction, asked, len)?;
+        let (from, to) = if ask.act == BounceAct::Fill { (own, buffer) } else { (buffer, own) };
         self.core.transport.copy_own(from, to, len)?;
         self.count_served(peer, len);
         Ok(())
@@ -318,7 +318,7 @@ impl<T: Transport> Node<T> {
     fn lend_bounce_buffer(&mut self, peer: Rank) -> Option<u64> {
         // All who map the heap could look into it: where not all is exposed, nothing that is not theirs may
         // lie there.
-        if self.exposed.is_some() || self.core.is_gone(peer) || !self.bounce_pool.may_have(peer) {
+        if self.shown.exposed.is_some() || self.core.is_gone(peer) || !self.bounce_pool.may_have(peer) {
             return None;
         }
         let free = self.bounce_pool.lend(peer);

@@ -263,8 +263,8 @@ impl<T: Transport> Node<T> {
         match chunk.at {
             Some(place) if place.mem != MemId::Control => {
                 let len = payload.len() as u64;
-                self.permit_chunk(peer, Direction::Put, (place, len), chunk)?;
-                self.core.transport.write(place, payload)?;
+                let own = self.permit_chunk(peer, Direction::Put, (place, len), chunk)?;
+                self.core.transport.write(own, payload)?;
                 self.count_served(peer, len);
                 Ok(())
             }
@@ -291,7 +291,7 @@ impl<T: Transport> Node<T> {
         let result = match chunk.at {
             Some(place) if place.mem != MemId::Control && len <= self.core.scratch.len() => {
                 let permit = self.permit_chunk(peer, Direction::Get, (place, len as u64), chunk);
-                permit.and_then(|()| self.core.transport.read(place, &mut self.core.scratch[..len]))
+                permit.and_then(|own| self.core.transport.read(own, &mut self.core.scratch[..len]))
             }
             _ => Err(OpError::Protocol { peer, what: "a get from no memory, or of too much" }),
         };

@@ -272,7 +272,7 @@ impl Transport for Script {
         let found = |place: Place| match place.mem {
             MemId::Space => Some(place),
             MemId::Heap => Some(Place::new(MemId::Space, base + place.offset)),
-            MemId::Control => None,
+            MemId::Control | MemId::Grant(_) => None,
         };
         Piece::new(found(piece.remote)?, found(piece.local)?, piece.len)
     }

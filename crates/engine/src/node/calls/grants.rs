@@ -1,0 +1,49 @@
+//! Grants: memory that peers reach by a name, until it is revoked.
+
+use crate::node::Node;
+use crate::{GrantId, Granted, NotGranted, Place, Transport};
+
+impl<T: Transport> Node<T> {
+    /// Draws the names of grants by this number from now on, which no other process has. To be called before
+    /// the first grant.
+    pub fn seed_grants(&mut self, seed: u64) {
+        self.shown.grants.set_seed(seed);
+    }
+
+    /// Lets peers reach that memory by the name that this returns, by message. The name is never that of
+    /// another grant of this process.
+    ///
+    /// # Errors
+    /// [`NotGranted`] says which of its values no grant can have, or that there are too many.
+    pub fn grant(&mut self, granted: Granted) -> Result<GrantId, NotGranted> {
+        self.shown.grants.grant(granted)
+    }
+
+    /// Ends a grant: no message gets there any more. Returns what was granted; `None` where there is no such
+    /// grant.
+    pub fn revoke(&mut self, grant: GrantId) -> Option<Granted> {
+        self.shown.grants.revoke(grant)
+    }
+
+    /// Has a grant name other memory of the same length, which begins at `start`, for all messages that come
+    /// from now on. Returns where its memory began until now; `None` where there is no such grant.
+    pub fn repoint(&mut self, grant: GrantId, start: u64) -> Option<u64> {
+        self.shown.grants.repoint(grant, start)
+    }
+
+    /// The memory that a grant names; `None` where there is no such grant.
+    pub fn granted(&self, grant: GrantId) -> Option<&Granted> {
+        self.shown.grants.get(grant)
+    }
+
+    /// The grant that a long Active Message's payload lies in, by the place that the message names; where in
+    /// it, and how many bytes that grant has. `None` where it was revoked since.
+    pub fn landed(&self, place: Place) -> Option<(GrantId, u64, u64)> {
+        self.shown.grants.landed(place)
+    }
+
+    /// Grants of this process.
+    pub fn grants(&self) -> u64 {
+        self.shown.grants.count()
+    }
+}
