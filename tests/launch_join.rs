@@ -29,7 +29,7 @@ fn join_with(env: &JobEnv, control: &File, heap: &File) -> Result<(Membership, R
     let on_notice = Box::new(move |notice| {
         let _ = tell.send(notice);
     });
-    Ok((Membership::join(env, control.as_fd(), heap.as_fd(), soon(), on_notice)?, told))
+    Ok((Membership::join(env, [control.as_fd(), heap.as_fd(), heap.as_fd()], soon(), on_notice)?, told))
 }
 
 fn join(env: &JobEnv) -> Result<(Membership, Receiver<Notice>), JoinError> {
@@ -285,7 +285,7 @@ fn a_panicking_callback_leaves_nobody_waiting() {
     let broker = Broker::start(3).expect("a broker");
     let file = File::open("/dev/null").expect("every system has it");
     let on_notice = Box::new(|_| panic!("as the test wants"));
-    let zero = Membership::join(&broker.env(0), file.as_fd(), file.as_fd(), soon(), on_notice);
+    let zero = Membership::join(&broker.env(0), [file.as_fd(); 3], soon(), on_notice);
     let zero = zero.expect("let in");
     drop(join(&broker.env(1)).expect("let in"));
     assert!(matches!(zero.connect(2, soon()), Err(PeerHandlesError::BrokerGone)));
@@ -414,7 +414,7 @@ fn a_broker_that_never_answers_costs_the_deadline() {
     listen(&listener, 1).expect("bound above");
     let file = File::open("/dev/null").expect("every system has it");
     let deadline = Instant::now() + Duration::from_millis(100);
-    let joined = Membership::join(&env, file.as_fd(), file.as_fd(), deadline, Box::new(|_| {}));
+    let joined = Membership::join(&env, [file.as_fd(); 3], deadline, Box::new(|_| {}));
     assert!(matches!(joined, Err(JoinError::Timeout { waited }) if waited < Duration::from_secs(5)));
 }
 

@@ -358,7 +358,8 @@ impl Node {
         if places == size {
             return Err(ConnectError::Full { peers: 0 });
         }
-        let Outside { control, heap, plan } = outside.as_ref().ok_or(ConnectError::Closed)?;
+        let Outside { segments: [control, heap, ledger], plan } =
+            outside.as_ref().ok_or(ConnectError::Closed)?;
         let (listens, near) = (plan.listen != Listen::Nowhere, plan.transport == Transport::Shm);
         if !near {
             if !listens {
@@ -368,8 +369,7 @@ impl Node {
             bring_up_network::introduce(&self.core, plan).map_err(|why| ConnectError::Network { why })?;
         }
         let config = ListenerConfig {
-            control: control.try_clone()?,
-            heap: heap.try_clone()?,
+            segments: [control.try_clone()?, heap.try_clone()?, ledger.try_clone()?],
             first: size,
             places,
             near,

@@ -1,6 +1,7 @@
 //! Grants: memory that peers reach by a name, until its owner revokes it.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use crate::base::code::{Code, into_io_error};
 use crate::base::debug_is_display::debug_is_display;
 use crate::base::error::Error;
 use crate::base::grant_name::GrantName;
-use crate::runtime::core::NodeCore;
+use crate::runtime::core::{NodeCore, Users};
 
 /// The peers that may reach memory that is granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,7 +139,10 @@ into_io_error!(GrantError);
 #[must_use = "what is granted is revoked when this is dropped"]
 pub struct Grant<B: Buffer> {
     core: Weak<NodeCore>,
+    users: Arc<Users>,
     name: GrantName,
+    /// The epoch that began when it was revoked; 0 while it is not.
+    revoked: AtomicU64,
     /// `None`: it was given back.
     memory: Option<B>,
 }
@@ -212,9 +216,9 @@ impl Node {
 impl Node {
     fn grant_any<B: Buffer>(&self, memory: B, rights: Rights, to: &Audience) -> Result<Grant<B>, GrantError> {
         self.may_grant(to)?;
-        let granted = self.grant_checked(memory, rights, to)?;
+        let mut granted = self.grant_checked(vec![memory], rights, to)?;
         self.serve_grants();
-        Ok(granted)
+        Ok(granted.pop().expect("as many as were asked for"))
     }
 
     fn grant_each<B: Buffer>(
@@ -224,8 +228,7 @@ impl Node {
         to: &Audience,
     ) -> Result<Vec<Grant<B>>, GrantError> {
         self.may_grant(to)?;
-        let granted =
-            memory.map(|memory| self.grant_checked(memory, rights, to)).collect::<Result<_, _>>()?;
+        let granted = self.grant_checked(memory.collect(), rights, to)?;
         self.serve_grants();
         Ok(granted)
     }
@@ -241,22 +244,35 @@ impl Node {
         }
     }
 
+    /// Grants each of these, or none.
     fn grant_checked<B: Buffer>(
         &self,
-        mut memory: B,
+        mut memory: Vec<B>,
         rights: Rights,
         Audience(to): &Audience,
-    ) -> Result<Grant<B>, GrantError> {
-        let (addr, len) = (memory.start().expose_provenance() as u64, memory.byte_len() as u64);
-        let id =
-            self.core.grant(Granted { start: addr, len, rights, to: to.clone() }).map_err(
-                |why| match why {
-                    NotGranted::Empty => GrantError::Empty,
-                    NotGranted::TooLong => GrantError::TooLong { addr, len, most: GRANT_BYTES - 1 },
-                    NotGranted::Full => GrantError::Full { most: GRANTS_MAX.into() },
-                },
-            )?;
-        Ok(Grant { core: Arc::downgrade(&self.core), name: GrantName::new(id, len), memory: Some(memory) })
+    ) -> Result<Vec<Grant<B>>, GrantError> {
+        let granted = |memory: &mut B| {
+            let start = memory.start().expose_provenance() as u64;
+            Granted { start, len: memory.byte_len() as u64, rights, to: to.clone() }
+        };
+        let granted: Vec<Granted> = memory.iter_mut().map(granted).collect();
+        let ids = self.core.grant_all(&granted).map_err(|(why, at)| match why {
+            NotGranted::Empty => GrantError::Empty,
+            NotGranted::TooLong => {
+                let Granted { start: addr, len, .. } = granted[at];
+                GrantError::TooLong { addr, len, most: GRANT_BYTES - 1 }
+            }
+            NotGranted::Full => GrantError::Full { most: GRANTS_MAX.into() },
+        })?;
+        let users = Arc::new(self.core.users());
+        let all = ids.into_iter().zip(granted).zip(memory).map(|((id, granted), memory)| Grant {
+            core: Arc::downgrade(&self.core),
+            users: Arc::clone(&users),
+            name: GrantName::new(id, granted.len),
+            revoked: AtomicU64::new(0),
+            memory: Some(memory),
+        });
+        Ok(all.collect())
     }
 
     /// Sees to it that peers are served who ask for what is granted.
@@ -285,8 +301,10 @@ impl<B: Buffer> Grant<B> {
     pub fn revoke(&self) -> Result<(), GrantError> {
         let grant = self.name.id();
         // With its node it has ended.
-        let core = self.core.upgrade().filter(|core| !core.is_forked());
-        core.filter(|core| core.revoke(grant)).map(drop).ok_or(GrantError::Revoked { grant })
+        let epoch =
+            self.its_core().and_then(|core| core.revoke(grant)).ok_or(GrantError::Revoked { grant })?;
+        self.revoked.store(epoch, Ordering::Release);
+        Ok(())
     }
 
     /// Gives the memory back once no peer reaches it any more, for which it waits so long at most: no time is
@@ -300,13 +318,37 @@ impl<B: Buffer> Grant<B> {
     /// before.
     pub fn wait_idle(&mut self, within: Duration) -> Result<B, GrantError> {
         let grant = self.name.id();
-        if let Some(core) = self.core.upgrade().filter(|core| !core.is_forked()) {
-            if core.is_granted(grant) {
-                return Err(GrantError::NotRevoked { grant });
-            }
-            core.wait_unused(grant, within).map_err(|peer| GrantError::StillInUse { grant, peer })?;
+        if self.its_core().is_some_and(|core| core.is_granted(grant)) {
+            return Err(GrantError::NotRevoked { grant });
         }
+        self.wait_unused(self.epoch(), within)?;
         self.memory.take().ok_or(GrantError::Revoked { grant })
+    }
+
+    /// Its node, while that is there.
+    fn its_core(&self) -> Option<Arc<NodeCore>> {
+        self.core.upgrade().filter(|core| !core.is_forked())
+    }
+
+    /// The epoch from which on nobody begins to use it, once it is revoked or its node has ended.
+    fn epoch(&self) -> u64 {
+        match self.revoked.load(Ordering::Acquire) {
+            0 => u64::MAX,
+            epoch => epoch,
+        }
+    }
+
+    fn wait_unused(&self, epoch: u64, within: Duration) -> Result<(), GrantError> {
+        let core = self.its_core();
+        let may_wait = core.as_ref().is_none_or(|core| core.may_wait("waiting for a grant's users").is_ok());
+        let within = if may_wait { within } else { Duration::ZERO };
+        let make_progress = || {
+            if let Some(core) = &core {
+                let _ = core.progress(1);
+            }
+        };
+        let grant = self.name.id();
+        self.users.wait(epoch, within, make_progress).map_err(|peer| GrantError::StillInUse { grant, peer })
     }
 }
 
@@ -325,11 +367,16 @@ impl<B: PutBuffer + GetBuffer> Grant<B> {
         if given != expected {
             return Err(GrantError::Length { grant, given, expected });
         }
-        let core = self.core.upgrade().filter(|core| !core.is_forked() && core.repoint(grant, start));
-        let core = core.ok_or(GrantError::Revoked { grant })?;
+        let core = self.its_core().ok_or(GrantError::Revoked { grant })?;
+        let epoch = core.repoint(grant, start).ok_or(GrantError::Revoked { grant })?;
         let old = self.memory.replace(memory).ok_or(GrantError::Revoked { grant })?;
-        core.wait_unused(grant, within).map_err(|peer| GrantError::StillInUse { grant, peer })?;
-        Ok(old)
+        match self.wait_unused(epoch, within) {
+            Ok(()) => Ok(old),
+            Err(error) => {
+                core.keep_revoked(epoch, Box::new(old));
+                Err(error)
+            }
+        }
     }
 }
 
@@ -342,5 +389,16 @@ impl<B: Buffer> fmt::Debug for Grant<B> {
 impl<B: Buffer> Drop for Grant<B> {
     fn drop(&mut self) {
         let _ = self.revoke();
+        let Some(memory) = self.memory.take() else { return };
+        // A child made by `fork` has a copy of the memory, which no peer is at.
+        if self.core.upgrade().is_some_and(|core| core.is_forked()) || self.users.any(self.epoch()).is_none()
+        {
+            return drop(memory);
+        }
+        match self.its_core() {
+            Some(core) => core.keep_revoked(self.epoch(), Box::new(memory)),
+            // Nobody is left to look after it.
+            None => std::mem::forget(memory),
+        }
     }
 }

@@ -33,6 +33,7 @@ use crate::transport::peers::{Own, OwnHandlers, Peer, Peers};
 use crate::transport::router::Router;
 use crate::transport::shm::control::{Identity, Mapping};
 use crate::transport::shm::heap_pages::HeapState;
+use crate::transport::shm::ledger::Ledger;
 use crate::transport::shm::{COPIED_APART_MIN, Control, OwnMemory, ShmTransport};
 
 /// How long joining the job may take.
@@ -387,6 +388,7 @@ impl Seat {
             heap: Mapping::of(heap.memory()),
         };
         let (control, control_segment) = Control::create(places, &identity)?;
+        let ledger = Arc::new(Ledger::create()?);
         let reserves = vm::host::is_strict_about_memory();
         if reserves {
             control_segment.reserve(0, Control::least_bytes(places))?;
@@ -402,6 +404,7 @@ impl Seat {
             heap: heap.memory().clone(),
             handlers: OwnHandlers::new(control.clone()),
             attach: config.attach,
+            ledger: Arc::clone(&ledger),
             network: endpoint.is_some() && config.transport != Transport::Shm,
         };
         let handlers = first_handlers(config, &own.handlers)?;
@@ -410,7 +413,8 @@ impl Seat {
         let mut outside = None;
         if let Some(env) = env {
             let deadline = Instant::now() + JOIN_WITHIN;
-            let member = Membership::join(env, control_segment.fd(), heap.fd(), deadline, on_notice)?;
+            let member =
+                Membership::join(env, [control_segment.fd(), heap.fd(), ledger.fd()], deadline, on_notice)?;
             // To a node of ranges no correct peer attaches.
             let exposes_all = !peers.own().identity.ranges_only;
             config.tracer.permit(exposes_all.then(|| member.launcher_pid()));
@@ -418,8 +422,11 @@ impl Seat {
         } else if config.peers > 0 {
             config.tracer.permit(None);
             outside = Some(Outside {
-                control: control_segment.fd().try_clone_to_owned()?,
-                heap: heap.fd().try_clone_to_owned()?,
+                segments: [
+                    control_segment.fd().try_clone_to_owned()?,
+                    heap.fd().try_clone_to_owned()?,
+                    ledger.fd().try_clone_to_owned()?,
+                ],
                 plan: plan(config),
             });
         }

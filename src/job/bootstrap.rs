@@ -19,12 +19,13 @@
 //! # use std::time::{Duration, Instant};
 //! use standpipe::bootstrap::{Broker, Membership};
 //! # let segment = || std::fs::File::open("/dev/null").unwrap();
-//! # let (control, heap) = (segment(), segment());
+//! # let (control, heap, ledger) = (segment(), segment(), segment());
 //! # use std::os::fd::AsFd;
 //! let broker = Broker::start(2).unwrap();
 //! let deadline = Instant::now() + Duration::from_secs(5);
 //! let join = |rank| {
-//!     Membership::join(&broker.env(rank), control.as_fd(), heap.as_fd(), deadline, Box::new(|_| {})).unwrap()
+//!     let segments = [control.as_fd(), heap.as_fd(), ledger.as_fd()];
+//!     Membership::join(&broker.env(rank), segments, deadline, Box::new(|_| {})).unwrap()
 //! };
 //! let (zero, one) = (join(0), join(1));
 //! assert_eq!(zero.connect(one.rank(), deadline).unwrap().pid, std::process::id());

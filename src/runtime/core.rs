@@ -25,10 +25,11 @@ use engine::node::{Polled, Refused};
 use engine::{Inbox, Lane, Nanos, OpId, Rank};
 use vm::{BiasedGuard, BiasedLock};
 
+pub(crate) use self::grants::Users;
 pub(crate) use self::groups::Outside;
 use self::groups::{
-    Counted, DETACHED, Due, ENDED, FOLLOWED, HANDLERS, LOOK, LOSSES, Notes, Opening, Threads, WATCHERS,
-    Waking,
+    Counted, DETACHED, Due, ENDED, FOLLOWED, HANDLERS, LOOK, LOSSES, Notes, Opening, REVOKED, Threads,
+    WATCHERS, Waking,
 };
 use self::lender::{Borrows, Lender};
 use crate::base::error::Error;
@@ -365,6 +366,9 @@ impl NodeCore {
         }
         if deferred & HANDLERS != 0 {
             self.let_go_of_handlers();
+        }
+        if deferred & REVOKED != 0 {
+            self.free_revoked();
         }
     }
 

@@ -314,7 +314,7 @@ fn soon() -> Instant {
 
 fn join(env: &JobEnv, on_notice: impl Fn(Notice) + Send + 'static) -> Membership {
     let file = File::open("/dev/null").expect("every system has it");
-    Membership::join(env, file.as_fd(), file.as_fd(), soon(), Box::new(on_notice)).expect("let in")
+    Membership::join(env, [file.as_fd(); 3], soon(), Box::new(on_notice)).expect("let in")
 }
 
 /// Every rank hands over an event counter as its heap, counts up all others', and stays until all have
@@ -322,7 +322,8 @@ fn join(env: &JobEnv, on_notice: impl Fn(Notice) + Send + 'static) -> Membership
 fn mesh(env: &JobEnv) {
     let control = File::open("/dev/null").expect("every system has it");
     let heap = eventfd(0, EventfdFlags::CLOEXEC).expect("an event counter");
-    let job = Membership::join(env, control.as_fd(), heap.as_fd(), soon(), Box::new(|_| {})).expect("let in");
+    let job = Membership::join(env, [control.as_fd(), heap.as_fd(), heap.as_fd()], soon(), Box::new(|_| {}))
+        .expect("let in");
     println!("{MARK}launcher {}", job.launcher_pid());
     let peers: Vec<PeerHandles> =
         (0..job.size()).map(|peer| job.connect(peer, soon()).expect("it joins")).collect();

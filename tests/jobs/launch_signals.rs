@@ -288,7 +288,7 @@ fn member() {
         let _ = tell.send(notice);
     });
     let deadline = Instant::now() + Duration::from_secs(20);
-    let _job = Membership::join(&env, file.as_fd(), file.as_fd(), deadline, on_notice).expect("let in");
+    let _job = Membership::join(&env, [file.as_fd(); 3], deadline, on_notice).expect("let in");
     println!("{MARK}{}", env.vars()[0].1);
     assert_eq!(told.recv_timeout(Duration::from_secs(20)), Ok(Notice::BrokerGone));
     println!("{MARK}broker gone");

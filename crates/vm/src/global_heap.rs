@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use libmimalloc_sys as mimalloc;
 use rustix::fs::{FallocateFlags, MemfdFlags};
-use rustix::mm::Advice;
+use rustix::mm::{Advice, MprotectFlags};
 
 use crate::mapping::Mapping;
 use crate::segment::{Segment, SegmentError};
@@ -135,7 +135,7 @@ impl Region {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let fd = rustix::fs::memfd_create(c"standpipe-global-heap", flags).ok()?;
         rustix::fs::ftruncate(&fd, len as u64).ok()?;
-        let mapping = Mapping::new(fd.as_fd(), len, 0).ok()?;
+        let mapping = Mapping::new(fd.as_fd(), len, 0, MprotectFlags::READ | MprotectFlags::WRITE).ok()?;
         let start = mapping.base().as_ptr().cast();
         // SAFETY: the range was mapped just now, and the advice leaves its contents as they are.
         let unshared = unsafe { rustix::mm::madvise(start, len, Advice::LinuxDontFork) };

@@ -96,5 +96,5 @@ pub use payload::Mapped;
 pub use ring::{
     Attention, Consumer, Corrupt, FenceMode, HEAD_WORDS, HELD_MIN, Producer, PushError, Pushed, RingLayout,
 };
-pub use segment::{Segment, SegmentError};
+pub use segment::{ReadOnly, Segment, SegmentError};
 pub use shared::{Blocks, Outside, SharedMemory, Words};

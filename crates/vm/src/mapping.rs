@@ -29,14 +29,22 @@ pub(crate) struct Mapping {
     open: AtomicU64,
     /// Pages that are open from here on are in core dumps.
     dumped_from: u64,
+    /// The accesses that pages have which are open.
+    rights: MprotectFlags,
 }
 
 impl Mapping {
     /// Maps the first `len` bytes of `fd`, shared, without reserving memory for them, and closed. Of what is
-    /// opened later, core dumps have what lies at `dumped_from` and beyond.
+    /// opened later, core dumps have what lies at `dumped_from` and beyond, and `rights` say what may be done
+    /// with it.
     ///
     /// The caller vouches that the file stays as long as `len`: otherwise a later access is a SIGBUS.
-    pub(crate) fn new(fd: BorrowedFd<'_>, len: usize, dumped_from: u64) -> rustix::io::Result<Mapping> {
+    pub(crate) fn new(
+        fd: BorrowedFd<'_>,
+        len: usize,
+        dumped_from: u64,
+        rights: MprotectFlags,
+    ) -> rustix::io::Result<Mapping> {
         let flags = MapFlags::SHARED | MapFlags::NORESERVE;
         // SAFETY: without MAP_FIXED the kernel chooses an unused range, so no memory of ours changes.
         let anywhere = unsafe { rustix::mm::mmap(ptr::null_mut(), len, ProtFlags::empty(), flags, fd, 0) }?;
@@ -53,7 +61,7 @@ impl Mapping {
         let _ = undumped;
         let base =
             NonNull::new(base.cast()).expect("the kernel maps nothing at address zero unless asked to");
-        Ok(Mapping { base, len, open: AtomicU64::new(0), dumped_from })
+        Ok(Mapping { base, len, open: AtomicU64::new(0), dumped_from, rights })
     }
 
     /// The first byte.
@@ -111,9 +119,8 @@ impl Mapping {
 
     fn make_accessible(&self, part: &Range<u64>) -> rustix::io::Result<()> {
         let Some((start, len)) = self.pages_of(part) else { return Ok(()) };
-        let rights = MprotectFlags::READ | MprotectFlags::WRITE;
         // SAFETY: the range is this mapping's, which lives, and of whose bytes nobody ever made a reference.
-        unsafe { rustix::mm::mprotect(start.cast(), len, rights) }?;
+        unsafe { rustix::mm::mprotect(start.cast(), len, self.rights) }?;
         // Where this fails, no dump has these pages, and all else is as it should be.
         self.set_dumped(part.start.max(self.dumped_from)..part.end, true);
         Ok(())

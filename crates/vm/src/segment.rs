@@ -1,11 +1,14 @@
 //! Memory that one process makes and its peers map: a memfd, sealed against shrinking.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
+use rustix::mm::MprotectFlags;
 
 use crate::host;
+use crate::mapping::Mapping;
 use crate::pages::HUGE_PAGE_BYTES;
 pub use crate::pages::PAGE_BYTES;
 use crate::shared::SharedMemory;
@@ -115,6 +118,17 @@ impl Segment {
         Segment::sealed(fd, len, 0)
     }
 
+    /// The same, which nobody but this process will ever write: peers open it by [`ReadOnly::open`], and the
+    /// kernel refuses all else.
+    ///
+    /// # Errors
+    /// As for [`Segment::create_closed`]. [`SegmentError::Os`] of a kernel before 5.1, which has no such seal.
+    pub fn create_own(name: &str, len: u64) -> Result<Segment, SegmentError> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let fd = rustix::fs::memfd_create(name, flags).map_err(os("memfd_create"))?;
+        Segment::sealed_by(fd, len, 0, SealFlags::FUTURE_WRITE)
+    }
+
     /// Makes a memory file of this process's that is not sealed yet a closed segment of `len` bytes, no fewer
     /// than it has. Its core dumps have nothing of the first `has` bytes, which are mapped elsewhere.
     ///
@@ -134,6 +148,11 @@ impl Segment {
 
     /// Gives a memory file its length, for good once it is mapped.
     fn sealed(fd: OwnedFd, len: u64, dumped_from: u64) -> Result<Segment, SegmentError> {
+        Segment::sealed_by(fd, len, dumped_from, SealFlags::empty())
+    }
+
+    /// As [`Segment::sealed`], by more seals.
+    fn sealed_by(fd: OwnedFd, len: u64, dumped_from: u64, more: SealFlags) -> Result<Segment, SegmentError> {
         // The kernel ends the process that makes a file longer than this: see setrlimit(2).
         let longest = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
         if longest.is_some_and(|longest| len > longest) {
@@ -141,7 +160,7 @@ impl Segment {
         }
         rustix::io::retry_on_intr(|| rustix::fs::ftruncate(&fd, len)).map_err(os("ftruncate"))?;
         let segment = Segment::map(fd, len, dumped_from)?;
-        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL | more;
         rustix::fs::fcntl_add_seals(&segment.fd, seals).map_err(os("fcntl(F_ADD_SEALS)"))?;
         Ok(segment)
     }
@@ -155,25 +174,11 @@ impl Segment {
     /// that is not what [`Segment::create`] makes; [`SegmentError::Lockable`] and [`SegmentError::Os`] if it
     /// cannot be mapped.
     pub fn open(fd: OwnedFd) -> Result<Segment, SegmentError> {
-        let seals = rustix::fs::fcntl_get_seals(&fd).map_err(|_| SegmentError::NotMemfd)?;
-        let system = rustix::fs::fstatfs(&fd).map_err(os("fstatfs"))?;
-        if system.f_type as i64 != TMPFS_MAGIC {
-            return Err(SegmentError::NotMemfd);
-        }
-        if !seals.contains(SealFlags::SHRINK) {
-            return Err(SegmentError::Unsealed);
-        }
-        // Sealed before measured: from here on the file can only be this long or longer.
-        let status = rustix::fs::fstat(&fd).map_err(os("fstat"))?;
-        match u64::try_from(status.st_size) {
-            Ok(len) if len > 0 => {
-                let segment = Segment::map(fd, len, u64::MAX)?;
-                // Whether it may be written, the kernel says once something is opened.
-                segment.memory.open_part(0..1).map_err(os("mprotect"))?;
-                Ok(segment)
-            }
-            _ => Err(SegmentError::BadLength { len: 0 }),
-        }
+        let len = sealed_len(fd.as_fd())?;
+        let segment = Segment::map(fd, len, u64::MAX)?;
+        // Whether it may be written, the kernel says once something is opened.
+        segment.memory.open_part(0..1).map_err(os("mprotect"))?;
+        Ok(segment)
     }
 
     /// Asks for huge pages at this mapping, which the system gives where it is set to `advise`. Each is 2 MiB
@@ -278,9 +283,88 @@ impl Segment {
     }
 }
 
+/// The bytes of a memory file that a peer sent, which can be mapped without danger.
+fn sealed_len(fd: BorrowedFd<'_>) -> Result<u64, SegmentError> {
+    let seals = rustix::fs::fcntl_get_seals(fd).map_err(|_| SegmentError::NotMemfd)?;
+    let system = rustix::fs::fstatfs(fd).map_err(os("fstatfs"))?;
+    if system.f_type as i64 != TMPFS_MAGIC {
+        return Err(SegmentError::NotMemfd);
+    }
+    if !seals.contains(SealFlags::SHRINK) {
+        return Err(SegmentError::Unsealed);
+    }
+    // Sealed before measured: from here on the file can only be this long or longer.
+    let status = rustix::fs::fstat(fd).map_err(os("fstat"))?;
+    u64::try_from(status.st_size).ok().filter(|len| *len > 0).ok_or(SegmentError::BadLength { len: 0 })
+}
+
+/// Memory of a peer's that this process can only read: see [`Segment::create_own`]. The peer may write it at
+/// any time.
+#[derive(Debug)]
+pub struct ReadOnly {
+    mapping: Mapping,
+}
+
+impl ReadOnly {
+    /// Maps the segment behind a descriptor that a peer sent, closed: words of it can be read once it [is
+    /// opened](ReadOnly::open_to).
+    ///
+    /// # Errors
+    /// As for [`Segment::open`].
+    pub fn open(fd: BorrowedFd<'_>) -> Result<ReadOnly, SegmentError> {
+        let len = sealed_len(fd)?;
+        let bytes = usize::try_from(len).map_err(|_| SegmentError::BadLength { len })?;
+        let mapping = Mapping::new(fd, bytes, u64::MAX, MprotectFlags::READ).map_err(os("mmap"))?;
+        Ok(ReadOnly { mapping })
+    }
+
+    /// Opens the first `end` bytes, and some more. One comparison where they are open.
+    ///
+    /// # Errors
+    /// [`SegmentError::Os`] if there are not so many bytes, or the kernel has no memory.
+    pub fn open_to(&self, end: u64) -> Result<(), SegmentError> {
+        self.mapping.open_to(end).map_err(os("mprotect"))
+    }
+
+    /// The 64-bit word that begins at a multiple of 8, if it lies in what is open.
+    #[inline]
+    pub fn load(&self, offset: u64, ordering: Ordering) -> Option<u64> {
+        let end = offset.checked_add(8).filter(|end| *end <= self.mapping.open_bytes())?;
+        if !offset.is_multiple_of(8) || end > self.mapping.len() as u64 {
+            return None;
+        }
+        let word = self.mapping.base().as_ptr().wrapping_add(offset as usize).cast::<u64>();
+        // SAFETY: the word lies in pages of the mapping that are open for reading, at a multiple of 8. It is
+        // only read, and others change it by atomics alone.
+        Some(unsafe { AtomicU64::from_ptr(word) }.load(ordering))
+    }
+}
+
 #[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_process_keeps_to_itself_others_read_and_never_write() {
+        let mine = Segment::create_own("own-test", 4 * MIB).unwrap();
+        mine.open_to(2 * PAGE_BYTES).unwrap();
+        let sent = || mine.fd().try_clone_to_owned().unwrap();
+        assert!(
+            matches!(Segment::open(sent()), Err(SegmentError::Os { .. })),
+            "it cannot be opened for writing"
+        );
+        let theirs = ReadOnly::open(sent().as_fd()).unwrap();
+        assert_eq!(theirs.load(8, Ordering::Acquire), None, "it is closed");
+        theirs.open_to(PAGE_BYTES).unwrap();
+        mine.memory().atomic_u64(8).unwrap().store(77, Ordering::Release);
+        assert_eq!(theirs.load(8, Ordering::Acquire), Some(77));
+        assert_eq!([theirs.load(4, Ordering::Relaxed), theirs.load(4 * MIB, Ordering::Relaxed)], [None; 2]);
+        assert_eq!(theirs.load(u64::MAX - 7, Ordering::Relaxed), None);
+        assert!(
+            ReadOnly::open(raw_memfd(MemfdFlags::ALLOW_SEALING, MIB).as_fd()).is_err(),
+            "it is not sealed"
+        );
+    }
 
     const MIB: u64 = 1 << 20;
 

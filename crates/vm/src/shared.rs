@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use bytemuck::Pod;
 use rustix::io::Errno;
-use rustix::mm::Advice;
+use rustix::mm::{Advice, MprotectFlags};
 
 use crate::mapping::Mapping;
 
@@ -140,7 +140,8 @@ impl SharedMemory {
     ///
     /// The caller vouches that the file stays as long as `len`: otherwise a later access is a SIGBUS.
     pub(crate) fn map(fd: BorrowedFd<'_>, len: usize, dumped_from: u64) -> rustix::io::Result<SharedMemory> {
-        let mapping = Mapping::new(fd, len, dumped_from)?;
+        let rights = MprotectFlags::READ | MprotectFlags::WRITE;
+        let mapping = Mapping::new(fd, len, dumped_from, rights)?;
         Ok(SharedMemory { base: mapping.base(), len: mapping.len(), mapping: Arc::new(mapping) })
     }
 

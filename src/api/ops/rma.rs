@@ -360,8 +360,7 @@ impl Node {
         let is_apart = matches!(rest, Rest::Started(_)) && self.is_copied_apart(list.bytes() as usize);
         if let Peer::Near(near) = peer
             && !is_apart
-            && !list.has_granted()
-            && at_once(near, MemId::Space, list.direction(), list.bytes()) == Path::Attached
+            && is_attached(near, list)
         {
             match self.core.counted.latencies.time(timed(list.direction()), || list.by_attach(near)) {
                 Ok(()) => {
@@ -491,6 +490,16 @@ fn at_once(near: &Near, memory: MemId, direction: Direction, bytes: u64) -> Path
         limits: Limits::default(),
     };
     path::choose(&facts).path
+}
+
+/// Whether this process's own hands reach all of a list's pieces, none of which lies in a mapped heap.
+#[inline(always)]
+fn is_attached(near: &Near, list: &PieceList<'_>) -> bool {
+    let reached = |memory| at_once(near, memory, list.direction(), list.bytes()) == Path::Attached;
+    match list.has_granted() {
+        false => reached(MemId::Space),
+        true => list.pieces().iter().all(|piece| reached(piece.remote.mem)),
+    }
 }
 
 /// As what calls that way count where their time is taken.

@@ -141,7 +141,7 @@ mod tests {
     fn join(env: &JobEnv) -> Membership {
         let segment = File::open("/dev/null").expect("every system has it");
         let deadline = Instant::now() + Duration::from_secs(10);
-        Membership::join(env, segment.as_fd(), segment.as_fd(), deadline, Box::new(|_| {})).expect("let in")
+        Membership::join(env, [segment.as_fd(); 3], deadline, Box::new(|_| {})).expect("let in")
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::job::launched::socket::{Sent, send};
 use crate::job::launched::wire::{Reply, encode};
 
-/// File descriptors for one message: a member's control segment and heap, at most.
+/// File descriptors for one message: a member's control segment, heap and ledger, at most.
 pub(in crate::job) type Handles = Arc<[OwnedFd]>;
 
 /// How long to leave a connection alone when the kernel has no memory for what we want to send.

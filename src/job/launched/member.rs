@@ -16,6 +16,7 @@ use self::join::Welcomed;
 pub(in crate::job) use self::join::{ask, greet_round, hear_answer};
 pub use self::notice::{Notice, OnNotice};
 pub use self::pending_connects::{PeerHandles, PeerHandlesError};
+use super::socket::HANDLES;
 use super::wire::Request;
 use crate::job::plumbing::env::JobEnv;
 
@@ -35,19 +36,18 @@ pub struct Membership {
 }
 
 impl Membership {
-    /// Joins the job that `env` invites to, handing over this process's control segment and heap. Starts the
-    /// thread that reads what the broker says.
+    /// Joins the job that `env` invites to, handing over this process's control segment, heap and ledger. Starts
+    /// the thread that reads what the broker says.
     ///
     /// # Errors
     /// When there is no broker, it refuses, or it has not answered by `deadline`.
     pub fn join(
         env: &JobEnv,
-        control: BorrowedFd<'_>,
-        heap: BorrowedFd<'_>,
+        segments: [BorrowedFd<'_>; HANDLES],
         deadline: Instant,
         on_notice: OnNotice,
     ) -> Result<Self, JoinError> {
-        let Welcomed { socket, launcher_pid, round } = join::shake_hands(env, &[control, heap], deadline)?;
+        let Welcomed { socket, launcher_pid, round } = join::shake_hands(env, &segments, deadline)?;
         let shared = Arc::new(Shared::new(socket).map_err(JoinError::Io)?);
         let watch = connection_thread::start(Arc::clone(&shared), on_notice).map_err(JoinError::Io)?;
         let pid = std::process::id();

@@ -14,8 +14,8 @@ use rustix::net::{
 use super::wire::DATAGRAM_BYTES_MAX;
 use crate::job::plumbing::env::JobName;
 
-/// A process hands over two: its control segment and its heap.
-pub(crate) const HANDLES: usize = 2;
+/// A process hands over three: its control segment, its heap, and its ledger.
+pub(crate) const HANDLES: usize = 3;
 
 /// The kernel cuts this to its own limit (`net.core.somaxconn`).
 const BACKLOG: i32 = 4096;

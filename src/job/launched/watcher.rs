@@ -238,7 +238,7 @@ mod tests {
             let _ = tell.send(notice);
         });
         let heap = std::fs::File::open("/dev/null").expect("every system has it");
-        let member = Membership::join(env, control.as_fd(), heap.as_fd(), soon(), on_notice);
+        let member = Membership::join(env, [control.as_fd(), heap.as_fd(), heap.as_fd()], soon(), on_notice);
         (member.expect("let in"), told)
     }
 

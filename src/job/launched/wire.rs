@@ -16,7 +16,7 @@ use crate::job::plumbing::secret::Secret;
 /// The version of what members, watchers and broker say to each other. It covers every type in this file, and
 /// which descriptors come with them. Raise it by one with every change of those: postcard names no fields.
 /// The version stands in each datagram, and another one is refused with both numbers.
-pub(crate) const WIRE_VERSION: u16 = 4;
+pub(crate) const WIRE_VERSION: u16 = 5;
 const MAGIC: [u8; 4] = *b"SPJ\n";
 const HEADER_BYTES: usize = MAGIC.len() + size_of::<u16>();
 
@@ -40,7 +40,7 @@ const REASON_BYTES_MAX: usize = 200;
 /// From a joining process or a member to the broker.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Request {
-    /// Comes with two file descriptors: the control segment and the heap.
+    /// Comes with three file descriptors: the control segment, the heap and the ledger.
     Join { secret: Secret, rank: u32, size: u32, program: String },
     /// Wants `peer`'s segments: answered, once, by `Peer` or `Lost`.
     Connect { peer: u32 },

@@ -8,6 +8,7 @@ use std::time::Instant;
 use engine::{OpId, Rank};
 use vm::{Bell, Words};
 
+use super::grants::RevokedMemory;
 use crate::counters::latency::{Recorder, Timed};
 use crate::counters::thread_counters::ThreadCounters;
 use crate::runtime::failures::FirstFailures;
@@ -31,6 +32,8 @@ pub(super) const DETACHED: u8 = 4;
 pub(super) const FOLLOWED: u8 = 8;
 /// And handlers that have gone, of which something may be kept.
 pub(super) const HANDLERS: u8 = 16;
+/// And memory of grants that was dropped while peers were at it.
+pub(super) const REVOKED: u8 = 32;
 
 /// Counts that the node keeps beside its engine.
 pub(crate) struct Counted {
@@ -67,8 +70,10 @@ pub(super) struct Notes {
 /// The work to do once something has moved.
 #[derive(Default)]
 pub(crate) struct Due {
-    /// [`WATCHERS`], [`ENDED`], [`DETACHED`], [`FOLLOWED`], in one word as [`Notes::pending`].
+    /// [`WATCHERS`], [`ENDED`], [`DETACHED`], [`FOLLOWED`], [`HANDLERS`], [`REVOKED`], in one word as
+    /// [`Notes::pending`].
     pub(super) flags: AtomicU8,
+    pub(super) revoked: Mutex<RevokedMemory>,
     /// The ones that are told when operations end.
     pub(super) watchers: Mutex<Watchers>,
     /// Operations under way whose time is taken: of which kind, and since when.
@@ -102,8 +107,7 @@ pub(crate) struct Opening {
 /// The parts that a node needs for peers of no job.
 pub(crate) struct Outside {
     /// The memory that near ones are handed.
-    pub(crate) control: OwnedFd,
-    pub(crate) heap: OwnedFd,
+    pub(crate) segments: [OwnedFd; 3],
     /// How far ones are reached.
     pub(crate) plan: NetworkPlan,
 }

@@ -11,6 +11,7 @@ use vm::{Bell, FenceMode, SharedMemory, Words};
 use super::attendance::Attendance;
 use super::handlers::KnownHandlers;
 use crate::transport::shm::control::{Control, Mapping};
+use crate::transport::shm::ledger::{Ledger, PeerLedger};
 use crate::transport::shm::reach::Reach;
 
 /// By number: the near ones that this process has talked to. A child made by `fork` finds none.
@@ -28,6 +29,12 @@ impl NearPeers {
     pub(crate) fn get_shared(&self, rank: Rank) -> Option<Arc<Near>> {
         self.0.get_shared(rank as usize)
     }
+}
+
+/// The ledgers of both processes.
+pub(crate) struct Ledgers {
+    pub(crate) own: Arc<Ledger>,
+    pub(crate) theirs: PeerLedger,
 }
 
 /// A process whose heap and control segment are mapped here: this one itself, one of its job on this host, or
@@ -50,6 +57,8 @@ pub(crate) struct Near {
     pub(super) attendance: Attendance,
     pub(crate) directory: u64,
     pub(crate) handlers: KnownHandlers,
+    /// What it grants, and where this process says that it is there; `None`: it is asked.
+    pub(crate) ledgers: Option<Ledgers>,
     /// Where its heap lies in its process: what its program's allocator has of it, and all.
     pub(super) in_its_space: [Mapping; 2],
 }
@@ -76,6 +85,11 @@ impl Near {
         let place = self.best(place, usize::try_from(len).ok()?);
         let end = place.offset.checked_add(len).filter(|_| place.mem == MemId::Heap)?;
         Some((self.heap_up_to(end)?, place.offset))
+    }
+
+    /// Whether it is at a grant of this process's, since before that epoch.
+    pub(crate) fn uses_grants(&self, before: u64) -> bool {
+        self.ledgers.as_ref().is_some_and(|ledgers| ledgers.theirs.uses(self.place, before))
     }
 
     /// Rings its doorbell, saying that it was this process.

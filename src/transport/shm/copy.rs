@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use vm::cma::{self, CmaError, Iov};
 use vm::{Blocks, Outside, SharedMemory};
 
+use super::granted;
 use crate::transport::peers::Near;
 
 /// Local memory that a transfer borrows: to be read by a put, or written by a get, until `'a` ends. Parts of
@@ -157,8 +158,13 @@ impl<'a> PieceList<'a> {
         self.pieces().iter().map(|piece| piece.len).sum()
     }
 
-    /// Copies all pieces to or from the private memory of a near peer now, which can be attached.
+    /// Copies all pieces to or from the private memory of a near peer now, or what it has granted, which can be
+    /// attached.
     pub(crate) fn by_attach(&self, peer: &Near) -> Result<(), CopyError> {
+        if self.has_granted {
+            // SAFETY: as below.
+            return unsafe { granted::copy(peer, self.direction, self.pieces()) };
+        }
         // SAFETY: the list's invariant is what `attach` asks for, and `'a` has not ended.
         unsafe { attach(peer, self.direction, self.pieces(), self.pieces().len()) }
     }
@@ -199,10 +205,15 @@ impl From<OpError> for CopyError {
     }
 }
 
-/// Copies one piece to or from the private memory of a near peer now, which can be attached.
+/// Copies one piece to or from the private memory of a near peer now, or what it has granted, which can be
+/// attached.
 #[inline]
 pub(crate) fn by_attach(peer: &Near, remote: Place, local: Lent<'_>) -> Result<(), CopyError> {
     let piece = Piece { remote, local: local.place(), len: local.len as u64 };
+    if remote.in_grant().is_some() {
+        // SAFETY: as below.
+        return unsafe { granted::copy(peer, local.direction, &[piece]) };
+    }
     // SAFETY: the local end is memory borrowed for this direction until this returns.
     unsafe { attach(peer, local.direction, &[piece], 1) }
 }
@@ -248,6 +259,10 @@ pub(crate) unsafe fn copy_pieces(
     direction: Direction,
     pieces: &[Piece],
 ) -> Result<(), CopyError> {
+    if pieces.iter().any(|piece| piece.remote.in_grant().is_some()) {
+        // SAFETY: the caller's promise.
+        return unsafe { granted::copy(peer, direction, pieces) };
+    }
     let private = in_space(pieces).count();
     if private > 0 {
         // SAFETY: the caller's promise about all pieces covers these.
@@ -262,7 +277,7 @@ pub(crate) unsafe fn copy_pieces(
 
 /// # Safety
 /// As for [`copy_pieces`].
-unsafe fn copy_mapped(peer: &Near, direction: Direction, piece: &Piece) -> Result<(), OpError> {
+pub(super) unsafe fn copy_mapped(peer: &Near, direction: Direction, piece: &Piece) -> Result<(), OpError> {
     let fault = || match piece.len {
         // Nothing is there to be touched, wherever it is.
         0 if !peer.is_lost() => Ok(()),
@@ -335,7 +350,7 @@ unsafe fn attach(
 /// The error for a peer whose process has ended, which the kernel tells before the launcher does. A process
 /// that has heard of the loss must not find the heap alive.
 #[cold]
-fn ended(peer: &Near) -> CopyError {
+pub(super) fn ended(peer: &Near) -> CopyError {
     peer.lose();
     OpError::PeerLost { peer: peer.rank }.into()
 }
@@ -356,7 +371,7 @@ fn extend(runs: &mut Vec<Iov>, next: Iov) {
 
 /// # Safety
 /// `local` as for [`copy_pieces`].
-unsafe fn attach_list(
+pub(super) unsafe fn attach_list(
     peer: &Near,
     direction: Direction,
     remote: &[Iov],
@@ -374,13 +389,13 @@ unsafe fn attach_list(
 }
 
 #[cold]
-fn attach_error(known: &Near, pieces: &[Piece], error: CmaError) -> CopyError {
+pub(super) fn attach_error(known: &Near, pieces: &[Piece], error: CmaError) -> CopyError {
     let peer = known.rank;
     let failed = match error {
         CmaError::Fault { done, .. } => {
             let (place, len) =
-                piece_at(pieces, done).map_or((0, 0), |piece| (piece.remote.offset, piece.len));
-            OpError::Fault { peer, mem: MemId::Space, addr: place, len }
+                piece_at(pieces, done).map_or((space(0), 0), |piece| (piece.remote, piece.len));
+            OpError::Fault { peer, mem: place.mem, addr: place.offset, len }
         }
         CmaError::LocalFault { done, .. } => {
             let (place, len) = piece_at(pieces, done).map_or((0, 0), |piece| (piece.local.offset, piece.len));
@@ -397,9 +412,13 @@ fn attach_error(known: &Near, pieces: &[Piece], error: CmaError) -> CopyError {
     CopyError::Failed(failed)
 }
 
+const fn space(addr: u64) -> Place {
+    Place::new(MemId::Space, addr)
+}
+
 /// The piece of private memory that the byte after `done` of them belongs to.
 fn piece_at(pieces: &[Piece], mut done: u64) -> Option<&Piece> {
-    in_space(pieces).find(|piece| {
+    pieces.iter().filter(|piece| piece.remote.mem != MemId::Heap).find(|piece| {
         let within = done < piece.len;
         done = done.saturating_sub(piece.len);
         within

@@ -12,7 +12,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use engine::{MemId, PathReason};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use vm::cma::{self, CmaError};
 use vm::proc_mem::ProcMem;
 use vm::robust::EndWord;
@@ -37,10 +39,15 @@ pub(crate) struct Reach {
     pub(crate) pid: u32,
     /// Whether cross-memory attach reached it at first contact, and if not, why.
     attach: Result<(), PathReason>,
+    /// Whether it lets peers attach all of its memory, and not what it grants alone.
+    exposes_all: bool,
     /// Why it does not any more: either process may have given up its rights since.
     attach_lost: OnceLock<PathReason>,
     /// The memory by a descriptor, where puts are to go by that.
     memory: Option<ProcMem>,
+    /// Where the process was found when it was met: its nonce, and when it started, if the system said so.
+    nonce: (u64, u64),
+    started: Option<u64>,
     /// The word that the kernel marks when the process ends.
     end: EndWord,
     lost: AtomicBool,
@@ -56,8 +63,11 @@ impl Reach {
         Reach {
             pid,
             attach: Err(why),
+            exposes_all: true,
             attach_lost: OnceLock::new(),
             memory: None,
+            nonce: (0, 0),
+            started: started_at(pid).map(|(started, _)| started),
             end,
             lost: AtomicBool::new(false),
             users: AtomicU32::new(0),
@@ -73,10 +83,6 @@ impl Reach {
 
     /// Of the near process `pid`, which says this of itself, and whose end that word tells of.
     pub(crate) fn of(pid: u32, identity: &Identity, end: EndWord, by: Attach) -> Reach {
-        // It checks what peers may reach, which it cannot where they attach.
-        if identity.ranges_only {
-            return Reach::none(pid, end, PathReason::Configured);
-        }
         // Nobody could tell when its number is another's.
         if !end.is_marked_at_end() {
             return Reach::none(pid, end, PathReason::CallForbidden);
@@ -86,7 +92,17 @@ impl Reach {
             Attach::Auto | Attach::Never => Ok(None),
         };
         match probe(pid, identity, by).and_then(memory) {
-            Ok(memory) => Reach { attach: Ok(()), memory, ..Reach::none(pid, end, PathReason::Configured) },
+            Ok(memory) => {
+                let exposes_all = !identity.ranges_only;
+                let nonce = (identity.nonce_addr, identity.nonce);
+                Reach {
+                    attach: Ok(()),
+                    exposes_all,
+                    nonce,
+                    memory,
+                    ..Reach::none(pid, end, PathReason::Configured)
+                }
+            }
             Err(why) => Reach::none(pid, end, why),
         }
     }
@@ -94,6 +110,13 @@ impl Reach {
     /// Whether cross-memory attach reaches the memory, and if not, why.
     #[inline]
     pub(crate) fn attach(&self) -> Result<(), PathReason> {
+        // It looks at what peers may reach, which it cannot where they attach.
+        if self.exposes_all { self.attach_granted() } else { Err(PathReason::Configured) }
+    }
+
+    /// The same of memory that it has granted.
+    #[inline]
+    fn attach_granted(&self) -> Result<(), PathReason> {
         self.attach.and_then(|()| self.attach_lost.get().map_or(Ok(()), |why| Err(*why)))
     }
 
@@ -101,7 +124,7 @@ impl Reach {
     #[inline]
     pub(crate) fn attach_to(&self, memory: MemId) -> Result<(), PathReason> {
         match memory {
-            MemId::Grant(_) => Err(PathReason::Granted),
+            MemId::Grant(_) => self.attach_granted(),
             MemId::Space | MemId::Heap | MemId::Control => self.attach(),
         }
     }
@@ -123,6 +146,24 @@ impl Reach {
     #[inline(always)]
     pub(crate) fn has_ended(&self) -> bool {
         self.end.has_ended()
+    }
+
+    /// Whether no thread of the process can be in a copy any more that it began. A mark of its end says less:
+    /// another of its threads than the one that holds the word may still be inside the kernel's copy. So its
+    /// number must be nobody's or another's, or all of its threads gone, or another program in its place, for
+    /// which the kernel ends all other threads first.
+    #[cold]
+    pub(crate) fn is_gone(&self) -> bool {
+        if !self.has_ended() {
+            return false;
+        }
+        let Some((started, state)) = started_at(self.pid) else { return has_no_process(self.pid) };
+        if self.started.is_some_and(|first| first != started) || have_all_threads_ended(self.pid) {
+            return true;
+        }
+        let (addr, nonce) = self.nonce;
+        let is_elsewhere = || matches!(cma::probe(self.pid, addr, nonce), Err(CmaError::Stranger));
+        state != b'Z' && addr != 0 && is_elsewhere()
     }
 
     #[inline]
@@ -172,6 +213,35 @@ impl Drop for ByNumber<'_> {
         if self.0.users.fetch_sub(1, Ordering::SeqCst) == 1 && self.0.is_lost() {
             self.0.tell_unused();
         }
+    }
+}
+
+/// When a process started, in the kernel's ticks, and its state's letter; `None` where the system does not
+/// say so.
+fn started_at(pid: u32) -> Option<(u64, u8)> {
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+    // The program's name stands in brackets, and may have any letters.
+    let behind = stat.iter().rposition(|byte| *byte == b')')?;
+    let fields: Vec<&[u8]> = stat[behind..].split(|byte| *byte == b' ').skip(1).collect();
+    let started = std::str::from_utf8(fields.get(19)?).ok()?.parse().ok()?;
+    Some((started, *fields.first()?.first()?))
+}
+
+/// Whether the number is no process's at all.
+fn has_no_process(pid: u32) -> bool {
+    let number = Pid::from_raw(pid as i32);
+    number.is_some_and(|pid| rustix::process::test_kill_process(pid) == Err(Errno::SRCH))
+}
+
+/// Whether all threads of a process have ended, which nobody has reaped.
+fn have_all_threads_ended(pid: u32) -> bool {
+    let Some(pid) = Pid::from_raw(pid as i32) else { return false };
+    match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(process) => {
+            let mut fds = [PollFd::new(&process, PollFlags::IN)];
+            matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1))
+        }
+        Err(error) => error == Errno::SRCH,
     }
 }
 

@@ -154,7 +154,7 @@ fn read(shared: &Shared, on_notice: &OnNotice) -> Result<(), BrokerGone> {
             Received::Closed | Received::TooLong => return Err(BrokerGone),
         };
         match decode(&bytes) {
-            Ok(Reply::Peer { rank, pid }) => shared.pending_connects().found(rank, pid, pair(fds)),
+            Ok(Reply::Peer { rank, pid }) => shared.pending_connects().found(rank, pid, fds.try_into().ok()),
             Ok(Reply::Lost { rank, how }) => {
                 let notice = shared.pending_connects().lose(rank, how);
                 on_notice(notice);
@@ -175,10 +175,4 @@ fn read(shared: &Shared, on_notice: &OnNotice) -> Result<(), BrokerGone> {
             }
         }
     }
-}
-
-/// The two file descriptors that come with a peer, or `None` if this process had no room for them.
-fn pair(fds: Vec<OwnedFd>) -> Option<(OwnedFd, OwnedFd)> {
-    let [control, heap] = <[OwnedFd; 2]>::try_from(fds).ok()?;
-    Some((control, heap))
 }

@@ -8,6 +8,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use super::notice::Notice;
+use crate::job::launched::socket::HANDLES;
 use crate::job::launched::wire::{How, Request};
 
 /// A peer's process and segments, as it handed them over when it joined.
@@ -19,7 +20,12 @@ pub struct PeerHandles {
     pub control: OwnedFd,
     /// The peer's heap.
     pub heap: OwnedFd,
+    /// What the peer grants, and what it uses of others' grants.
+    pub ledger: OwnedFd,
 }
+
+/// The descriptors that come with a peer.
+pub(super) type Descriptors = [OwnedFd; HANDLES];
 
 /// Why a peer's segments cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -111,11 +117,11 @@ impl PendingConnects {
     }
 
     /// The broker answered: everybody who waits gets descriptors of their own.
-    pub(super) fn found(&mut self, peer: u32, pid: u32, handles: Option<(OwnedFd, OwnedFd)>) {
+    pub(super) fn found(&mut self, peer: u32, pid: u32, handles: Option<Descriptors>) {
         let waiters = self.asks.remove(&peer).unwrap_or_default();
         for (_, waiter) in waiters {
             let answer = match &handles {
-                Some((control, heap)) => clone_handles(pid, control, heap),
+                Some(descriptors) => clone_handles(pid, descriptors),
                 None => Err(rustix::io::Errno::MFILE.into()),
             };
             let answer = answer.map_err(|source| PeerHandlesError::NoDescriptors { peer, source });
@@ -141,8 +147,9 @@ impl PendingConnects {
     }
 }
 
-fn clone_handles(pid: u32, control: &OwnedFd, heap: &OwnedFd) -> io::Result<PeerHandles> {
-    Ok(PeerHandles { pid, control: control.try_clone()?, heap: heap.try_clone()? })
+fn clone_handles(pid: u32, [control, heap, ledger]: &Descriptors) -> io::Result<PeerHandles> {
+    let (control, heap, ledger) = (control.try_clone()?, heap.try_clone()?, ledger.try_clone()?);
+    Ok(PeerHandles { pid, control, heap, ledger })
 }
 
 #[cfg(test)]
@@ -156,9 +163,8 @@ mod tests {
         }
     }
 
-    fn handles() -> Option<(OwnedFd, OwnedFd)> {
-        let open = || std::fs::File::open("/dev/null").expect("every system has it").into();
-        Some((open(), open()))
+    fn handles() -> Option<Descriptors> {
+        Some([(); HANDLES].map(|()| std::fs::File::open("/dev/null").expect("every system has it").into()))
     }
 
     #[test]

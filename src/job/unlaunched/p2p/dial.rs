@@ -203,7 +203,7 @@ impl ListenerState {
         let proof = Proof::of(&self.secret, &self.node, &who.node);
         let (secret, node) = (told.secret.clone(), self.node.bytes());
         let meet = Request::Meet { secret, node, proof, place: number, places };
-        let handles = [self.config.control.as_fd(), self.config.heap.as_fd()];
+        let handles = self.config.segments.each_ref().map(AsFd::as_fd);
         match ask(&who.node, &meet, &handles, deadline) {
             Ok(socket) => Ok(Asked { number, socket }),
             Err(error) => {
@@ -312,7 +312,7 @@ impl ListenerState {
         // Held throughout: what else is said to the peer is said by the line that stands in the table of
         // peers, after what is said here.
         let mut peer_ids = self.peer_ids();
-        let handles = [self.config.control.as_fd(), self.config.heap.as_fd()];
+        let handles = self.config.segments.each_ref().map(AsFd::as_fd);
         let told = |met: &Reply| match &line.wire {
             Wire::Near { socket, .. } => matches!(send(socket, &encode(met), &handles), Ok(Sent::Done)),
             Wire::Far(_) => true,
@@ -339,8 +339,8 @@ impl ListenerState {
 
 /// The descriptor that came with an answer, if it is what belongs to it.
 pub(super) fn handles_of(pid: u32, fds: Vec<OwnedFd>) -> Option<PeerHandles> {
-    let [control, heap] = <[OwnedFd; HANDLES]>::try_from(fds).ok()?;
-    Some(PeerHandles { pid, control, heap })
+    let [control, heap, ledger] = <[OwnedFd; HANDLES]>::try_from(fds).ok()?;
+    Some(PeerHandles { pid, control, heap, ledger })
 }
 
 /// A descriptor that tells of the end of the process at the other end of a connection, whose number is `pid`.

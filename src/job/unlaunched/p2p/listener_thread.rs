@@ -64,7 +64,7 @@ pub(super) fn start(
 
 /// This process as the only one there is.
 fn alone(shared: &ListenerState) -> io::Result<Roster<Handles>> {
-    let handles: Handles = [shared.config.control.try_clone()?].into();
+    let handles: Handles = [shared.config.segments[0].try_clone()?].into();
     let itself = Candidate { rank: 0, size: 1, pid: std::process::id(), program: String::new(), handles };
     let mut roster = Roster::new(1);
     roster.join(itself, 0).expect("nobody else has joined");

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::peer_ids::{PeerIds, Standing, Who};
 use crate::job::launched::member::{Notice, PeerHandles};
+use crate::job::launched::socket::HANDLES;
 use crate::job::launched::wire::{Decline, How};
 use crate::job::plumbing::env::JobName;
 use crate::job::plumbing::poll::Waker;
@@ -70,9 +71,8 @@ impl<E: Into<io::Error>> From<E> for ListenError {
 
 /// The configuration of a listener.
 pub(crate) struct ListenerConfig {
-    /// The segments that peers are handed.
-    pub(crate) control: OwnedFd,
-    pub(crate) heap: OwnedFd,
+    /// The segments that peers are handed: control segment, heap and ledger.
+    pub(crate) segments: [OwnedFd; HANDLES],
     /// Peers have the numbers from `first` on, below `places`.
     pub(crate) first: u32,
     pub(crate) places: u32,

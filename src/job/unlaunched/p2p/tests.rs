@@ -32,12 +32,11 @@ fn peer_listener(room: u32) -> (PeerListener, Receiver<(u32, u32)>, Receiver<Not
 }
 
 pub(super) fn config(room: u32, near: bool, admit: Admit, tell: Tell) -> ListenerConfig {
-    let segment = || File::open("/dev/null").expect("every system has it").into();
-    let (control, heap, silence) = (segment(), segment(), Some(LIMIT));
+    let segments = [(); 3].map(|()| File::open("/dev/null").expect("every system has it").into());
+    let silence = Some(LIMIT);
     let introduce = Box::new(|| Ok(b"a card".to_vec()));
     ListenerConfig {
-        control,
-        heap,
+        segments,
         first: 1,
         places: 1 + room,
         near,

@@ -1,0 +1,497 @@
+//! A process's ledger: a segment that it alone can write, and its near peers read. There they find what it has
+//! granted, and what it is using of other processes' grants.
+//!
+//! ```text
+//! line 0        the mark
+//! line 1        the epoch: each revocation begins a new one
+//! line 2        lines of the table that have ever had a grant
+//! line 3        words that have ever been announced in
+//! line 4 ...    announcements, one word a line: a thread's
+//! line 256 ...  the peers whose ledgers this process looks at, a bit for each number
+//! line 384 ...  the table, a line for each line of the engine's
+//! ```
+//!
+//! A line is 64 bytes. Who reaches granted memory without its owner first *announces* that: it writes the
+//! owner's number and epoch in its thread's word. Then it looks at the grant's line, copies, looks again
+//! before each further part, and clears the word. The owner bars the line, begins a new epoch, and looks at
+//! the words: nobody reaches what it barred once no word names it with an older epoch. Both have a full fence
+//! between their write and their look, so that at least one of them sees the other. Only peers use a table
+//! whose owner has said that it looks at their words: others ask it by message.
+
+use std::cell::{Cell, RefCell};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex, Weak};
+
+use engine::{Direction, GRANTS_MAX, GrantId, Granted, Place, Rank};
+use vm::{ReadOnly, Segment, SegmentError, Words};
+
+use crate::base::lock::lock;
+
+const MARK: u64 = u64::from_le_bytes(*b"standpg1");
+const LINE: u64 = 64;
+const EPOCH_AT: u64 = LINE;
+const LINES_AT: u64 = 2 * LINE;
+const WORDS_AT: u64 = 3 * LINE;
+const FIRST_WORD: u64 = 4;
+const WATCHED: u64 = 256;
+const TABLE: u64 = 384;
+/// Threads of a process that may be at other processes' grants at a time.
+const WORDS: u64 = WATCHED - FIRST_WORD;
+const BYTES: u64 = (TABLE + GRANTS_MAX as u64) * LINE;
+
+/// Bits of an announcement that have the owner's number; its epoch lies above.
+const NUMBER_BITS: u32 = 16;
+
+/// Looks at a line that is being changed, at most: its owner may have been stopped just then.
+const LOOKS: u32 = 64;
+
+/// The second half of a line: the peers that it is for. Up to so many are listed.
+const LISTED: usize = 8;
+
+const fn table_at(line: u32) -> u64 {
+    (TABLE + line as u64) * LINE
+}
+
+/// The word and the bit of a peer's number.
+const fn watched_at(peer: Rank) -> (u64, u64) {
+    (WATCHED * LINE + (peer as u64 % (1 << NUMBER_BITS)) / 64 * 8, 1 << (peer % 64))
+}
+
+const fn word_at(word: u32) -> u64 {
+    (FIRST_WORD + word as u64) * LINE
+}
+
+/// The third word of a line: what may be done with the grant, and by whom.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Terms(u64);
+
+impl Terms {
+    const LIVE: u64 = 1 << 32;
+    const READ: u64 = 1 << 33;
+    const WRITE: u64 = 1 << 34;
+    const ALL: u64 = 1 << 35;
+    /// There are more peers than a line can list: the owner must be asked.
+    const MANY: u64 = 1 << 36;
+    const LISTED_AT: u32 = 40;
+
+    fn of(generation: u32, granted: &Granted) -> Terms {
+        let may = |direction, bit| if granted.rights.allow(direction) { bit } else { 0 };
+        let to = match &granted.to {
+            None => Terms::ALL,
+            Some(ranks) if ranks.len() > LISTED => Terms::MANY,
+            Some(ranks) => (ranks.len() as u64) << Terms::LISTED_AT,
+        };
+        let rights = may(Direction::Get, Terms::READ) | may(Direction::Put, Terms::WRITE);
+        Terms(u64::from(generation) | Terms::LIVE | rights | to)
+    }
+
+    fn has(self, bit: u64) -> bool {
+        self.0 & bit != 0
+    }
+
+    fn is_live(self, generation: u32) -> bool {
+        self.has(Terms::LIVE) && self.0 as u32 == generation
+    }
+
+    fn allow(self, direction: Direction) -> bool {
+        self.has(match direction {
+            Direction::Get => Terms::READ,
+            Direction::Put => Terms::WRITE,
+        })
+    }
+
+    /// Whether the grant is for this peer, by the list in the line's second half.
+    fn is_for(self, listed: &[u64], peer: Rank) -> bool {
+        let count = ((self.0 >> Terms::LISTED_AT) as usize).min(LISTED);
+        let all = listed.iter().flat_map(|pair| [*pair as u32, (*pair >> 32) as u32]);
+        self.has(Terms::ALL) || all.take(count).any(|listed| listed == peer)
+    }
+}
+
+/// This process's own ledger.
+pub(crate) struct Ledger {
+    segment: Segment,
+    epoch: Words,
+    lines: Words,
+    words_used: Words,
+    words: Words,
+    /// The words that no thread has.
+    free: Mutex<Vec<u32>>,
+    /// Which ledger of this process it is.
+    id: u64,
+}
+
+impl Ledger {
+    /// # Errors
+    /// As for [`Segment::create_own`].
+    pub(crate) fn create() -> Result<Ledger, SegmentError> {
+        static IDS: AtomicU64 = AtomicU64::new(1);
+        let segment = Segment::create_own("standpipe-ledger", BYTES)?;
+        segment.open_to(TABLE * LINE)?;
+        let words = |at, count| segment.memory().words(at, count).expect("inside the segment");
+        words(0, 1)[0].store(MARK, Ordering::Relaxed);
+        let epoch = words(EPOCH_AT, 1);
+        epoch[0].store(1, Ordering::Release);
+        let (lines, words_used) = (words(LINES_AT, 1), words(WORDS_AT, 1));
+        let all = words(word_at(0), (WORDS * LINE / 8) as usize);
+        let free = Mutex::new((0..WORDS as u32).rev().collect());
+        Ok(Ledger {
+            epoch,
+            lines,
+            words_used,
+            words: all,
+            free,
+            id: IDS.fetch_add(1, Ordering::Relaxed),
+            segment,
+        })
+    }
+
+    /// The descriptor to send to peers.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.segment.fd()
+    }
+
+    /// Says that this process looks at the announcements of the peer of that number from now on.
+    pub(crate) fn watch(&self, peer: Rank) {
+        let (at, bit) = watched_at(peer);
+        let word = self.segment.memory().atomic_u64(at).expect("there is a bit for each number");
+        word.fetch_or(bit, Ordering::SeqCst);
+    }
+
+    /// Shows a grant to near peers. `false`: there is no memory for its line, and peers ask for it by message.
+    /// For one thread at a time, as [`Ledger::bar`].
+    pub(crate) fn show(&self, grant: GrantId, granted: &Granted) -> bool {
+        let end = table_at(grant.line + 1);
+        let Ok(line) = self.segment.open_to(end).map(|()| self.line(grant.line)) else { return false };
+        let mut words = [0; 7];
+        [words[0], words[1]] = [granted.start, granted.len];
+        words[2] = Terms::of(grant.generation, granted).0;
+        if let Some(ranks) = granted.to.as_ref().filter(|ranks| ranks.len() <= LISTED) {
+            for (pair, word) in ranks.chunks(2).zip(&mut words[3..]) {
+                *word = u64::from(pair[0]) | u64::from(pair.get(1).copied().unwrap_or_default()) << 32;
+            }
+        }
+        write(&line, words);
+        if self.lines[0].load(Ordering::Relaxed) <= grant.line.into() {
+            self.lines[0].store(u64::from(grant.line) + 1, Ordering::Release);
+        }
+        true
+    }
+
+    /// Bars all new use of what a line shows, or shows there now, and begins a new epoch, which it returns:
+    /// nobody reaches what was there before once no announcement names an older one.
+    pub(crate) fn bar(&self, line: u32, shows_now: Option<(GrantId, &Granted)>) -> u64 {
+        match shows_now {
+            Some((grant, granted)) => _ = self.show(grant, granted),
+            None if u64::from(line) < self.lines[0].load(Ordering::Relaxed) => {
+                write(&self.line(line), [0; 7])
+            }
+            None => {}
+        }
+        fence(Ordering::SeqCst);
+        self.epoch[0].fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    /// Announces that this thread is about to reach what the owner of that number grants. `None`: other threads
+    /// have all words.
+    #[inline]
+    pub(crate) fn announce(self: &Arc<Ledger>, owner: Rank, epoch: u64) -> Option<Announced<'_>> {
+        let index = match LAST.get() {
+            (id, index) if id == self.id => index,
+            _ => self.word_of_thread()?,
+        };
+        let word = &self.words[index as usize * (LINE / 8) as usize];
+        word.store(epoch << NUMBER_BITS | u64::from(owner), Ordering::Relaxed);
+        // Before this thread looks at the grant's line: see the head of this file.
+        fence(Ordering::SeqCst);
+        Some(Announced(word))
+    }
+
+    #[cold]
+    fn word_of_thread(self: &Arc<Ledger>) -> Option<u32> {
+        let known = HELD.try_with(|held| {
+            let mut held = held.borrow_mut();
+            held.retain(|held| held.ledger.strong_count() > 0);
+            if let Some(held) = held.iter().find(|held| held.id == self.id) {
+                return Some(held.index);
+            }
+            let index = lock(&self.free).pop()?;
+            self.words_used[0].fetch_max(u64::from(index) + 1, Ordering::SeqCst);
+            held.push(HeldWord { ledger: Arc::downgrade(self), id: self.id, index });
+            Some(index)
+        });
+        // A thread that is ending has none any more.
+        let index = known.ok().flatten()?;
+        LAST.set((self.id, index));
+        Some(index)
+    }
+
+    fn line(&self, line: u32) -> Words {
+        self.segment.memory().words(table_at(line), 8).expect("the engine has no more lines than the table")
+    }
+}
+
+/// Writes a line's words behind its first, which says whether it is being changed: it is odd meanwhile.
+fn write(line: &[AtomicU64], words: [u64; 7]) {
+    let before = line[0].load(Ordering::Relaxed);
+    line[0].store(before.wrapping_add(1), Ordering::Relaxed);
+    fence(Ordering::Release);
+    line[1..].iter().zip(words).for_each(|(at, word)| at.store(word, Ordering::Relaxed));
+    line[0].store(before.wrapping_add(2), Ordering::Release);
+}
+
+/// Whether a word announces the use of a grant of that node's, from before an epoch.
+fn names(word: u64, owner: Rank, before: u64) -> bool {
+    word & ((1 << NUMBER_BITS) - 1) == u64::from(owner) && word != 0 && word >> NUMBER_BITS < before
+}
+
+/// That this thread is at what another process grants, until this is dropped.
+pub(crate) struct Announced<'a>(&'a AtomicU64);
+
+impl Drop for Announced<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.store(0, Ordering::Release);
+    }
+}
+
+/// A word that a thread has until it ends.
+struct HeldWord {
+    ledger: Weak<Ledger>,
+    id: u64,
+    index: u32,
+}
+
+impl Drop for HeldWord {
+    fn drop(&mut self) {
+        if let Some(ledger) = self.ledger.upgrade() {
+            lock(&ledger.free).push(self.index);
+        }
+    }
+}
+
+thread_local! {
+    /// This thread's words, and the one that it used last: of which ledger, and which.
+    static HELD: RefCell<Vec<HeldWord>> = const { RefCell::new(Vec::new()) };
+    static LAST: Cell<(u64, u32)> = const { Cell::new((0, 0)) };
+}
+
+/// A near peer's ledger.
+#[derive(Debug)]
+pub(crate) struct PeerLedger(ReadOnly);
+
+/// What a peer's ledger says of a part of a grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// It lies at this address there.
+    At(u64),
+    /// There is no such grant any more.
+    Revoked,
+    /// It is not for this process, or not for that.
+    NotGranted,
+    /// It ends before.
+    Beyond,
+    /// Only the owner knows.
+    Unknown,
+}
+
+impl PeerLedger {
+    /// # Errors
+    /// As for [`ReadOnly::open`]; [`SegmentError::NotMemfd`] of one that is no ledger.
+    pub(crate) fn open(fd: impl AsFd) -> Result<PeerLedger, SegmentError> {
+        let memory = ReadOnly::open(fd.as_fd())?;
+        memory.open_to(TABLE * LINE)?;
+        match memory.load(0, Ordering::Acquire) {
+            Some(MARK) => Ok(PeerLedger(memory)),
+            _ => Err(SegmentError::NotMemfd),
+        }
+    }
+
+    /// The epoch, as [`Ledger::announce`] takes it.
+    #[inline]
+    pub(crate) fn epoch(&self) -> u64 {
+        self.0.load(EPOCH_AT, Ordering::Acquire).unwrap_or(0)
+    }
+
+    /// Whether the peer looks at the announcements of the process with that number there.
+    #[inline]
+    pub(crate) fn watches(&self, me: Rank) -> bool {
+        let (at, bit) = watched_at(me);
+        self.0.load(at, Ordering::Acquire).is_some_and(|word| word & bit != 0)
+    }
+
+    /// Whether the peer is at a grant of the node with this number there, since before that epoch.
+    pub(crate) fn uses(&self, owner: Rank, before: u64) -> bool {
+        let used = self.0.load(WORDS_AT, Ordering::Acquire).unwrap_or(0).min(WORDS);
+        let word = |word| self.0.load(word_at(word), Ordering::Acquire).unwrap_or(0);
+        (0..used as u32).any(|at| names(word(at), owner, before))
+    }
+
+    /// Where `len` bytes from a place in a grant on lie at the peer, for an access of this process, which has
+    /// that number there.
+    #[inline]
+    pub(crate) fn look(&self, place: Place, len: u64, direction: Direction, me: Rank) -> Look {
+        let Some((grant, offset)) = place.in_grant() else { return Look::Unknown };
+        let Some([start, granted, terms, listed @ ..]) = self.line(grant.line) else { return Look::Unknown };
+        let terms = Terms(terms);
+        if !terms.is_live(grant.generation) {
+            return Look::Revoked;
+        }
+        if terms.has(Terms::MANY) {
+            return Look::Unknown;
+        }
+        if !terms.allow(direction) || !terms.is_for(&listed, me) {
+            return Look::NotGranted;
+        }
+        match offset.checked_add(len) {
+            Some(end) if end <= granted => Look::At(start.wrapping_add(offset)),
+            _ => Look::Beyond,
+        }
+    }
+
+    /// A line's words behind its first, as they were together at some time. `None`: there is no such line, or
+    /// its owner is changing it for so long that it must have been stopped.
+    #[inline]
+    fn line(&self, line: u32) -> Option<[u64; 7]> {
+        let at = table_at(line);
+        if line >= GRANTS_MAX || self.0.load(LINES_AT, Ordering::Acquire)? <= line.into() {
+            return None;
+        }
+        self.0.open_to(at + LINE).ok()?;
+        for _ in 0..LOOKS {
+            let before = self.0.load(at, Ordering::Acquire)?;
+            let mut words = [0; 7];
+            for (word, to) in (1..).zip(&mut words) {
+                *to = self.0.load(at + word * 8, Ordering::Relaxed)?;
+            }
+            fence(Ordering::Acquire);
+            if before & 1 == 0 && self.0.load(at, Ordering::Relaxed)? == before {
+                return Some(words);
+            }
+            std::hint::spin_loop();
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::Rights;
+
+    use super::*;
+
+    fn granted(rights: Rights, to: Option<&[Rank]>) -> Granted {
+        Granted { start: 0x1000, len: 100, rights, to: to.map(Arc::from) }
+    }
+
+    fn opened() -> (Arc<Ledger>, PeerLedger) {
+        let ledger = Arc::new(Ledger::create().expect("a segment"));
+        let peers = PeerLedger::open(ledger.fd()).expect("it is one");
+        (ledger, peers)
+    }
+
+    #[test]
+    fn a_peer_finds_what_is_granted_until_it_is_barred() {
+        let (ledger, peers) = opened();
+        let grant = GrantId { line: 5, generation: 77 };
+        let at = |offset| Place::granted(grant, offset);
+        assert_eq!(peers.look(at(0), 1, Direction::Get, 3), Look::Unknown);
+        assert!(ledger.show(grant, &granted(Rights::Read, None)));
+        for (offset, len, direction, said) in [
+            (0, 100, Direction::Get, Look::At(0x1000)),
+            (99, 1, Direction::Get, Look::At(0x1063)),
+            (99, 2, Direction::Get, Look::Beyond),
+            (1 << 39, 1, Direction::Get, Look::Beyond),
+            (0, u64::MAX, Direction::Get, Look::Beyond),
+            (0, 1, Direction::Put, Look::NotGranted),
+        ] {
+            assert_eq!(peers.look(at(offset), len, direction, 3), said, "{offset:#x} {len:#x} {direction:?}");
+        }
+        let other = Place::granted(GrantId { generation: 78, ..grant }, 0);
+        assert_eq!(peers.look(other, 1, Direction::Get, 3), Look::Revoked);
+        assert_eq!((ledger.bar(5, None), peers.epoch()), (2, 2));
+        assert_eq!(peers.look(at(0), 1, Direction::Get, 3), Look::Revoked);
+        let last = GrantId { line: GRANTS_MAX - 1, generation: 1 };
+        assert!(ledger.show(last, &granted(Rights::ReadWrite, None)));
+        assert_eq!(peers.look(Place::granted(last, 1), 9, Direction::Put, 0), Look::At(0x1001));
+        let beyond = GrantId { line: GRANTS_MAX, generation: 1 };
+        assert_eq!(peers.look(Place::granted(beyond, 1), 9, Direction::Put, 0), Look::Unknown);
+    }
+
+    #[test]
+    fn a_grant_is_for_those_who_are_listed_and_of_many_the_owner_knows() {
+        let (ledger, peers) = opened();
+        let grant = GrantId { line: 0, generation: 7 };
+        let look = |me| peers.look(Place::granted(grant, 0), 8, Direction::Get, me);
+        ledger.show(grant, &granted(Rights::Read, Some(&[2, 5, 70_000])));
+        assert_eq!([2, 5, 70_000].map(look), [Look::At(0x1000); 3]);
+        assert_eq!([0, 3, 70_001].map(look), [Look::NotGranted; 3]);
+        ledger.show(grant, &granted(Rights::Read, Some(&[0, 1, 2, 3, 4, 5, 6, 7])));
+        assert_eq!([0, 7, 8].map(look), [Look::At(0x1000), Look::At(0x1000), Look::NotGranted]);
+        ledger.show(grant, &granted(Rights::Read, Some(&[0, 1, 2, 3, 4, 5, 6, 7, 8])));
+        assert_eq!(look(3), Look::Unknown);
+        ledger.show(grant, &granted(Rights::Read, Some(&[])));
+        assert_eq!(look(0), Look::NotGranted);
+    }
+
+    #[test]
+    fn a_line_that_its_owner_never_finishes_is_not_waited_for() {
+        let (ledger, peers) = opened();
+        let grant = GrantId { line: 0, generation: 7 };
+        ledger.show(grant, &granted(Rights::Read, None));
+        ledger.line(0)[0].fetch_add(1, Ordering::Relaxed);
+        assert_eq!(peers.look(Place::granted(grant, 0), 8, Direction::Get, 1), Look::Unknown);
+    }
+
+    #[test]
+    fn announcements_are_seen_until_they_end_and_only_by_the_owner_of_an_older_epoch() {
+        let (ledger, peers) = opened();
+        let announced = ledger.announce(7, 3).expect("a word");
+        assert_eq!([peers.uses(7, 4), peers.uses(7, 3), peers.uses(8, 4)], [true, false, false]);
+        drop(announced);
+        assert!(!peers.uses(7, 4));
+        assert_eq!([peers.watches(0), peers.watches(65_535)], [false; 2]);
+        ledger.watch(65_535);
+        assert_eq!([peers.watches(0), peers.watches(65_535), peers.watches(65_534)], [false, true, false]);
+        // The first process has number 0.
+        let announced = ledger.announce(0, 1).expect("a word");
+        assert!(peers.uses(0, 2));
+        drop(announced);
+        assert!(!peers.uses(0, u64::MAX));
+    }
+
+    #[test]
+    fn threads_have_words_until_they_end_and_beyond_their_number_none() {
+        let (ledger, peers) = opened();
+        let (first, second) =
+            (&std::sync::Barrier::new(WORDS as usize + 1), &std::sync::Barrier::new(WORDS as usize + 1));
+        std::thread::scope(|scope| {
+            for _ in 0..WORDS {
+                scope.spawn(|| {
+                    let announced = ledger.announce(1, 1).expect("a word for each");
+                    first.wait();
+                    second.wait();
+                    drop(announced);
+                });
+            }
+            first.wait();
+            assert!(peers.uses(1, 2));
+            assert!(ledger.announce(1, 1).is_none(), "there is none left");
+            second.wait();
+        });
+        assert!(!peers.uses(1, 2));
+        // A scope may end before its threads' last acts do.
+        let begun = std::time::Instant::now();
+        while ledger.announce(1, 1).is_none() {
+            assert!(begun.elapsed().as_secs() < 20, "ended threads keep their words");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn what_is_no_ledger_is_refused() {
+        let other = Segment::create("other", BYTES).expect("a segment");
+        assert!(PeerLedger::open(other.fd()).is_err());
+    }
+}
