@@ -162,7 +162,8 @@ impl Reach {
             return true;
         }
         let (addr, nonce) = self.nonce;
-        let is_elsewhere = || matches!(cma::probe(self.pid, addr, nonce), Err(CmaError::Stranger));
+        let probe = || cma::probe(self.pid, addr, nonce);
+        let is_elsewhere = || matches!(probe(), Err(CmaError::Stranger | CmaError::Fault { .. }));
         state != b'Z' && addr != 0 && is_elsewhere()
     }
 

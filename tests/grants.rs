@@ -1,0 +1,391 @@
+//! Grants among processes that nobody launched: whoever takes memory back has it to itself, whatever those do
+//! who were at it.
+
+mod support;
+
+use std::io::{BufRead, BufReader, Lines};
+use std::process::{Child, ChildStdout, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use standpipe::{
+    Address, Audience, Config, Error, Foreign, GlobalPtr, Grant, GrantError, GrantName, HeapArray, Mechanism,
+    Node, Operation, Rank, Remote, Rights, Transport,
+};
+
+use support::{LIMIT, hex, in_role, said, say, unhex};
+
+/// Bytes of the grant that comes and goes.
+const LEN: usize = 4096;
+/// The bit that those set in each word who write there.
+const WRITTEN: u64 = 1 << 63;
+/// What lies in memory that is granted to nobody.
+const FREE: u64 = 0xeeee_eeee_eeee_eeee;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Way {
+    Kernel,
+    Message,
+    Network,
+}
+
+impl Way {
+    fn named(name: &str) -> Way {
+        [Way::Kernel, Way::Message, Way::Network]
+            .into_iter()
+            .find(|way| format!("{way:?}") == name)
+            .expect("a way")
+    }
+
+    fn config(self) -> Config {
+        let config = Config::new().heap_bytes(16 << 20).timeout(LIMIT);
+        match self {
+            Way::Kernel => config,
+            Way::Message => config.attach_never(),
+            Way::Network => config.transport(Transport::parse("ofi:tcp").expect("a transport")),
+        }
+    }
+}
+
+/// Words that peers reach by grants, and this process by atomics.
+struct Memory(Vec<AtomicU64>);
+
+impl Memory {
+    fn new(bytes: usize) -> &'static Memory {
+        let memory = Memory((0..bytes / 8).map(|_| AtomicU64::new(FREE)).collect());
+        // Nothing of a test's process is freed before it ends.
+        Box::leak(Box::new(memory))
+    }
+
+    fn fill(&self, value: u64) {
+        self.0.iter().for_each(|word| word.store(value, Ordering::Relaxed));
+    }
+
+    /// Whether all words have one of these values.
+    fn holds(&self, values: &[u64]) -> bool {
+        self.0.iter().all(|word| values.contains(&word.load(Ordering::Relaxed)))
+    }
+
+    fn grant(&'static self, node: &Node) -> Grant<Foreign<()>> {
+        let start = self.0.as_ptr().cast::<u8>().cast_mut();
+        // SAFETY: the memory is never freed, and this process uses it by atomics alone.
+        let memory = unsafe { Foreign::new(start, self.0.len() * 8, ()) };
+        node.grant(memory, Rights::ReadWrite, Audience::ALL).expect("granted")
+    }
+}
+
+/// The owner: its node, and the word of its heap by which it tells the grant that there is now.
+struct Owner {
+    node: Node,
+    told: HeapArray<u64>,
+    way: Way,
+}
+
+impl Owner {
+    fn new(way: Way) -> Owner {
+        let node = Node::open_in(way.config(), None).expect("a node");
+        let told = node.heap().alloc_zeroed::<u64>(2).expect("room");
+        Owner { node, told, way }
+    }
+
+    fn tell(&self, grant: &Grant<Foreign<()>>) {
+        let [id, len] = grant.name().to_words();
+        self.told.write(1, len);
+        self.told.write(0, id);
+    }
+
+    /// Starts a process that uses what is granted, in this manner.
+    fn user(&self, manner: &str) -> User {
+        let (address, at) =
+            (hex(self.node.address().expect("an address").as_bytes()), self.told.ptr(0).offset());
+        let role = format!("{manner} {:?} {address} {at}", self.way);
+        let mut command = in_role(std::process::Command::new("/proc/self/exe"), &role);
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("this program runs");
+        let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        User { child, lines }
+    }
+}
+
+struct User {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl User {
+    fn hear(&mut self) -> String {
+        loop {
+            let line = self.lines.next().expect("it says more").expect("text");
+            if let Some(text) = said(&line) {
+                return text.to_owned();
+            }
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("ours");
+    }
+}
+
+impl Drop for User {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn child() {
+    let Some(role) = support::role() else { return };
+    let words: Vec<&str> = role.split(' ').collect();
+    let [manner, way, address, at] = words[..] else { panic!("{role}") };
+    let node = Node::open_in(Way::named(way).config(), None).expect("a node");
+    let owner =
+        node.connect_to(&Address::from_bytes(unhex(address)).expect("an address")).expect("connected");
+    let told = GlobalPtr::<u64>::new(owner, at.parse().expect("a number"));
+    match manner {
+        "reads" | "writes" => use_what_comes(&node, told, manner == "writes"),
+        _ => put_for_ever(&node, told, manner),
+    }
+}
+
+fn name_of(node: &Node, told: GlobalPtr<u64>) -> Option<(u64, Remote)> {
+    let (id, len) = (node.get(told).expect("the owner is there"), node.get(told.add(1)).expect("as well"));
+    let name = GrantName::from_words([id, len])?;
+    Some((id, Remote::granted(told.peer(), name)))
+}
+
+/// Reads or writes whatever grant there is, until there is none, and checks each word that it gets.
+fn use_what_comes(node: &Node, told: GlobalPtr<u64>, writes: bool) {
+    let (mut done, mut revoked, mut into) = (0_u64, 0_u64, vec![0_u64; LEN / 8]);
+    say("begins");
+    while let Some((id, there)) = name_of(node, told) {
+        let used = match writes {
+            true => {
+                into.fill(id | WRITTEN);
+                node.put_bytes(there, bytemuck::cast_slice(&into))
+            }
+            false => node.get_bytes(there, bytemuck::cast_slice_mut(&mut into)),
+        };
+        match used {
+            Ok(()) => {
+                assert!(into.iter().all(|word| *word & !WRITTEN == id), "{id:#x}: {:#x?}", &into[..8]);
+                done += 1;
+            }
+            Err(Error::Revoked { .. }) => revoked += 1,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    let counted = |by| {
+        let stats = node.stats();
+        stats.get(Operation::Put, by).count + stats.get(Operation::Get, by).count
+    };
+    say(format_args!("{done} {revoked} {}", counted(Mechanism::Cma)));
+}
+
+/// Puts all of a grant again and again, and ends in one of several manners.
+fn put_for_ever(node: &Node, told: GlobalPtr<u64>, manner: &str) {
+    let (_, there) = name_of(node, told).expect("it is granted");
+    let len = node.get(told.add(1)).expect("the owner is there") as usize;
+    let bytes = vec![0x77_u8; len];
+    node.put_bytes(there, &bytes[..8]).expect("the owner is met");
+    let worker = node.clone();
+    let putting = std::thread::spawn(move || while worker.put_bytes(there, &bytes).is_ok() {});
+    std::thread::sleep(Duration::from_millis(10));
+    say("puts");
+    if manner == "execs" {
+        use std::os::unix::process::CommandExt;
+        panic!("{}", std::process::Command::new("sleep").arg("60").exec());
+    }
+    let _ = putting.join();
+    say("refused");
+}
+
+/// Grants the same memory again and again, while others read and write it, and has it to itself in between.
+fn comes_and_goes(way: Way, rounds: u64) {
+    if way == Way::Network && support::network().is_none() {
+        return;
+    }
+    let owner = Owner::new(way);
+    let memory = Memory::new(LEN);
+    let first = memory.grant(&owner.node);
+    memory.fill(first.name().to_words()[0]);
+    owner.tell(&first);
+    let mut users = ["reads", "writes", "writes"].map(|manner| owner.user(manner));
+    users.iter_mut().for_each(|user| assert_eq!(user.hear(), "begins"));
+    let (mut grant, mut random) = (Some(first), support::Random::new(7));
+    for _ in 0..rounds {
+        let mut now = grant.take().unwrap_or_else(|| memory.grant(&owner.node));
+        let id = now.name().to_words()[0];
+        memory.fill(id);
+        owner.tell(&now);
+        let until = Instant::now() + Duration::from_micros(random.below(30) as u64);
+        while Instant::now() < until {
+            std::hint::spin_loop();
+        }
+        now.revoke().expect("it is granted");
+        now.wait_idle(LIMIT).expect("they go on");
+        assert!(memory.holds(&[id, id | WRITTEN]), "something older was put");
+        memory.fill(FREE);
+        std::hint::spin_loop();
+        assert!(memory.holds(&[FREE]), "something was put after it was taken back");
+    }
+    owner.told.write(0, u64::MAX);
+    let all = users.map(|mut user| user.hear());
+    println!("{way:?}: {rounds} rounds; done, revoked and by the kernel: {all:?}");
+    for said in all {
+        let counts: Vec<u64> = said.split(' ').map(|count| count.parse().expect("a number")).collect();
+        assert_eq!(counts[2] > 0, way == Way::Kernel, "{counts:?}");
+    }
+    assert!(memory.holds(&[FREE]));
+}
+
+#[test]
+fn memory_that_is_taken_back_is_ones_own_near() {
+    comes_and_goes(
+        Way::Kernel,
+        if testbed::has_time_for("taking memory back a million times") { 1_000_000 } else { 20_000 },
+    );
+}
+
+#[test]
+fn memory_that_is_taken_back_is_ones_own_by_message() {
+    comes_and_goes(
+        Way::Message,
+        if testbed::has_time_for("taking memory back by message") { 100_000 } else { 3_000 },
+    );
+}
+
+#[test]
+fn memory_that_is_taken_back_is_ones_own_over_tcp() {
+    comes_and_goes(
+        Way::Network,
+        if testbed::has_time_for("taking memory back over tcp") { 100_000 } else { 3_000 },
+    );
+}
+
+/// What nobody may write any more stays as it is.
+fn stays_free(memory: &Memory) {
+    memory.fill(FREE);
+    for _ in 0..6 {
+        std::thread::sleep(Duration::from_millis(5));
+        assert!(memory.holds(&[FREE]), "something was put after it was taken back");
+    }
+}
+
+#[test]
+fn one_that_is_killed_amid_a_put_leaves_the_memory_alone() {
+    let bytes = if testbed::has_time_for("a put of 1 GiB") { 1 << 30 } else { 64 << 20 };
+    let owner = Owner::new(Way::Kernel);
+    let memory = Memory::new(bytes);
+    for round in 0..5 {
+        let mut grant = memory.grant(&owner.node);
+        owner.tell(&grant);
+        let mut user = owner.user("puts");
+        assert_eq!(user.hear(), "puts");
+        std::thread::sleep(Duration::from_millis(3 * round));
+        user.signal(Signal::KILL);
+        grant.revoke().expect("it is granted");
+        grant.wait_idle(LIMIT).expect("it is gone");
+        stays_free(memory);
+    }
+}
+
+#[test]
+fn one_that_is_stopped_keeps_the_memory_until_it_goes_on_or_is_killed() {
+    let owner = Owner::new(Way::Kernel);
+    let memory = Memory::new(8 << 20);
+    let mut in_use = 0;
+    for round in 0..100 {
+        let mut grant = memory.grant(&owner.node);
+        owner.tell(&grant);
+        let mut user = owner.user("puts");
+        assert_eq!(user.hear(), "puts");
+        user.signal(Signal::STOP);
+        std::thread::sleep(Duration::from_millis(5));
+        grant.revoke().expect("it is granted");
+        let id = grant.name().id();
+        match grant.wait_idle(Duration::from_millis(20)) {
+            Ok(_) => {}
+            Err(GrantError::StillInUse { grant: named, peer }) => {
+                assert_eq!((named, owner.node.peers().contains(&peer)), (id, true));
+                in_use += 1;
+                user.signal(if round % 2 == 0 { Signal::KILL } else { Signal::CONT });
+                grant.wait_idle(LIMIT).expect("it is gone, or has gone on");
+            }
+            Err(error) => panic!("{error}"),
+        }
+        stays_free(memory);
+        if in_use >= 4 {
+            return;
+        }
+    }
+    panic!("{in_use} of 100 that were stopped were at the memory");
+}
+
+#[test]
+fn one_that_executes_another_program_amid_a_put_leaves_the_memory_alone() {
+    let owner = Owner::new(Way::Kernel);
+    let memory = Memory::new(64 << 20);
+    let mut grant = memory.grant(&owner.node);
+    owner.tell(&grant);
+    let mut user = owner.user("execs");
+    assert_eq!(user.hear(), "puts");
+    let name = format!("/proc/{}/comm", user.child.id());
+    let is_another = || std::fs::read_to_string(&name).is_ok_and(|name| name.trim() == "sleep");
+    assert!(support::eventually(is_another));
+    grant.revoke().expect("it is granted");
+    grant.wait_idle(LIMIT).expect("its memory is gone");
+    stays_free(memory);
+}
+
+#[test]
+fn memory_that_is_dropped_while_one_is_at_it_is_kept_until_none_is() {
+    /// Counts where it is dropped.
+    struct Keeper(std::sync::Arc<AtomicU64>);
+    impl Drop for Keeper {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    let owner = Owner::new(Way::Kernel);
+    let memory = Memory::new(8 << 20);
+    let dropped = std::sync::Arc::new(AtomicU64::new(0));
+    for _ in 0..100 {
+        let start = memory.0.as_ptr().cast::<u8>().cast_mut();
+        // SAFETY: the memory is never freed, and this process uses it by atomics alone.
+        let foreign = unsafe { Foreign::new(start, 8 << 20, Keeper(std::sync::Arc::clone(&dropped))) };
+        let grant = owner.node.grant(foreign, Rights::ReadWrite, Audience::ALL).expect("granted");
+        let [id, len] = grant.name().to_words();
+        owner.told.write(1, len);
+        owner.told.write(0, id);
+        let mut user = owner.user("puts");
+        assert_eq!(user.hear(), "puts");
+        user.signal(Signal::STOP);
+        std::thread::sleep(Duration::from_millis(5));
+        let before = dropped.load(Ordering::SeqCst);
+        drop(grant);
+        if dropped.load(Ordering::SeqCst) != before {
+            continue;
+        }
+        user.signal(Signal::KILL);
+        let is_dropped = || {
+            owner.node.progress();
+            dropped.load(Ordering::SeqCst) == before + 1
+        };
+        assert!(support::eventually(is_dropped), "its user is gone");
+        return stays_free(memory);
+    }
+    panic!("none of 100 that were stopped was at the memory");
+}
+
+#[test]
+fn names_of_one_that_was_started_again_mean_nothing() {
+    let (first, second) = (Owner::new(Way::Kernel), Owner::new(Way::Kernel));
+    let (old, new) = (Memory::new(LEN).grant(&first.node), Memory::new(LEN).grant(&second.node));
+    let peer: Rank = first.node.connect_to(&second.node.address().expect("an address")).expect("connected");
+    let mut into = [0; 8];
+    first.node.get_bytes(Remote::granted(peer, new.name()), &mut into).expect("it is granted");
+    let get = first.node.get_bytes(Remote::granted(peer, old.name()), &mut into);
+    assert!(matches!(get, Err(Error::Revoked { .. })), "{get:?}");
+}
