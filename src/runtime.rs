@@ -5,6 +5,7 @@ pub(crate) mod bring_up_network;
 pub(crate) mod collective_scratch;
 pub(crate) mod core;
 pub(crate) mod failures;
+pub(crate) mod grant_users;
 pub(crate) mod handlers;
 pub(crate) mod life;
 pub(crate) mod payloads;

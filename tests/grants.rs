@@ -140,8 +140,7 @@ fn child() {
     let words: Vec<&str> = role.split(' ').collect();
     let [manner, way, address, at] = words[..] else { panic!("{role}") };
     let node = Node::open_in(Way::named(way).config(), None).expect("a node");
-    let owner =
-        node.connect_to(&Address::from_bytes(unhex(address)).expect("an address")).expect("connected");
+    let owner = node.connect_to(Address::from_bytes(unhex(address)).expect("an address")).expect("connected");
     let told = GlobalPtr::<u64>::new(owner, at.parse().expect("a number"));
     match manner {
         "reads" | "writes" => use_what_comes(&node, told, manner == "writes"),
@@ -383,7 +382,7 @@ fn memory_that_is_dropped_while_one_is_at_it_is_kept_until_none_is() {
 fn names_of_one_that_was_started_again_mean_nothing() {
     let (first, second) = (Owner::new(Way::Kernel), Owner::new(Way::Kernel));
     let (old, new) = (Memory::new(LEN).grant(&first.node), Memory::new(LEN).grant(&second.node));
-    let peer: Rank = first.node.connect_to(&second.node.address().expect("an address")).expect("connected");
+    let peer: Rank = first.node.connect_to(second.node.address().expect("an address")).expect("connected");
     let mut into = [0; 8];
     first.node.get_bytes(Remote::granted(peer, new.name()), &mut into).expect("it is granted");
     let get = first.node.get_bytes(Remote::granted(peer, old.name()), &mut into);

@@ -14,7 +14,8 @@ use crate::base::code::{Code, into_io_error};
 use crate::base::debug_is_display::debug_is_display;
 use crate::base::error::Error;
 use crate::base::grant_name::GrantName;
-use crate::runtime::core::{NodeCore, Users};
+use crate::runtime::core::NodeCore;
+use crate::runtime::grant_users::Users;
 
 /// The peers that may reach memory that is granted.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,5 +1,6 @@
 //! Opening a node: its segments, the job it joins, its engine and its threads.
 
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -422,11 +423,7 @@ impl Seat {
         } else if config.peers > 0 {
             config.tracer.permit(None);
             outside = Some(Outside {
-                segments: [
-                    control_segment.fd().try_clone_to_owned()?,
-                    heap.fd().try_clone_to_owned()?,
-                    ledger.fd().try_clone_to_owned()?,
-                ],
+                segments: copies([control_segment.fd(), heap.fd(), ledger.fd()])?,
                 plan: plan(config),
             });
         }
@@ -454,6 +451,11 @@ fn first_handlers(config: &Config, own: &OwnHandlers) -> Result<Handlers<Handler
         handlers.add_first(own, ("", name), runnable).map_err(OpenError::Handler)?;
     }
     Ok(handlers)
+}
+
+/// Descriptors of the same files.
+fn copies([control, heap, ledger]: [BorrowedFd<'_>; 3]) -> std::io::Result<[OwnedFd; 3]> {
+    Ok([control.try_clone_to_owned()?, heap.try_clone_to_owned()?, ledger.try_clone_to_owned()?])
 }
 
 /// Does what a process needs once, before its first node.

@@ -25,7 +25,6 @@ use engine::node::{Polled, Refused};
 use engine::{Inbox, Lane, Nanos, OpId, Rank};
 use vm::{BiasedGuard, BiasedLock};
 
-pub(crate) use self::grants::Users;
 pub(crate) use self::groups::Outside;
 use self::groups::{
     Counted, DETACHED, Due, ENDED, FOLLOWED, HANDLERS, LOOK, LOSSES, Notes, Opening, REVOKED, Threads,
@@ -389,6 +388,21 @@ impl NodeCore {
         drop(arrivals);
         drop(old);
         true
+    }
+
+    /// Drops the memory of grants that no peer is at any more, whose programs' code runs with no lock of ours
+    /// held.
+    #[cold]
+    fn free_revoked(&self) {
+        let free = {
+            let mut revoked = lock(&self.due.revoked);
+            let (free, is_all) = revoked.take_unused();
+            if is_all {
+                self.due.flags.fetch_and(!REVOKED, Ordering::AcqRel);
+            }
+            free
+        };
+        drop(free);
     }
 
     /// Drops the buffers of operations that have ended, whose programs' code runs with no lock of ours held.

@@ -9,7 +9,7 @@ mod near;
 mod unanswered;
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
@@ -17,18 +17,19 @@ use std::time::{Duration, Instant};
 use engine::{HandlerKey, MESSAGES_VERSION, PathReason, Rank};
 use vm::forks::OnceTable;
 use vm::robust::Held;
-use vm::{FenceMode, Segment, SharedMemory};
+use vm::{FenceMode, SharedMemory};
 
 use self::attendance::Attendance;
 pub(crate) use self::clients::{CLIENTS, Clients};
 pub(crate) use self::far::{Card, Far};
 use self::handlers::{KnownHandlers, shown};
 pub(crate) use self::handlers::{NotAdded, OwnHandlers, Standing};
+use self::near::open_segment;
 pub(crate) use self::near::{Ledgers, Near, NearPeers};
 use super::shm::control::{Control, Identity};
-use super::shm::ledger::{Ledger, PeerLedger};
+use super::shm::ledger::Ledger;
 use super::shm::reach::{Attach, Reach};
-use crate::base::error::{Error, with_remedy};
+use crate::base::error::Error;
 use crate::base::handler_scope::{CLOSED, may_call, may_wait};
 use crate::base::lock::lock;
 use crate::job::launched::{Membership, PeerHandles, PeerHandlesError};
@@ -124,16 +125,6 @@ pub(crate) struct Own {
     pub(crate) network: bool,
 }
 
-impl Own {
-    /// Tells a near peer, which has been entered, that its announcements are looked at.
-    fn watched<'a>(&self, peer: &'a Near) -> &'a Near {
-        if peer.ledgers.is_some() {
-            self.ledger.watch(peer.rank);
-        }
-        peer
-    }
-}
-
 /// As what a process that shares its segments is expected: its rank in its own job, what it has room for, and
 /// this process's place there.
 #[derive(Clone, Copy)]
@@ -219,12 +210,12 @@ impl Peers {
             attendance: Attendance::of(own.identity.unattended),
             directory: own.identity.directory,
             handlers: KnownHandlers::shown_in(&own.control),
-            ledgers: ledgers(&own, own.ledger.fd()),
+            ledgers: Ledgers::open(&own.ledger, own.ledger.fd()),
             in_its_space: [own.identity.allocated, own.identity.heap],
         });
         let entered = near.set(own.rank as usize, Arc::clone(&itself)).is_ok();
         assert!(entered, "a node has a place for itself");
-        own.watched(&itself);
+        itself.watched();
         let lost = (0..own.places).map(|_| AtomicBool::new(false)).collect();
         Ok(Peers {
             own,
@@ -387,7 +378,7 @@ impl Peers {
                     }
                     false => {
                         let new = self.introduce(rank, handles, terms)?;
-                        Peer::Near(self.own.watched(self.near.0.get_or_set(at, Arc::new(new))))
+                        Peer::Near(self.near.0.get_or_set(at, Arc::new(new)).watched())
                     }
                 }
             }
@@ -414,7 +405,7 @@ impl Peers {
         tracing::debug!(peer = number, pid = peer.reach.pid, attach = ?peer.reach.attach(), "connected");
         let entered = self.near.0.set(number as usize, Arc::new(peer));
         let entered = entered.inspect(|peer| {
-            self.own.watched(peer);
+            peer.watched();
             if self.has_closed() {
                 peer.lose()
             }
@@ -473,7 +464,7 @@ impl Peers {
             attendance: Attendance::of(identity.unattended),
             directory: identity.directory,
             handlers,
-            ledgers: ledgers(&self.own, handles.ledger),
+            ledgers: Ledgers::open(&self.own.ledger, handles.ledger),
             in_its_space: [identity.allocated, identity.heap],
         })
     }
@@ -602,25 +593,4 @@ pub(crate) fn check_place(peer: Rank, (place, places): (u32, u32)) -> Result<(),
         return Err(Error::Protocol { peer, what });
     }
     Ok(())
-}
-
-/// A segment of a peer's. It is no fault of the peer's where this process cannot map so much.
-/// A peer's ledger beside this process's; `None`, which the log says, where it cannot be read.
-fn ledgers(own: &Own, theirs: impl AsFd) -> Option<Ledgers> {
-    match PeerLedger::open(theirs) {
-        Ok(theirs) => Some(Ledgers { own: Arc::clone(&own.ledger), theirs }),
-        Err(error) => {
-            tracing::warn!(%error, "a peer's ledger cannot be read: what it grants is reached by messages");
-            None
-        }
-    }
-}
-
-fn open_segment(peer: Rank, segment: OwnedFd) -> Result<Segment, Error> {
-    Segment::open(segment).map_err(|error| match error {
-        error if error.is_for_size() => {
-            Error::Connect { peer, why: format!("cannot map its memory: {}", with_remedy(&error)) }
-        }
-        error => Error::Protocol { peer, what: error.to_string() },
-    })
 }

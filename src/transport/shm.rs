@@ -12,7 +12,6 @@ pub(crate) mod atomic;
 pub(crate) mod control;
 mod copiers;
 pub(crate) mod copy;
-mod granted;
 pub(crate) mod heap_pages;
 mod held;
 pub(crate) mod ledger;

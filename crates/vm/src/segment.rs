@@ -118,11 +118,12 @@ impl Segment {
         Segment::sealed(fd, len, 0)
     }
 
-    /// The same, which nobody but this process will ever write: peers open it by [`ReadOnly::open`], and the
-    /// kernel refuses all else.
+    /// The same, which nobody but this process will ever write: peers open it by [`ReadOnly::open`], and
+    /// the kernel refuses them everything else.
     ///
     /// # Errors
-    /// As for [`Segment::create_closed`]. [`SegmentError::Os`] of a kernel before 5.1, which has no such seal.
+    /// As for [`Segment::create_closed`]. [`SegmentError::Os`] of a kernel before 5.1, which has no such
+    /// seal.
     pub fn create_own(name: &str, len: u64) -> Result<Segment, SegmentError> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let fd = rustix::fs::memfd_create(name, flags).map_err(os("memfd_create"))?;

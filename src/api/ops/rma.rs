@@ -16,7 +16,8 @@ use crate::counters::latency::Timed;
 use crate::counters::thread_counters::FastOp;
 use crate::transport::peers::{Near, Peer};
 use crate::transport::shm::control::PAYLOAD_MAX;
-use crate::transport::shm::copy::{self, CopyError};
+use crate::transport::shm::copy;
+use crate::transport::shm::copy::CopyError;
 use crate::transport::shm::{Lent, PieceList};
 
 /// Bytes from which a piece of private memory that goes by message goes through the owner's heap, where that

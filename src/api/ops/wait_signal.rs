@@ -11,7 +11,7 @@ use crate::api::ops::put_signal::check;
 use crate::base::error::Error;
 use crate::base::pointers::GlobalPtr;
 use crate::base::until::{UnmetSignal, Until};
-use crate::transport::shm::copy;
+use crate::transport::shm::copy::heap_fault;
 
 /// Looks at a counter before a wait does anything else, where waits poll. Other things wait for a microsecond
 /// or so meanwhile.
@@ -216,7 +216,7 @@ impl Node {
         check(wait.counter, itself.rank)?;
         let heap = at.checked_add(size).and_then(|end| itself.heap_up_to(end));
         let word = heap.and_then(|heap| T::at(heap, at));
-        let word = word.ok_or_else(|| self.core.error_of(copy::heap_fault(itself, at, size)))?;
+        let word = word.ok_or_else(|| self.core.error_of(heap_fault(itself, at, size)))?;
         if let Some(sender) = wait.sender {
             self.check_peer(sender)?;
         }

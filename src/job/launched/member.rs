@@ -36,8 +36,8 @@ pub struct Membership {
 }
 
 impl Membership {
-    /// Joins the job that `env` invites to, handing over this process's control segment, heap and ledger. Starts
-    /// the thread that reads what the broker says.
+    /// Joins the job that `env` invites to, handing over this process's control segment, heap and ledger.
+    /// Starts the thread that reads what the broker says.
     ///
     /// # Errors
     /// When there is no broker, it refuses, or it has not answered by `deadline`.

@@ -8,10 +8,10 @@ use std::time::Instant;
 use engine::{OpId, Rank};
 use vm::{Bell, Words};
 
-use super::grants::RevokedMemory;
 use crate::counters::latency::{Recorder, Timed};
 use crate::counters::thread_counters::ThreadCounters;
 use crate::runtime::failures::FirstFailures;
+use crate::runtime::grant_users::RevokedMemory;
 use crate::runtime::progress_thread::ProgressThreadSlot;
 use crate::runtime::wait_policy::Polling;
 use crate::runtime::watchers::Watchers;

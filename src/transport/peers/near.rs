@@ -1,15 +1,17 @@
 //! A peer that shared memory reaches.
 
 use std::fmt;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use engine::{MemId, Place, Rank};
 use vm::forks::OnceTable;
-use vm::{Bell, FenceMode, SharedMemory, Words};
+use vm::{Bell, FenceMode, Segment, SharedMemory, Words};
 
 use super::attendance::Attendance;
 use super::handlers::KnownHandlers;
+use crate::base::error::{Error, with_remedy};
 use crate::transport::shm::control::{Control, Mapping};
 use crate::transport::shm::ledger::{Ledger, PeerLedger};
 use crate::transport::shm::reach::Reach;
@@ -37,6 +39,19 @@ pub(crate) struct Ledgers {
     pub(crate) theirs: PeerLedger,
 }
 
+impl Ledgers {
+    /// A peer's ledger beside this process's; `None`, which the log says, where it cannot be read.
+    pub(super) fn open(own: &Arc<Ledger>, theirs: impl AsFd) -> Option<Ledgers> {
+        match PeerLedger::open(theirs) {
+            Ok(theirs) => Some(Ledgers { own: Arc::clone(own), theirs }),
+            Err(error) => {
+                tracing::warn!(%error, "a peer's ledger cannot be read: what it grants is reached by messages");
+                None
+            }
+        }
+    }
+}
+
 /// A process whose heap and control segment are mapped here: this one itself, one of its job on this host, or
 /// one from outside.
 pub(crate) struct Near {
@@ -57,7 +72,7 @@ pub(crate) struct Near {
     pub(super) attendance: Attendance,
     pub(crate) directory: u64,
     pub(crate) handlers: KnownHandlers,
-    /// What it grants, and where this process says that it is there; `None`: it is asked.
+    /// Both processes' ledgers. `None`: it is asked for what it grants.
     pub(crate) ledgers: Option<Ledgers>,
     /// Where its heap lies in its process: what its program's allocator has of it, and all.
     pub(super) in_its_space: [Mapping; 2],
@@ -85,6 +100,14 @@ impl Near {
         let place = self.best(place, usize::try_from(len).ok()?);
         let end = place.offset.checked_add(len).filter(|_| place.mem == MemId::Heap)?;
         Some((self.heap_up_to(end)?, place.offset))
+    }
+
+    /// Tells it, once it has been entered, that its announcements are looked at.
+    pub(super) fn watched(&self) -> &Near {
+        if let Some(ledgers) = &self.ledgers {
+            ledgers.own.watch(self.rank);
+        }
+        self
     }
 
     /// Whether it is at a grant of this process's, since before that epoch.
@@ -147,4 +170,14 @@ impl fmt::Debug for Near {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Near").field("rank", &self.rank).field("pid", &self.reach.pid).finish_non_exhaustive()
     }
+}
+
+/// A segment of a peer's. It is no fault of the peer's where this process cannot map so much.
+pub(super) fn open_segment(peer: Rank, segment: OwnedFd) -> Result<Segment, Error> {
+    Segment::open(segment).map_err(|error| match error {
+        error if error.is_for_size() => {
+            Error::Connect { peer, why: format!("cannot map its memory: {}", with_remedy(&error)) }
+        }
+        error => Error::Protocol { peer, what: error.to_string() },
+    })
 }

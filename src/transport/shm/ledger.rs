@@ -1,5 +1,5 @@
-//! A process's ledger: a segment that it alone can write, and its near peers read. There they find what it has
-//! granted, and what it is using of other processes' grants.
+//! A process's ledger: a segment that it alone can write, and its near peers read. There they find what it
+//! has granted, and what it is using of other processes' grants.
 //!
 //! ```text
 //! line 0        the mark
@@ -11,12 +11,12 @@
 //! line 384 ...  the table, a line for each line of the engine's
 //! ```
 //!
-//! A line is 64 bytes. Who reaches granted memory without its owner first *announces* that: it writes the
-//! owner's number and epoch in its thread's word. Then it looks at the grant's line, copies, looks again
-//! before each further part, and clears the word. The owner bars the line, begins a new epoch, and looks at
-//! the words: nobody reaches what it barred once no word names it with an older epoch. Both have a full fence
-//! between their write and their look, so that at least one of them sees the other. Only peers use a table
-//! whose owner has said that it looks at their words: others ask it by message.
+//! A line is 64 bytes. A process that reaches granted memory without its owner *announces* that first: it
+//! writes the owner's number and epoch in its thread's word. Then it looks at the grant's line, copies, looks
+//! again before each further part, and clears the word. The owner bars the line, begins a new epoch, and
+//! looks at the words: nobody reaches the memory that it barred once no word names it with an older epoch.
+//! Both have a full fence between their write and their look, so that at least one of them sees the other.
+//! Only peers use a table whose owner has said that it looks at their words: others ask it by message.
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -24,6 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, Weak};
 
 use engine::{Direction, GRANTS_MAX, GrantId, Granted, Place, Rank};
+use rustix::io::Errno;
 use vm::{ReadOnly, Segment, SegmentError, Words};
 
 use crate::base::lock::lock;
@@ -120,6 +121,8 @@ pub(crate) struct Ledger {
     free: Mutex<Vec<u32>>,
     /// Which ledger of this process it is.
     id: u64,
+    /// Whether nobody else can write it.
+    is_sealed: bool,
 }
 
 impl Ledger {
@@ -127,7 +130,15 @@ impl Ledger {
     /// As for [`Segment::create_own`].
     pub(crate) fn create() -> Result<Ledger, SegmentError> {
         static IDS: AtomicU64 = AtomicU64::new(1);
-        let segment = Segment::create_own("standpipe-ledger", BYTES)?;
+        let own = Segment::create_own("standpipe-ledger", BYTES);
+        let is_sealed = own.is_ok();
+        let segment = match own {
+            // A kernel before 5.1 lets peers write it: they use no table of this process's.
+            Err(SegmentError::Os { errno: Errno::INVAL, .. }) => {
+                Segment::create_closed("standpipe-ledger", BYTES)
+            }
+            own => own,
+        }?;
         segment.open_to(TABLE * LINE)?;
         let words = |at, count| segment.memory().words(at, count).expect("inside the segment");
         words(0, 1)[0].store(MARK, Ordering::Relaxed);
@@ -143,6 +154,7 @@ impl Ledger {
             words: all,
             free,
             id: IDS.fetch_add(1, Ordering::Relaxed),
+            is_sealed,
             segment,
         })
     }
@@ -154,13 +166,16 @@ impl Ledger {
 
     /// Says that this process looks at the announcements of the peer of that number from now on.
     pub(crate) fn watch(&self, peer: Rank) {
+        if !self.is_sealed {
+            return;
+        }
         let (at, bit) = watched_at(peer);
         let word = self.segment.memory().atomic_u64(at).expect("there is a bit for each number");
         word.fetch_or(bit, Ordering::SeqCst);
     }
 
-    /// Shows a grant to near peers. `false`: there is no memory for its line, and peers ask for it by message.
-    /// For one thread at a time, as [`Ledger::bar`].
+    /// Shows a grant to near peers. `false`: there is no memory for its line, and peers ask for it by
+    /// message. For one thread at a time, as [`Ledger::bar`].
     pub(crate) fn show(&self, grant: GrantId, granted: &Granted) -> bool {
         let end = table_at(grant.line + 1);
         let Ok(line) = self.segment.open_to(end).map(|()| self.line(grant.line)) else { return false };
@@ -179,8 +194,8 @@ impl Ledger {
         true
     }
 
-    /// Bars all new use of what a line shows, or shows there now, and begins a new epoch, which it returns:
-    /// nobody reaches what was there before once no announcement names an older one.
+    /// Has a line show this, or nothing, and begins a new epoch, which it returns. Nobody reaches the memory
+    /// that the line showed before once no announcement names an older one.
     pub(crate) fn bar(&self, line: u32, shows_now: Option<(GrantId, &Granted)>) -> u64 {
         match shows_now {
             Some((grant, granted)) => _ = self.show(grant, granted),
@@ -193,8 +208,8 @@ impl Ledger {
         self.epoch[0].fetch_add(1, Ordering::SeqCst) + 1
     }
 
-    /// Announces that this thread is about to reach what the owner of that number grants. `None`: other threads
-    /// have all words.
+    /// Announces that this thread is about to reach what the owner of that number grants. `None`: other
+    /// threads have all words.
     #[inline]
     pub(crate) fn announce(self: &Arc<Ledger>, owner: Rank, epoch: u64) -> Option<Announced<'_>> {
         let index = match LAST.get() {
@@ -281,7 +296,7 @@ thread_local! {
 #[derive(Debug)]
 pub(crate) struct PeerLedger(ReadOnly);
 
-/// What a peer's ledger says of a part of a grant.
+/// The word of a peer's ledger on a part of a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Look {
     /// It lies at this address there.

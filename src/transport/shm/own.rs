@@ -9,7 +9,8 @@ use vm::{Mapped, Outside, SharedMemory};
 
 use crate::base::limits::BOUNCE_BUFFERS;
 use crate::transport::peers::Near;
-use crate::transport::shm::copy::{CopyError, copy_pieces, reaches};
+use crate::transport::shm::copy::CopyError;
+use crate::transport::shm::copy::{copy_pieces, reaches};
 use crate::transport::shm::heap_pages::{ALIGN, Block, HeapState};
 
 /// Bytes of a bounce buffer.

@@ -19,6 +19,7 @@ const FENCES: &[&str] = &[
     "src/api/ops/buffer.rs",
     "src/api/ops/raw.rs",
     "src/transport/shm/copy.rs",
+    "src/transport/shm/copy/",
     "src/transport/shm/own.rs",
     "src/transport/shm/transport.rs",
     // The same, for libfabric, which is also lent memory here.

@@ -20,7 +20,7 @@ pub struct PeerHandles {
     pub control: OwnedFd,
     /// The peer's heap.
     pub heap: OwnedFd,
-    /// What the peer grants, and what it uses of others' grants.
+    /// The peer's ledger: its grants, and its uses of others' grants.
     pub ledger: OwnedFd,
 }
 

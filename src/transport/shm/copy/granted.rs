@@ -1,14 +1,15 @@
 //! Copies to and from what near peers have granted: by what their ledgers say, under an announcement.
 //!
-//! [`super::ledger`] says what the owner relies on. A copy goes in chunks, and the grants of each are looked
-//! at anew before it: so an owner that takes memory back waits for one chunk at most.
+//! The [ledger](crate::transport::shm::ledger) says what the owner relies on. A copy goes in chunks, and the
+//! grants of each are looked at anew before it: so an owner that takes memory back waits for one chunk at
+//! most.
 
 use engine::{Direction, MemId, OpError, PathReason, Piece, Place};
 use vm::cma::{CmaError, Iov};
 
-use super::copy::{CopyError, attach_list, copy_mapped, ended};
-use super::ledger::Look;
+use super::attach::{CopyError, attach_error, attach_list, copy_mapped, ended};
 use crate::transport::peers::Near;
+use crate::transport::shm::ledger::Look;
 
 /// Bytes, at most, that a chunk moves.
 const CHUNK_BYTES: u64 = 1 << 20;
@@ -26,7 +27,10 @@ struct Chunk {
 
 impl Chunk {
     fn clear(&mut self) {
-        (self.parts.clear(), self.remote.clear(), self.local.clear(), self.bytes = 0);
+        self.parts.clear();
+        self.remote.clear();
+        self.local.clear();
+        self.bytes = 0;
     }
 
     fn is_full(&self) -> bool {
@@ -37,7 +41,7 @@ impl Chunk {
 /// Copies all pieces, some of which lie in grants of the peer's, which can be attached.
 ///
 /// # Safety
-/// As for [`super::copy::copy_pieces`].
+/// As for [`super::copy_pieces`].
 pub(super) unsafe fn copy(peer: &Near, direction: Direction, pieces: &[Piece]) -> Result<(), CopyError> {
     let Some(ledgers) = &peer.ledgers else { return Err(CopyError::Unreachable(PathReason::Granted)) };
     if !ledgers.theirs.watches(peer.place) {
@@ -52,7 +56,7 @@ pub(super) unsafe fn copy(peer: &Near, direction: Direction, pieces: &[Piece]) -
     {
         let found = find(peer, direction, *piece)?;
         if found.mem != MemId::Space {
-            // SAFETY: the caller's promise about this very piece.
+            // SAFETY: the caller promises its one piece's local end for this direction, until this returns.
             return unsafe { copy_mapped(peer, direction, &Piece { remote: found, ..*piece }) }
                 .map_err(Into::into);
         }
@@ -88,15 +92,15 @@ pub(super) unsafe fn copy(peer: &Near, direction: Direction, pieces: &[Piece]) -
     unsafe { send(peer, direction, &mut chunk) }
 }
 
-/// Copies a chunk, and empties it. Its grants are looked at once more where others were looked at since.
+/// Copies a chunk, and empties it.
 ///
 /// # Safety
-/// Its local ends as for [`super::copy::copy_pieces`].
+/// Its local ends as for [`super::copy_pieces`].
 unsafe fn send(peer: &Near, direction: Direction, chunk: &mut Chunk) -> Result<(), CopyError> {
     if chunk.parts.is_empty() {
         return Ok(());
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises the chunk's local ends for this direction, until this returns.
     let done = unsafe { attach_list(peer, direction, &chunk.remote, &chunk.local) };
     let ended = end(peer, &chunk.parts, done);
     chunk.clear();
@@ -130,6 +134,6 @@ fn end(peer: &Near, parts: &[Piece], done: Result<(), CmaError>) -> Result<(), C
         // Then it may have been another process that had the number.
         _ if peer.reach.has_ended() => Err(ended(peer)),
         Ok(()) => Ok(()),
-        Err(error) => Err(super::copy::attach_error(peer, parts, error)),
+        Err(error) => Err(attach_error(peer, parts, error)),
     }
 }
