@@ -330,14 +330,25 @@ impl ReadOnly {
     /// The 64-bit word that begins at a multiple of 8, if it lies in what is open.
     #[inline]
     pub fn load(&self, offset: u64, ordering: Ordering) -> Option<u64> {
-        let end = offset.checked_add(8).filter(|end| *end <= self.mapping.open_bytes())?;
-        if !offset.is_multiple_of(8) || end > self.mapping.len() as u64 {
+        self.load_all(offset, [ordering]).map(|[word]| word)
+    }
+
+    /// As many words from a multiple of 8 on, if all lie in what is open: one after the other, each in its own
+    /// ordering.
+    #[inline]
+    pub fn load_all<const N: usize>(&self, offset: u64, orderings: [Ordering; N]) -> Option<[u64; N]> {
+        let end = offset.checked_add(8 * N as u64)?;
+        if !offset.is_multiple_of(8) || end > self.mapping.open_bytes() {
             return None;
         }
-        let word = self.mapping.base().as_ptr().wrapping_add(offset as usize).cast::<u64>();
-        // SAFETY: the word lies in pages of the mapping that are open for reading, at a multiple of 8. It is
-        // only read, and others change it by atomics alone.
-        Some(unsafe { AtomicU64::from_ptr(word) }.load(ordering))
+        let first = self.mapping.base().as_ptr().wrapping_add(offset as usize).cast::<u64>();
+        let mut words = [0; N];
+        for (at, (word, ordering)) in words.iter_mut().zip(orderings).enumerate() {
+            // SAFETY: the word lies in pages of the mapping that are open for reading, at a multiple of 8. It
+            // is only read, and others change it by atomics alone.
+            *word = unsafe { AtomicU64::from_ptr(first.wrapping_add(at)) }.load(ordering);
+        }
+        Some(words)
     }
 }
 

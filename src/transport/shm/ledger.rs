@@ -50,6 +50,13 @@ const LOOKS: u32 = 64;
 /// The second half of a line: the peers that it is for. Up to so many are listed.
 const LISTED: usize = 8;
 
+/// A line's first word is read before the others.
+const ORDERINGS: [Ordering; 8] = {
+    let mut all = [Ordering::Relaxed; 8];
+    all[0] = Ordering::Acquire;
+    all
+};
+
 const fn table_at(line: u32) -> u64 {
     (TABLE + line as u64) * LINE
 }
@@ -375,11 +382,7 @@ impl PeerLedger {
         }
         self.0.open_to(at + LINE).ok()?;
         for _ in 0..LOOKS {
-            let before = self.0.load(at, Ordering::Acquire)?;
-            let mut words = [0; 7];
-            for (word, to) in (1..).zip(&mut words) {
-                *to = self.0.load(at + word * 8, Ordering::Relaxed)?;
-            }
+            let [before, words @ ..] = self.0.load_all(at, ORDERINGS)?;
             fence(Ordering::Acquire);
             if before & 1 == 0 && self.0.load(at, Ordering::Relaxed)? == before {
                 return Some(words);

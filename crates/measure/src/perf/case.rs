@@ -41,6 +41,8 @@ pub enum Op {
     TakePayload,
     /// A pin of memory that is registered still, and its end, beside mlock and munlock; only over ofi
     Pin,
+    /// A grant of memory, its revocation, and the look whether anybody uses it, beside mlock and munlock
+    Grant,
     /// Messages as fast as one process sends them, until the other has run the last handler; within a host,
     /// medians over 3 jobs
     Flood,
@@ -83,6 +85,7 @@ impl Op {
             Op::TryRequest => "try-request",
             Op::TakePayload => "take-payload",
             Op::Pin => "pin",
+            Op::Grant => "grant",
             Op::Flood => "flood",
             Op::Bandwidth => "bandwidth",
             Op::Barrier => "barrier",
@@ -139,6 +142,8 @@ pub enum Memory {
     Heap,
     /// Ordinary memory from the allocator
     Private,
+    /// The same, by its owner's grants: one a piece
+    Granted,
 }
 
 /// What the target process does meanwhile.
@@ -286,6 +291,8 @@ pub const PROMISED: &[Case] = &[
     case(Op::Get, 8, 1, Memory::Heap, 2.0),
     case(Op::Put, 8, 1, Memory::Private, 1.15),
     case(Op::Get, 8, 1, Memory::Private, 1.15),
+    case(Op::Get, 8, 1, Memory::Granted, 1.25),
+    case(Op::Get, 64 * KIB, 1, Memory::Granted, 1.15),
     case(Op::Put, 64 * KIB, 1, Memory::Heap, 1.053),
     case(Op::Get, 64 * KIB, 1, Memory::Heap, 1.053),
     case(Op::Put, MIB, 1, Memory::Heap, 1.053),
@@ -294,6 +301,7 @@ pub const PROMISED: &[Case] = &[
     case(Op::Get, 64 * MIB, 1, Memory::Heap, 1.053),
     case(Op::Scatter, 8 * KIB, 1024, Memory::Private, 1.1),
     busy(case(Op::Scatter, 8 * KIB, 1024, Memory::Private, 1.1)),
+    case(Op::Scatter, 8 * KIB, 1024, Memory::Granted, 1.1),
     case(Op::Strided, 64, 1024, Memory::Heap, 1.1),
     near(case(Op::Am, 0, 1, Memory::Heap, AM)),
     far(case(Op::Am, 0, 1, Memory::Heap, AM)),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use standpipe::{GlobalPtr, HeapArray, Node, Remote};
+use standpipe::{Audience, Foreign, GlobalPtr, Grant, GrantName, HeapArray, Node, Remote, Rights};
 
 use super::case::{Case, Memory};
 use crate::bare;
@@ -18,6 +18,8 @@ pub(super) const REFUSED: &str = "the kernel refuses cross-memory attach, so it 
 pub(super) struct Shared {
     pub(super) heap: HeapArray<u8>,
     pub(super) private: Vec<Vec<u8>>,
+    /// The grants of the pieces, by which they are named, if they are to be.
+    _grants: Vec<Grant<Foreign<()>>>,
     /// Heap words: where the private pieces lie; then what both sides pass notes with.
     pub(super) words: HeapArray<u64>,
 }
@@ -36,13 +38,24 @@ impl Shared {
     pub(super) fn new(node: &Node, case: &Case) -> Result<Shared> {
         let heap = node.heap().alloc_from(&vec![1u8; case.heap_bytes().max(64)])?;
         let private: Vec<Vec<u8>> = (0..case.n).map(|i| vec![i as u8; case.size.max(64)]).collect();
-        let words = node.heap().alloc_zeroed(NOTES * 8 + case.n)?;
+        let words = node.heap().alloc_zeroed(NOTES * 8 + 3 * case.n)?;
         for (index, piece) in private.iter().enumerate() {
             words.write(NOTES * 8 + index, piece.as_ptr().expose_provenance() as u64);
         }
+        let mut grants = Vec::new();
+        if case.memory == Memory::Granted {
+            let all = private.iter().map(|piece| {
+                // SAFETY: the piece is granted as long as it lives, and this process reads it no more.
+                unsafe { Foreign::new(piece.as_ptr().cast_mut(), case.size, ()) }
+            });
+            grants = node.grant_many(all, Rights::ReadWrite, Audience::ALL)?;
+            for (index, grant) in grants.iter().enumerate() {
+                words.write_slice(NOTES * 8 + case.n + 2 * index, &grant.name().to_words());
+            }
+        }
         let found = [heap.ptr(0).to_words(), words.ptr(0).to_words()];
         node.directory().publish(&format!("perf {}", node.rank()), bytemuck::cast_slice(&found))?;
-        Ok(Shared { heap, private, words })
+        Ok(Shared { heap, _grants: grants, private, words })
     }
 }
 
@@ -56,7 +69,7 @@ impl Own {
     pub(super) fn new(node: &Node, memory: Memory, words: &[u64]) -> Result<Own> {
         Ok(match memory {
             Memory::Heap => Own::Heap(node.heap().alloc_from(words)?),
-            Memory::Private => Own::Private(words.to_vec()),
+            Memory::Private | Memory::Granted => Own::Private(words.to_vec()),
         })
     }
 
@@ -102,6 +115,16 @@ impl Theirs {
     /// A word alone on its cache line.
     pub(super) fn note(&self, index: usize) -> GlobalPtr<u64> {
         self.words.add(8 * index)
+    }
+
+    /// The same pieces by their grants.
+    pub(super) fn granted(&self, node: &Node, n: usize) -> Result<Vec<Remote>> {
+        let mut names = vec![0; 2 * n];
+        node.get_slice(self.words.add(NOTES * 8 + n), &mut names)?;
+        let name = |words: &[u64]| GrantName::from_words([words[0], words[1]]);
+        let names: Option<Vec<GrantName>> = names.chunks_exact(2).map(name).collect();
+        let names = names.context("the peer has granted no pieces")?;
+        Ok(names.into_iter().map(|name| Remote::granted(self.words.peer(), name)).collect())
     }
 
     pub(super) fn private(&self, node: &Node, n: usize) -> Result<Vec<Remote>> {

@@ -221,7 +221,7 @@ fn cases(args: &PerfArgs) -> Result<Vec<Case>> {
     let (size, n, memory) = match op {
         Op::Put | Op::Get => (8, 1, Memory::Heap),
         Op::Miss => (8, 1, Memory::Private),
-        Op::Pin => (64 << 10, 1, Memory::Private),
+        Op::Pin | Op::Grant => (64 << 10, 1, Memory::Private),
         Op::Scatter => (8192, 1024, Memory::Private),
         Op::Strided => (64, 1024, Memory::Heap),
         Op::Am | Op::Overhead => (0, 1, Memory::Heap),
@@ -326,6 +326,9 @@ fn check(case: &Case) -> Result<()> {
         let of = if op == Op::Alltoall { 8 * n } else { 8 };
         bail!("--size {size}: {} of {n} is measured in multiples of {of} bytes", op.name());
     }
+    if case.memory == Memory::Granted && !matches!(op, Op::Put | Op::Get | Op::Scatter) {
+        bail!("--memory granted does not fit {}: put, get and scatter are measured by grants", op.name());
+    }
     if op == Op::Scatter && case.memory == Memory::Heap {
         bail!("scatter is measured on private memory");
     }
@@ -412,7 +415,7 @@ pub fn measure_by(case: &Case, network: &Transport, settings: &[(&str, &str)]) -
 pub fn describe(case: &Case) -> String {
     let mut words = vec![case.op.name().to_owned()];
     match case.op {
-        Op::Put | Op::Get | Op::Miss | Op::Pin => {
+        Op::Put | Op::Get | Op::Miss | Op::Pin | Op::Grant => {
             words.push(format!("{} {}", bytes(case.size), name(&case.memory)))
         }
         Op::Scatter | Op::Strided => {
@@ -453,6 +456,7 @@ fn name(memory: &Memory) -> &'static str {
     match memory {
         Memory::Heap => "heap",
         Memory::Private => "private",
+        Memory::Granted => "granted",
     }
 }
 

@@ -1,9 +1,10 @@
-//! Memory that is pinned, again and again: its registration is kept in between, as room is not needed.
+//! Memory that is pinned, or granted, again and again. A pin's registration is kept in between, as room is not
+//! needed.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use standpipe::Node;
+use standpipe::{Audience, Foreign, Node, Rights};
 
 use super::case::{Case, Samples};
 use super::timing::{interleave, timed};
@@ -28,6 +29,36 @@ pub(super) fn measure(node: &Node, case: &Case) -> Result<Option<Samples>> {
     let buffer = vec![1_u8; case.size];
     let pages = bare::LockablePages::new(case.size.div_ceil(4096))?;
     let ours = |times| timed(times, |_| node.pin(&buffer[..]).map(drop));
+    let limit = |times| {
+        let locked = (0..times).map(|_| pages.lock_and_unlock().map(|(locked, unlocked)| locked + unlocked));
+        locked.sum::<Result<Duration, _>>().context("the kernel locks no memory; see `ulimit -l`")
+    };
+    let samples = interleave("mlock and munlock of as much", ours, limit)?;
+    node.barrier()?;
+    Ok(Some(samples))
+}
+
+/// A grant of private memory, its revocation, and the look whether anybody uses it, beside what it takes to
+/// register as much.
+///
+/// # Errors
+/// The library's and the kernel's errors.
+pub(super) fn granted(node: &Node, case: &Case) -> Result<Option<Samples>> {
+    if node.rank() != 0 {
+        node.barrier()?;
+        return Ok(None);
+    }
+    let mut buffer = vec![1_u8; case.size];
+    let start = buffer.as_mut_ptr();
+    let pages = bare::LockablePages::new(case.size.div_ceil(4096))?;
+    let grant = || {
+        // SAFETY: the buffer lives until this function returns, and nobody uses it but by its grant.
+        let memory = unsafe { Foreign::new(start, case.size, ()) };
+        let mut grant = node.grant(memory, Rights::ReadWrite, Audience::ALL)?;
+        grant.revoke()?;
+        grant.wait_idle(Duration::ZERO).map(drop)
+    };
+    let ours = |times| timed(times, |_| grant());
     let limit = |times| {
         let locked = (0..times).map(|_| pages.lock_and_unlock().map(|(locked, unlocked)| locked + unlocked));
         locked.sum::<Result<Duration, _>>().context("the kernel locks no memory; see `ulimit -l`")

@@ -53,6 +53,7 @@ pub(super) fn run(case: &Case) -> Result<Option<Samples>> {
         Op::Put | Op::Get | Op::Scatter | Op::Strided => one_sided(&node, case),
         Op::Miss => misses::measure(&node, case, &served),
         Op::Pin => pins::measure(&node, case),
+        Op::Grant => pins::granted(&node, case),
         Op::Am => active_messages(&node, case, &served),
         Op::PutSignal => words::put_signal(&node, case),
         Op::Atomic => words::atomic(&node, case),
@@ -124,7 +125,7 @@ fn one_sided(node: &Node, case: &Case) -> Result<Option<Samples>> {
         (Op::Strided, _) => strided(node, case, &theirs),
         (_, Memory::Heap) if case.size == 8 => heap_word(node, case, &theirs),
         (_, Memory::Heap) => heap_bulk(node, case, &theirs),
-        (_, Memory::Private) => private(node, case, &theirs),
+        (_, Memory::Private | Memory::Granted) => private(node, case, &theirs),
     };
     node.put(theirs.note(STOP), 1)?;
     node.barrier()?;
@@ -175,6 +176,7 @@ fn over_network(node: &Node, case: &Case, provider: &str) -> Result<Option<Sampl
     let remote = match case.memory {
         Memory::Heap => Remote::from(theirs.heap),
         Memory::Private => theirs.private(node, 1)?[0],
+        Memory::Granted => theirs.granted(node, 1)?[0],
     };
     let mut buffer = vec![3u8; case.size];
     // What keys it takes is asked for while the target still answers.
@@ -243,16 +245,17 @@ fn heap_bulk(node: &Node, case: &Case, theirs: &Theirs) -> Result<Samples> {
 
 fn private(node: &Node, case: &Case, theirs: &Theirs) -> Result<Samples> {
     let remote = theirs.private(node, 1)?[0];
+    let ours = if case.memory == Memory::Granted { theirs.granted(node, 1)?[0] } else { remote };
     let buffer = std::cell::RefCell::new(vec![3u8; case.size]);
     match case.op {
         Op::Put => interleave(
             "process_vm_writev",
-            |times| timed(times, |_| node.put_bytes(remote, &buffer.borrow())),
+            |times| timed(times, |_| node.put_bytes(ours, &buffer.borrow())),
             |times| bare::attach_put(node, &[(remote, &buffer.borrow())], times)?.context(REFUSED),
         ),
         _ => interleave(
             "process_vm_readv",
-            |times| timed(times, |_| node.get_bytes(remote, &mut buffer.borrow_mut())),
+            |times| timed(times, |_| node.get_bytes(ours, &mut buffer.borrow_mut())),
             |times| {
                 bare::attach_get(node, &mut [(remote, &mut buffer.borrow_mut())], times)?.context(REFUSED)
             },
@@ -261,8 +264,10 @@ fn private(node: &Node, case: &Case, theirs: &Theirs) -> Result<Samples> {
 }
 
 fn scatter(node: &Node, case: &Case, theirs: &Theirs) -> Result<Samples> {
-    let remotes = match case.memory {
-        Memory::Private => theirs.private(node, case.n)?,
+    let remotes = theirs.private(node, case.n)?;
+    let ours = match case.memory {
+        Memory::Private => remotes.clone(),
+        Memory::Granted => theirs.granted(node, case.n)?,
         Memory::Heap => bail!("scattered gets are measured on private memory"),
     };
     let buffers = std::cell::RefCell::new(vec![vec![0u8; case.size]; case.n]);
@@ -271,7 +276,7 @@ fn scatter(node: &Node, case: &Case, theirs: &Theirs) -> Result<Samples> {
         |times| {
             timed(times, |_| {
                 let mut buffers = buffers.borrow_mut();
-                let pair = remotes.iter().zip(buffers.iter_mut());
+                let pair = ours.iter().zip(buffers.iter_mut());
                 let mut pieces: Vec<GetPiece<'_>> =
                     pair.map(|(from, into)| GetPiece { from: *from, into }).collect();
                 node.get_list(&mut pieces)
