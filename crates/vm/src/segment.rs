@@ -333,8 +333,8 @@ impl ReadOnly {
         self.load_all(offset, [ordering]).map(|[word]| word)
     }
 
-    /// As many words from a multiple of 8 on, if all lie in what is open: one after the other, each in its own
-    /// ordering.
+    /// As many words from a multiple of 8 on, if all lie in what is open: one after the other, each in its
+    /// own ordering.
     #[inline]
     pub fn load_all<const N: usize>(&self, offset: u64, orderings: [Ordering; N]) -> Option<[u64; N]> {
         let end = offset.checked_add(8 * N as u64)?;

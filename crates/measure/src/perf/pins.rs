@@ -1,10 +1,10 @@
-//! Memory that is pinned, or granted, again and again. A pin's registration is kept in between, as room is not
-//! needed.
+//! Memory that is pinned, or granted, again and again. A pin's registration is kept in between, as room is
+//! not needed.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use standpipe::{Audience, Foreign, Node, Rights};
+use standpipe::{Audience, GrantError, Node, Rights};
 
 use super::case::{Case, Samples};
 use super::timing::{interleave, timed};
@@ -49,14 +49,12 @@ pub(super) fn granted(node: &Node, case: &Case) -> Result<Option<Samples>> {
         return Ok(None);
     }
     let mut buffer = vec![1_u8; case.size];
-    let start = buffer.as_mut_ptr();
     let pages = bare::LockablePages::new(case.size.div_ceil(4096))?;
-    let grant = || {
-        // SAFETY: the buffer lives until this function returns, and nobody uses it but by its grant.
-        let memory = unsafe { Foreign::new(start, case.size, ()) };
-        let mut grant = node.grant(memory, Rights::ReadWrite, Audience::ALL)?;
+    let mut grant = || {
+        let mut grant = node.grant(std::mem::take(&mut buffer), Rights::ReadWrite, Audience::ALL)?;
         grant.revoke()?;
-        grant.wait_idle(Duration::ZERO).map(drop)
+        buffer = grant.wait_idle(Duration::ZERO)?;
+        Ok::<(), GrantError>(())
     };
     let ours = |times| timed(times, |_| grant());
     let limit = |times| {
