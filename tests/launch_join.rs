@@ -136,7 +136,7 @@ fn another_users_process_is_refused() {
     let foreign = JoinError::ForeignBroker { ours: NOBODY, theirs };
     assert!(said.contains(&format!("@@Err({foreign})")), "{said}");
     // Reply::Refused, Refusal::Uid { ours: 0, theirs: 65534 }: so the broker says to whoever does not look.
-    let refused = [&b"SPJ\n\x04\x00\x01\x02\x00"[..], b"\xfe\xff\x03"].concat();
+    let refused = [&b"SPJ\n\x05\x00\x01\x02\x00"[..], b"\xfe\xff\x03"].concat();
     assert!(said.contains(&format!("@@{refused:?}")), "{said}");
     join(&broker.env(0)).expect("the job goes on");
 }
@@ -363,10 +363,10 @@ fn a_member_that_floods_without_reading_hurts_only_itself() {
     let flooder = stranger(&env);
     let hex = &env.vars()[1].1;
     let secret = (0..32).map(|i| u8::from_str_radix(&hex[2 * i..2 * i + 2], 16).expect("hex"));
-    let header = b"SPJ\n\x04\x00";
+    let header = b"SPJ\n\x05\x00";
     let join_as_one = [&header[..], &[0], &secret.collect::<Vec<u8>>(), &[1, 3, 1], b"f"].concat();
-    let fds = [flooder.as_fd(); 2];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let fds = [flooder.as_fd(); 3];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
     sendmsg(&flooder, &[std::io::IoSlice::new(&join_as_one)], &mut control, SendFlags::NOSIGNAL)
@@ -393,7 +393,7 @@ fn a_joiner_of_another_version_is_told_both_versions() {
         recv(&guest, &mut [0; 512], RecvFlags::empty()).expect("it speaks first");
         send(&guest, b"SPJ\n\x07\x00whatever", SendFlags::NOSIGNAL).expect("it listens");
     });
-    assert_eq!(refusal(&env), Refusal::Version { ours: 7, theirs: 4 });
+    assert_eq!(refusal(&env), Refusal::Version { ours: 7, theirs: 5 });
     answer.join().expect("no panic");
 
     // And the broker names its own to a joiner of version 7.
@@ -403,7 +403,7 @@ fn a_joiner_of_another_version_is_told_both_versions() {
     let mut answer = [0; 512];
     let (len, _) = recv(&guest, &mut answer, RecvFlags::empty()).expect("answered");
     // Reply::Refused, Refusal::Version { ours: 3, theirs: 7 }
-    assert_eq!(&answer[..len], b"SPJ\n\x04\x00\x01\x00\x04\x07");
+    assert_eq!(&answer[..len], b"SPJ\n\x05\x00\x01\x00\x05\x07");
 }
 
 #[test]

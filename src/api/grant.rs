@@ -294,7 +294,7 @@ impl<B: Buffer> Grant<B> {
     }
 
     /// Bars all new use, by any peer: an access that begins after this returns ends with
-    /// [`Error::Revoked`](crate::Error::Revoked). One that began before may still go on: see
+    /// [`Error::Revoked`]. One that began before may still go on: see
     /// [`Grant::wait_idle`]. It never waits; also in handlers.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! The peers that are reachable, and how: one entry a peer, made when it is first talked to.
 
 mod attendance;
+mod by_address;
 mod clients;
 mod failure_detection;
 mod far;
@@ -20,6 +21,7 @@ use vm::robust::Held;
 use vm::{FenceMode, SharedMemory};
 
 use self::attendance::Attendance;
+use self::by_address::ByAddress;
 pub(crate) use self::clients::{CLIENTS, Clients};
 pub(crate) use self::far::{Card, Far};
 use self::handlers::{KnownHandlers, shown};
@@ -210,6 +212,7 @@ impl Peers {
             attendance: Attendance::of(own.identity.unattended),
             directory: own.identity.directory,
             handlers: KnownHandlers::shown_in(&own.control),
+            by_address: ByAddress::default(),
             ledgers: Ledgers::open(&own.ledger, own.ledger.fd()),
             in_its_space: [own.identity.allocated, own.identity.heap],
         });
@@ -464,6 +467,7 @@ impl Peers {
             attendance: Attendance::of(identity.unattended),
             directory: identity.directory,
             handlers,
+            by_address: ByAddress::default(),
             ledgers: Ledgers::open(&self.own.ledger, handles.ledger),
             in_its_space: [identity.allocated, identity.heap],
         })

@@ -7,8 +7,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use engine::{
-    Atomic, Copied, Counters, Deregistering, Direction, Event, HEAD_WORDS, Header, Inbox, KeyedPiece, Lane,
-    Nanos, OpError, OpId, PathReason, Piece, Place, Rank, RegId, Registering, SendError, Submit, Transport,
+    Atomic, Copied, Counters, Deregistering, Direction, Event, GrantId, HEAD_WORDS, Header, Inbox,
+    KeyedPiece, Lane, Nanos, OpError, OpId, PathReason, Piece, Place, Rank, RegId, Registering, SendError,
+    Submit, Transport,
 };
 
 use super::contract::{NodeTransport, Outsider, Rest};
@@ -455,6 +456,12 @@ impl Transport for Router {
 
     fn take_unreached(&mut self, op: OpId) -> Option<(Direction, Vec<Piece>)> {
         self.shm.take_unreached(op)
+    }
+
+    fn learn_grant(&mut self, peer: Rank, direction: Direction, found: (GrantId, u64, u64)) {
+        if let Some(near) = self.shm.peers.near().get(peer) {
+            near.by_address.learn(direction, found);
+        }
     }
 
     fn abandon(&mut self, op: OpId) -> bool {

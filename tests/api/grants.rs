@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use standpipe::{
     Audience, Code, Config, Error, Exposure, Foreign, GetPiece, Grant, GrantError, GrantName, HandlerId,
-    Landed, Memory, Node, PutPiece, Rank, Remote, Rights, Signal, Strided,
+    Landed, Mechanism, Memory, Node, Operation, PutPiece, Rank, Remote, Rights, Signal, Strided,
 };
 
 use super::{LIMIT, Way, alone, ask, config, job, tell};
@@ -262,4 +262,68 @@ fn handlers_grant_and_revoke_and_many_are_granted_at_once() {
         node.get_bytes(there, bytemuck::cast_slice_mut(&mut into)).expect("it is granted");
         assert_eq!(into, [at; 2]);
     }
+}
+
+/// As users of NIXL name memory, and MPI's dynamic windows.
+#[test]
+fn memory_that_is_named_by_its_address_is_reached_by_the_grant_that_covers_it() {
+    job(
+        2,
+        |_| config().exposure(Exposure::Ranges),
+        |node| {
+            let other = 1 - node.rank();
+            let memory: &'static [AtomicU64] = Vec::leak((0..4096).map(AtomicU64::new).collect());
+            let start = memory.as_ptr().cast::<u8>().cast_mut();
+            let foreign = || {
+                // SAFETY: the memory is never freed, and this process uses it by atomics alone.
+                unsafe { Foreign::new(start, 8 * memory.len(), ()) }
+            };
+            tell(node, "address", [start.expose_provenance() as u64, 0]);
+            let [addr, _] = ask(node, "address", other);
+            // SAFETY: atomics, which take writes at any time and are never freed.
+            let at = |index: u64| unsafe { Remote::raw(other, addr + 8 * index) };
+            let mut word = [0; 8];
+            node.barrier().expect("nothing is granted");
+            assert!(matches!(node.get_bytes(at(0), &mut word), Err(Error::NotExposed { .. })));
+            node.barrier().expect("both have tried");
+            for round in 0..3 {
+                let read = node.grant(foreign(), Rights::Read, Audience::ALL).expect("granted");
+                let both = node.grant(foreign(), Rights::ReadWrite, [other]).expect("granted");
+                node.barrier().expect("both have granted");
+                let by_kernel = |operation| node.stats().get(operation, Mechanism::Cma).count;
+                let (gets, puts) = (by_kernel(Operation::Get), by_kernel(Operation::Put));
+                let done = || by_kernel(Operation::Get) > gets && by_kernel(Operation::Put) > puts;
+                let begun = std::time::Instant::now();
+                // The owner's name for it comes with a later answer. Over a network it serves messages.
+                while !done() && std::env::var_os(super::TRANSPORT).is_none() {
+                    assert!(begun.elapsed() < LIMIT, "it is never reached by the kernel");
+                    node.get_bytes(at(7), &mut word).expect("it is granted");
+                    assert_eq!(u64::from_ne_bytes(word), 7);
+                    node.put_bytes(at(9), &9_u64.to_ne_bytes()).expect("it is granted");
+                }
+                let mut words = [[0; 8]; 100];
+                let mut list: Vec<GetPiece<'_>> = (0..)
+                    .zip(&mut words)
+                    .map(|(index, into)| GetPiece { from: at(40 * index), into: &mut into[..] })
+                    .collect();
+                for _ in 0..3 {
+                    node.get_list(&mut list).expect("it is granted");
+                }
+                drop(list);
+                assert!((0..).zip(words).all(|(index, word)| u64::from_ne_bytes(word) == 40 * index));
+                node.barrier().expect("both have read");
+                if round == 1 {
+                    both.revoke().expect("it is granted");
+                    node.barrier().expect("both have revoked");
+                    assert!(matches!(node.put_bytes(at(0), &word), Err(Error::NotExposed { .. })));
+                    node.get_bytes(at(0), &mut word).expect("it is granted to be read");
+                    node.barrier().expect("both have read");
+                }
+                drop((read, both));
+                node.barrier().expect("both have revoked all");
+                assert!(matches!(node.get_bytes(at(0), &mut word), Err(Error::NotExposed { .. })));
+                node.barrier().expect("both have tried");
+            }
+        },
+    );
 }

@@ -5,6 +5,7 @@
 //! nobody else's grant is reached by it. A [`Place`] in a grant has the generation as part of its memory, the
 //! line in its offset's upper bits, and where in the grant it is in the lower ones.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::grant_id::{GENERATIONS, GRANT_BYTES, GRANTS_MAX};
@@ -58,7 +59,12 @@ pub(crate) struct Grants {
     free: Vec<u32>,
     /// The lines' first generations are drawn by it, so that another process's names mean nothing here.
     seed: u64,
+    /// The grants that are there, by where their memory begins: from when it is asked for by address.
+    by_address: Option<BTreeSet<(u64, u32)>>,
 }
+
+/// Grants that are looked at, at most, for one that covers memory: those that begin last before it.
+const LOOKS: usize = 64;
 
 impl Grants {
     /// From now on new lines' generations are drawn by this.
@@ -82,6 +88,9 @@ impl Grants {
             }
             None => return Err(NotGranted::Full),
         };
+        if let Some(by_address) = &mut self.by_address {
+            by_address.insert((granted.start, line));
+        }
         let at = &mut self.lines[line as usize];
         at.granted = Some(granted);
         Ok(GrantId { line, generation: at.generation })
@@ -90,8 +99,13 @@ impl Grants {
     /// Ends a grant. `None`: there is none such.
     pub(crate) fn revoke(&mut self, grant: GrantId) -> Option<Granted> {
         let first = self.first(grant.line);
-        let line = self.line_mut(grant)?;
+        let mut by_address = self.by_address.as_mut();
+        let line = self.lines.get_mut(grant.line as usize)?;
+        let line = Some(line).filter(|line| line.generation == grant.generation)?;
         let granted = line.granted.take()?;
+        if let Some(by_address) = &mut by_address {
+            by_address.remove(&(granted.start, grant.line));
+        }
         line.generation = (line.generation + 1) % GENERATIONS;
         // A line that has had all of them is never used again.
         if line.generation != first {
@@ -104,7 +118,12 @@ impl Grants {
     /// memory began until now.
     pub(crate) fn repoint(&mut self, grant: GrantId, start: u64) -> Option<u64> {
         let granted = self.line_mut(grant)?.granted.as_mut()?;
-        Some(std::mem::replace(&mut granted.start, start))
+        let old = std::mem::replace(&mut granted.start, start);
+        if let Some(by_address) = &mut self.by_address {
+            by_address.remove(&(old, grant.line));
+            by_address.insert((start, grant.line));
+        }
+        Some(old)
     }
 
     pub(crate) fn get(&self, grant: GrantId) -> Option<&Granted> {
@@ -131,6 +150,31 @@ impl Grants {
             Some(end) if end <= granted.len => Ok(granted.start + offset),
             _ => Err(fault),
         }
+    }
+
+    /// A grant that covers all of these bytes of this process's space, for such an access by a peer; where it
+    /// begins, and how many bytes it has. Of several that do, the one that begins last.
+    pub(crate) fn covering(
+        &mut self,
+        owner: Rank,
+        peer: Rank,
+        direction: Direction,
+        (addr, len): (u64, u64),
+    ) -> Option<(GrantId, u64, u64)> {
+        let lines = &self.lines;
+        let by_address = self.by_address.get_or_insert_with(|| {
+            let start = |line: &Line| line.granted.as_ref().map(|granted| granted.start);
+            (0..).zip(lines).filter_map(|(at, line)| Some((start(line)?, at))).collect()
+        });
+        let before = by_address.range(..=(addr, u32::MAX)).rev().take(LOOKS);
+        before.copied().find_map(|(start, at)| {
+            let line = &lines[at as usize];
+            let granted = line.granted.as_ref()?;
+            let covers = len <= granted.len && addr - start <= granted.len - len;
+            let may = granted.rights.allow(direction) && (peer == owner || granted.is_for(peer));
+            let grant = GrantId { line: at, generation: line.generation };
+            (covers && may).then_some((grant, start, granted.len))
+        })
     }
 
     /// The grant that a message's place lies in, of whose generation it has but the lower bits; where in it,
@@ -220,6 +264,36 @@ mod tests {
             let expected = if is_fine { Ok(0) } else { Err(refused) };
             assert_eq!(grants.resolve(0, peer, direction, at(grant, 0, 8)), expected, "{peer} {direction:?}");
         }
+    }
+
+    #[test]
+    fn a_grant_is_found_by_the_address_of_memory_that_it_covers() {
+        let mut grants = Grants::default();
+        let early = grants.grant(granted(5000, 100)).expect("there is room");
+        let find = |grants: &mut Grants, addr, len| {
+            grants.covering(0, 1, Direction::Get, (addr, len)).map(|(grant, start, _)| (grant, start))
+        };
+        assert_eq!(find(&mut grants, 5000, 100), Some((early, 5000)));
+        let late = grants.grant(granted(1000, 8000)).expect("there is room");
+        for (addr, len, found) in [
+            (999, 1, None),
+            (1000, 8000, Some((late, 1000))),
+            (1000, 8001, None),
+            (5050, 50, Some((early, 5000))),
+            (5050, 51, Some((late, 1000))),
+            (8999, 1, Some((late, 1000))),
+            (9000, 1, None),
+            (8000, u64::MAX, None),
+            (u64::MAX, 1, None),
+        ] {
+            assert_eq!(find(&mut grants, addr, len), found, "{addr} {len}");
+        }
+        grants.repoint(late, 20_000);
+        assert_eq!([find(&mut grants, 1000, 1), find(&mut grants, 20_000, 9)], [None, Some((late, 20_000))]);
+        grants.revoke(early);
+        assert_eq!(find(&mut grants, 5050, 50), None);
+        let others = grants.grant(Granted { to: Some(Arc::from([7])), ..granted(5000, 100) });
+        assert!(others.is_ok() && find(&mut grants, 5050, 50).is_none());
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub enum MemId {
     /// The words that the engine itself shares with peers (the barrier's counter).
     Control,
     /// A grant of the process's: this generation of the line that the offset's upper bits name. The lower
-    /// bits count in the grant. See [`GrantId`](crate::GrantId).
+    /// bits count in the grant. See [`GrantId`].
     Grant(u32),
 }
 

@@ -9,7 +9,7 @@ use std::fmt;
 
 use crate::registration::{Key, RegId, RegisterError};
 use crate::wire::{self, Am, AmForm, HEAD_WORDS, Message};
-use crate::{Atomic, Direction, Header, Nanos, OpError, OpId, PathReason, Piece, Place, Rank};
+use crate::{Atomic, Direction, GrantId, Header, Nanos, OpError, OpId, PathReason, Piece, Place, Rank};
 
 /// Which of the two message lanes between a pair of ranks.
 ///
@@ -410,6 +410,10 @@ pub trait Transport {
         let _ = op;
         None
     }
+
+    /// Takes the answer of a peer that was [asked](crate::Node::ask_for_grant) for a grant by address, for
+    /// such an access: the grant, where its memory begins, and how many bytes it has.
+    fn learn_grant(&mut self, _peer: Rank, _direction: Direction, _found: (GrantId, u64, u64)) {}
 
     /// Gives up a pending one-sided operation: it ended by deadline, by cancellation or with its peer. Once
     /// this returns the operation's local memory is touched no more; whether it took effect at the peer is

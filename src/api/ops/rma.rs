@@ -5,7 +5,7 @@
 
 use bytemuck::Pod;
 use engine::path::{self, Access, Facts, Limits, Path};
-use engine::{Direction, Mechanism, MemId};
+use engine::{Direction, Mechanism, MemId, OpError, Place};
 
 use crate::api::node::Node;
 use crate::api::ops::buffer::{GetBuffer, PutBuffer, source, target};
@@ -223,10 +223,7 @@ impl Node {
         offset: u64,
         value: T,
     ) -> Result<(), Error> {
-        self.put_bytes_nbi(
-            Remote { peer, place: engine::Place::new(mem, offset) },
-            bytemuck::bytes_of(&value),
-        )
+        self.put_bytes_nbi(Remote { peer, place: Place::new(mem, offset) }, bytemuck::bytes_of(&value))
     }
 
     /// [`Node::put_nbi`] of what does not lie in a mapped heap, or may not be put there.
@@ -312,10 +309,75 @@ impl Node {
                     Err(CopyError::Unreachable(_)) => return Ok(false),
                 }
             }
-            _ => return Ok(false),
+            _ => return self.copy_by_address(near, place, local),
         }
         self.count(local.direction(), path.mechanism(), local.len() as u64);
         Ok(true)
+    }
+
+    /// Copies one piece by the grant that covers it, where that is known by its address. `false`: it is the
+    /// engine's.
+    #[cold]
+    fn copy_by_address(&self, near: &Near, place: Place, local: Lent<'_>) -> Result<bool, Error> {
+        match near.granted(place, local.len() as u64, local.direction()) {
+            Ok(granted) => self.done_by_address(near, copy::by_attach(near, granted, local)),
+            Err(is_news) => {
+                if is_news {
+                    let (addr, len) = (place.offset, local.len() as u64);
+                    self.engine().ask_for_grant(near.rank, addr, len, local.direction());
+                }
+                Ok(false)
+            }
+        }
+        .inspect(|done| {
+            if *done {
+                self.count(local.direction(), Mechanism::Cma, local.len() as u64);
+            }
+        })
+    }
+
+    /// As [`Node::copy_by_address`], for all pieces of a list.
+    #[cold]
+    fn copy_list_by_address(&self, near: &Near, list: &PieceList<'_>) -> Result<bool, Error> {
+        const ASKS: usize = 64;
+        let (direction, mut asked) = (list.direction(), 0);
+        let granted = list.renamed(|piece| match piece.remote.in_grant() {
+            Some(_) => Some(piece.remote),
+            None => near
+                .granted(piece.remote, piece.len, direction)
+                .inspect_err(|is_news| {
+                    if *is_news && asked < ASKS {
+                        asked += 1;
+                        self.engine().ask_for_grant(near.rank, piece.remote.offset, piece.len, direction);
+                    }
+                })
+                .ok(),
+        });
+        match granted {
+            Some(granted) => self.done_by_address(near, granted.by_attach(near)),
+            None => Ok(false),
+        }
+        .inspect(|done| {
+            if *done {
+                self.count(direction, Mechanism::Cma, list.bytes());
+            }
+        })
+    }
+
+    /// The end of a copy by grants that were known by address. The owner is asked about whatever went wrong
+    /// with one.
+    fn done_by_address(&self, near: &Near, copied: Result<(), CopyError>) -> Result<bool, Error> {
+        match copied {
+            Ok(()) => Ok(true),
+            Err(CopyError::Failed(error @ (OpError::LocalFault { .. } | OpError::PeerLost { .. }))) => {
+                Err(self.core.error_of(error))
+            }
+            Err(CopyError::Failed(OpError::Revoked { grant, .. })) => {
+                near.by_address.forget(grant);
+                Ok(false)
+            }
+            Err(_) => Ok(false),
+        }
     }
 
     /// Moves pieces, by one transfer for each run of them with the same peer: those in near heaps at once, as
@@ -371,6 +433,11 @@ impl Node {
                 Err(CopyError::Failed(error)) => return Err(self.core.error_of(error)),
                 Err(CopyError::Unreachable(_)) => {}
             }
+        } else if let Peer::Near(near) = peer
+            && !is_apart
+            && self.copy_list_by_address(near, list)?
+        {
+            return Ok(());
         }
         match rest {
             Rest::Awaited => self.by_engine(peer, list),

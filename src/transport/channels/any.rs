@@ -3,8 +3,9 @@
 use std::os::fd::BorrowedFd;
 
 use engine::{
-    Atomic, Copied, Counters, Deregistering, Direction, Event, HEAD_WORDS, Header, Inbox, KeyedPiece, Lane,
-    Nanos, OpError, OpId, PathReason, Piece, Place, Rank, RegId, Registering, SendError, Submit,
+    Atomic, Copied, Counters, Deregistering, Direction, Event, GrantId, HEAD_WORDS, Header, Inbox,
+    KeyedPiece, Lane, Nanos, OpError, OpId, PathReason, Piece, Place, Rank, RegId, Registering, SendError,
+    Submit,
 };
 
 use super::ChannelsNetwork;
@@ -135,6 +136,10 @@ impl engine::Transport for Network {
 
     fn take_unreached(&mut self, op: OpId) -> Option<(Direction, Vec<Piece>)> {
         pass_on!(self, way => way.take_unreached(op))
+    }
+
+    fn learn_grant(&mut self, peer: Rank, direction: Direction, found: (GrantId, u64, u64)) {
+        pass_on!(self, way => way.learn_grant(peer, direction, found))
     }
 
     fn abandon(&mut self, op: OpId) -> bool {

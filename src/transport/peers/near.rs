@@ -5,11 +5,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use engine::{MemId, Place, Rank};
+use engine::{Direction, MemId, Place, Rank};
 use vm::forks::OnceTable;
 use vm::{Bell, FenceMode, Segment, SharedMemory, Words};
 
 use super::attendance::Attendance;
+use super::by_address::ByAddress;
 use super::handlers::KnownHandlers;
 use crate::base::error::{Error, with_remedy};
 use crate::transport::shm::control::{Control, Mapping};
@@ -72,6 +73,8 @@ pub(crate) struct Near {
     pub(super) attendance: Attendance,
     pub(crate) directory: u64,
     pub(crate) handlers: KnownHandlers,
+    /// Its grants, as far as they are known by their addresses.
+    pub(crate) by_address: ByAddress,
     /// Both processes' ledgers. `None`: it is asked for what it grants.
     pub(crate) ledgers: Option<Ledgers>,
     /// Where its heap lies in its process: what its program's allocator has of it, and all.
@@ -113,6 +116,19 @@ impl Near {
     /// Whether it is at a grant of this process's, since before that epoch.
     pub(crate) fn uses_grants(&self, before: u64) -> bool {
         self.ledgers.as_ref().is_some_and(|ledgers| ledgers.theirs.uses(self.place, before))
+    }
+
+    /// The same memory by a grant of the peer's, where it is named by its address and a grant is known that
+    /// covers it; and whether to ask for one.
+    #[cold]
+    pub(crate) fn granted(&self, place: Place, len: u64, direction: Direction) -> Result<Place, bool> {
+        let Some(ledgers) = &self.ledgers else { return Err(false) };
+        let made = ledgers.theirs.made();
+        if place.mem != MemId::Space || made == 0 || self.reach.attach_to(MemId::Grant(0)).is_err() {
+            return Err(false);
+        }
+        let found = self.by_address.find(direction, place.offset, len);
+        found.ok_or_else(|| self.by_address.is_news(direction, place.offset, len, made))
     }
 
     /// Rings its doorbell, saying that it was this process.

@@ -121,6 +121,19 @@ impl<'a> PieceList<'a> {
         Some(())
     }
 
+    /// The list of the same pieces, with the peer's end of each where this says. `None` where it says
+    /// nothing.
+    pub(crate) fn renamed(&self, mut place: impl FnMut(&Piece) -> Option<Place>) -> Option<PieceList<'a>> {
+        let mut list = PieceList::new(self.direction);
+        for piece in self.pieces() {
+            let (addr, len) = (piece.local.offset as usize, piece.len as usize);
+            // Of the same memory, which is borrowed as long.
+            let local = Lent { addr, len, direction: self.direction, borrowed: PhantomData };
+            list.push(place(piece)?, local)?;
+        }
+        Some(list)
+    }
+
     /// The list of the same pieces of a put, from a copy of what they take.
     pub(crate) fn copied<'b>(&self, copy: &'b mut Vec<u8>) -> PieceList<'b> {
         assert_eq!(self.direction, Direction::Put, "what a get fills is not copied");

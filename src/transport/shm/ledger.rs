@@ -4,7 +4,7 @@
 //! ```text
 //! line 0        the mark
 //! line 1        the epoch: each revocation begins a new one
-//! line 2        lines of the table that have ever had a grant
+//! line 2        lines of the table that have ever had a grant, and grants that were ever made
 //! line 3        words that have ever been announced in
 //! line 4 ...    announcements, one word a line: a thread's
 //! line 256 ...  the peers whose ledgers this process looks at, a bit for each number
@@ -33,6 +33,7 @@ const MARK: u64 = u64::from_le_bytes(*b"standpg1");
 const LINE: u64 = 64;
 const EPOCH_AT: u64 = LINE;
 const LINES_AT: u64 = 2 * LINE;
+const MADE_AT: u64 = LINES_AT + 8;
 const WORDS_AT: u64 = 3 * LINE;
 const FIRST_WORD: u64 = 4;
 const WATCHED: u64 = 256;
@@ -151,7 +152,7 @@ impl Ledger {
         words(0, 1)[0].store(MARK, Ordering::Relaxed);
         let epoch = words(EPOCH_AT, 1);
         epoch[0].store(1, Ordering::Release);
-        let (lines, words_used) = (words(LINES_AT, 1), words(WORDS_AT, 1));
+        let (lines, words_used) = (words(LINES_AT, 2), words(WORDS_AT, 1));
         let all = words(word_at(0), (WORDS * LINE / 8) as usize);
         let free = Mutex::new((0..WORDS as u32).rev().collect());
         Ok(Ledger {
@@ -198,6 +199,8 @@ impl Ledger {
         if self.lines[0].load(Ordering::Relaxed) <= grant.line.into() {
             self.lines[0].store(u64::from(grant.line) + 1, Ordering::Release);
         }
+        let made = self.lines[1].load(Ordering::Relaxed) + 1;
+        self.lines[1].store(made, Ordering::Release);
         true
     }
 
@@ -334,6 +337,11 @@ impl PeerLedger {
     #[inline]
     pub(crate) fn epoch(&self) -> u64 {
         self.0.load(EPOCH_AT, Ordering::Acquire).unwrap_or(0)
+    }
+
+    /// Grants that the peer has made in its life, or re-pointed.
+    pub(crate) fn made(&self) -> u64 {
+        self.0.load(MADE_AT, Ordering::Acquire).unwrap_or(0)
     }
 
     /// Whether the peer looks at the announcements of the process with that number there.

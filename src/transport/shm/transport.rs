@@ -42,7 +42,7 @@ const RUN_MAX: u32 = 64;
 
 /// Message rings, mapped heaps and cross-memory attach, as the engine's transport.
 pub(crate) struct ShmTransport {
-    peers: Arc<Peers>,
+    pub(crate) peers: Arc<Peers>,
     pub(super) pairs: Vec<Option<Box<Pair>>>,
     /// Senders whose rings are polled at every call.
     hot: Vec<Rank>,

@@ -8,7 +8,7 @@ use engine::{
 };
 
 use super::copies::BOTH;
-use crate::bench::{Bench, Make, NOTE, pattern, piece};
+use crate::bench::{Bench, Make, NOTE, pattern, piece, skipped};
 use crate::cluster::Cluster;
 
 /// Bytes of each memory: whole buckets, and parts of some; more than bounce buffers take for.
@@ -133,7 +133,11 @@ pub(crate) fn puts_into_grants_signal_and_tell<C: Cluster>(make: Make<'_, C>) {
     for (sent, len) in [(1, 8), (2, LEN)] {
         let pieces = [piece(Place::granted(name, 0), here, len)];
         let id = bench.node(0).transfer_then_signal(1, &pieces, counter, Atomic::fetch_add(1), None);
-        assert_eq!(bench.outcome(0, id), Ok(sent - 1));
+        let outcome = bench.outcome(0, id);
+        if skipped("a put into a grant that signals", outcome) {
+            return;
+        }
+        assert_eq!(outcome, Ok(sent - 1));
         assert_eq!(bench.bytes(1, there, len), data[..len]);
     }
     let place = Place::granted(name, 16);

@@ -214,6 +214,12 @@ impl<T: Transport> Node<T> {
                 self.mail.serve_handler_ask(&mut self.core, peer, ask)
             }
             (Message::HandlerIs(answer), Lane::Reply) => self.on_handler_is(peer, answer),
+            (Message::GrantAsk(ask), Lane::Request) => self.serve_grant_ask(peer, ask),
+            (Message::GrantIs(answer), Lane::Reply) => {
+                if let (Some(direction), Some(found)) = (answer.ask.direction, answer.found) {
+                    self.core.transport.learn_grant(peer, direction, found);
+                }
+            }
             (Message::AmRefused { handler, client }, _) => {
                 return self.on_refused(Refused { peer, handler: *handler, client: *client });
             }
@@ -312,6 +318,8 @@ impl<T: Transport> Node<T> {
             Message::HandlerAsk(ask) => self.on_unsent_request(ask.op, error),
             // A peer that is gone has its bounce buffer back, and wants no answer.
             Message::BounceGive { .. } | Message::AmDone { .. } | Message::AmRefused { .. } => {}
+            // Nobody waits for an answer.
+            Message::GrantAsk(_) | Message::GrantIs(_) => {}
             Message::Am(am) => self.ops.note_failure(am.client, peer, Err(error)),
             _ => self.ops.note_failure(0, peer, Err(error)),
         }

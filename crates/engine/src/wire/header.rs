@@ -80,9 +80,13 @@ pub enum Kind {
     HandlerIs,
     /// The receiver of an Active Message had no such handler.
     AmRefused,
+    /// Which grant covers this memory?
+    GrantAsk,
+    /// The answer to a [`Kind::GrantAsk`].
+    GrantIs,
 }
 
-const KINDS: [Kind; 33] = [
+const KINDS: [Kind; 35] = [
     Kind::AmShort,
     Kind::AmMedium,
     Kind::AmLong,
@@ -116,6 +120,8 @@ const KINDS: [Kind; 33] = [
     Kind::HandlerAsk,
     Kind::HandlerIs,
     Kind::AmRefused,
+    Kind::GrantAsk,
+    Kind::GrantIs,
 ];
 
 /// A message's header: its fields by where they stand. Their meaning depends on the kind, and is for
@@ -202,6 +208,7 @@ impl Header {
             Kind::TeamDoubted | Kind::TeamUpheld => false,
             Kind::TeamPace | Kind::TeamBroken | Kind::AmDone => false,
             Kind::HandlerAsk | Kind::HandlerIs | Kind::AmRefused => false,
+            Kind::GrantAsk | Kind::GrantIs => false,
         };
         if (if has_payload { len as usize } else { 0 }) != payload {
             return Err(WireError::Length { header: len, payload });

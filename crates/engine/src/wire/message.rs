@@ -4,6 +4,7 @@ use super::am::{Am, stamp_of_token, stamp_to_token};
 use super::chunk::{
     BounceAct, BounceAsk, Bounced, Chunk, ChunkDone, Signal, buffer_from_wire, buffer_to_wire,
 };
+use super::grants::{GrantAsk, GrantIs};
 use super::handlers::{HandlerAsk, HandlerIs};
 use super::header::{Header, Kind, WireError};
 use super::moves::{Move, Moved, Release};
@@ -32,6 +33,10 @@ pub enum Message {
         /// The client of the receiver's node that sent it.
         client: u8,
     },
+    /// Asks for a grant by the address of memory.
+    GrantAsk(GrantAsk),
+    /// Answers that.
+    GrantIs(GrantIs),
     /// Asks for a handler.
     HandlerAsk(HandlerAsk),
     /// Says whether it is there.
@@ -112,6 +117,8 @@ impl Message {
             Message::AmRefused { handler, client } => {
                 Header { client: *client, len: *handler, ..Header::new(Kind::AmRefused) }
             }
+            Message::GrantAsk(ask) => ask.header(),
+            Message::GrantIs(answer) => answer.header(),
             Message::HandlerAsk(ask) => ask.header(),
             Message::HandlerIs(answer) => answer.header(),
             Message::Put(chunk) => chunk.header(Kind::PutChunk, payload as u32),
@@ -142,6 +149,8 @@ impl Message {
             Kind::AmShort | Kind::AmMedium | Kind::AmLong => Message::Am(Am::of(header)?),
             Kind::AmDone => Message::AmDone { stamp: stamp_of_token(header.token) },
             Kind::AmRefused => Message::AmRefused { handler: header.len, client: header.client },
+            Kind::GrantAsk => Message::GrantAsk(GrantAsk::of(header)),
+            Kind::GrantIs => Message::GrantIs(GrantIs::of(header)),
             Kind::HandlerAsk => Message::HandlerAsk(HandlerAsk::of(header)),
             Kind::HandlerIs => Message::HandlerIs(HandlerIs::of(header)),
             Kind::PutChunk => Message::Put(Chunk::of(header)),

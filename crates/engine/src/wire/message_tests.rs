@@ -1,14 +1,14 @@
 use super::*;
 use crate::collective::{Difference, Signature};
 use crate::wire::{
-    AmForm, Because, BreakReason, Found, HandlerAsk, HandlerIs, MoveId, Pace, Status, Step, StepData,
-    TeamBroken,
+    AmForm, Because, BreakReason, Found, GrantAsk, GrantIs, HandlerAsk, HandlerIs, MoveId, Pace, Status,
+    Step, StepData, TeamBroken,
 };
-use crate::{Atomic, AtomicOp, Change, HandlerKey, MemId, OpId, Place, WordType};
+use crate::{Atomic, AtomicOp, Change, GrantId, HandlerKey, MemId, OpId, Place, WordType};
 use proptest::prelude::*;
 
 /// How many kinds there are.
-const KINDS: u8 = 33;
+const KINDS: u8 = 35;
 
 /// A message of the kind with that number, with fields out of `w`, and bytes of payload that it may have. An
 /// odd `nonsense` makes nonsense of the field that may be nonsense.
@@ -79,6 +79,13 @@ fn sample(kind: u8, w: [u64; 8], nonsense: bool) -> (Message, usize) {
             Message::HandlerIs(HandlerIs { op, found: Some(found).filter(|_| !nonsense) })
         }
         32 => Message::AmRefused { handler: a as u32, client: b as u8 },
+        33 | 34 => {
+            let direction = [Direction::Put, Direction::Get][(c % 2) as usize];
+            let ask = GrantAsk { addr: h, len: a, direction: Some(direction).filter(|_| !nonsense) };
+            let grant = GrantId { line: b as u32 >> 8, generation: c as u32 >> 4 };
+            let found = Some((grant, d, e)).filter(|_| !nonsense);
+            if kind == 33 { Message::GrantAsk(ask) } else { Message::GrantIs(GrantIs { ask, found }) }
+        }
         _ => {
             let op = AtomicOp::ALL[(e % 7) as usize];
             let word = WordType::ALL[(f % 4 + 2 * (f >> 63)) as usize];
@@ -265,6 +272,16 @@ const GOLDEN: [[u64; Header::WORDS]; KINDS as usize] = [
     [0x1e, 0x102_0304_0506_0708, 0x2526_272e_1516_1719, 0, 0, 0, 0],
     [0x1_001f, 0x102_0304_0506_0708, 0, 0, 0, 0, 0],
     [0x506_0708_0000_1920, 0, 0, 0, 0, 0, 0],
+    [0x1_0021, 0, 0x102_0304_0506_0708, 0, 0, 0, 0x7172_7374_7576_777a],
+    [
+        0x1_0022,
+        0,
+        0x102_0304_0506_0708,
+        0x252_6272_0015_1617,
+        0x3132_3334_3536_3739,
+        0x4142_4344_4546_4748,
+        0x7172_7374_7576_777a,
+    ],
 ];
 
 #[test]

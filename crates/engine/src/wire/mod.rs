@@ -12,6 +12,7 @@ pub const MESSAGES_VERSION: u8 = 3;
 
 mod am;
 mod chunk;
+mod grants;
 mod handlers;
 mod header;
 mod message;
@@ -22,6 +23,7 @@ mod team;
 pub use am::{Am, AmForm, STAMP_BITS};
 pub(crate) use am::{AmHead, am_args, am_stamp};
 pub use chunk::{BounceAct, BounceAsk, Bounced, Chunk, ChunkDone, Signal};
+pub use grants::{GrantAsk, GrantIs};
 pub use handlers::{Found, HandlerAsk, HandlerIs};
 pub use header::{HEAD_WORDS, Header, Kind, WireError};
 pub use message::Message;

@@ -292,7 +292,7 @@ pub const PROMISED: &[Case] = &[
     case(Op::Put, 8, 1, Memory::Private, 1.15),
     case(Op::Get, 8, 1, Memory::Private, 1.15),
     case(Op::Get, 8, 1, Memory::Granted, 1.25),
-    case(Op::Get, 64 * KIB, 1, Memory::Granted, 1.15),
+    case(Op::Get, 64 * KIB, 1, Memory::Granted, 1.1),
     case(Op::Put, 64 * KIB, 1, Memory::Heap, 1.053),
     case(Op::Get, 64 * KIB, 1, Memory::Heap, 1.053),
     case(Op::Put, MIB, 1, Memory::Heap, 1.053),
@@ -349,6 +349,8 @@ const FAR_WORDS: f64 = 1.1;
 /// The bound for a case over the provider of this name.
 pub fn far_bound(case: &Case, provider: Option<&str>) -> Option<f64> {
     let is_word = matches!(case.op, Op::Put | Op::Get) && case.size <= WORDS_MAX;
+    // The owner of granted memory looks at each access.
+    let is_word = is_word && case.memory != Memory::Granted;
     (is_word && provider.is_some_and(writes_by_itself)).then_some(FAR_WORDS)
 }
 
@@ -364,8 +366,13 @@ pub fn bound_for(case: &Case) -> Option<f64> {
     match (case.op, case.memory) {
         (Op::Put | Op::Get, Memory::Heap) if case.size == 8 => Some(2.0),
         (Op::Put | Op::Get, Memory::Private) if case.size == 8 => Some(1.15),
+        (Op::Get, Memory::Granted) if case.size <= 512 => Some(1.25),
+        (Op::Get, Memory::Granted) if bulk.contains(&case.size) => Some(1.1),
+        (Op::Get, Memory::Granted) => Some(1.15),
         (Op::Put | Op::Get, Memory::Heap) if bulk.contains(&case.size) => Some(1.053),
-        (Op::Scatter, Memory::Private) if case.size == 8 * KIB && case.n == 1024 => Some(1.1),
+        (Op::Scatter, Memory::Private | Memory::Granted) if case.size == 8 * KIB && case.n == 1024 => {
+            Some(1.1)
+        }
         (Op::Strided, _) if case.size == 64 && case.n == 1024 => Some(1.1),
         (Op::Am, _) if case.size == 0 => Some(AM),
         (Op::PutSignal, _) if case.size == 8 => Some(PUT_SIGNAL),

@@ -287,6 +287,8 @@ fn far_cases(cases: &[Case], named: bool, network: &Transport) -> Result<Vec<Cas
         (matches!(case.op, Op::Put | Op::Get | Op::Miss | Op::Pin | Op::PutSignal) || case.op.flows())
             && case.cores == Cores::Apart
             && case.placement != Some(Placement::Far)
+            // The promises about grants are of the kernel's copies.
+            && (named || case.memory != Memory::Granted)
     };
     let bounded = |case: &Case| Case { bound: far_bound(case, provider), placement: None, ..*case };
     let mut far: Vec<Case> = cases.iter().filter(moves).map(bounded).collect();

@@ -160,7 +160,7 @@ fn a_node_that_does_not_answer_takes_one_number() {
     assert!(matches!(asked, Request::Meet { place: 1, places: 3, .. }), "{asked:?}");
     let segment = File::open("/dev/null").expect("every system has it");
     let met = encode(&Reply::Met { place: 7, places: 9 });
-    send(&called, &met, &[segment.as_fd(), segment.as_fd()]).expect("sent");
+    send(&called, &met, &[segment.as_fd(); 3]).expect("sent");
     assert_eq!(at_a.recv_timeout(LIMIT), Ok((1, 7)));
     assert_eq!(a.call(silent.as_bytes(), soon()).expect("a peer by now"), 1);
     assert!(rustix::net::accept(&listener).is_err(), "nobody has called again");
@@ -209,7 +209,7 @@ fn a_caller_that_has_hung_up_takes_no_number() {
         let peer_ids = a.shared.peer_ids();
         let caller = connect_to(&told(&a).node()).expect("the listener is open");
         let request = encode(&meet(&told(&a), &[9; 16]));
-        send(&caller, &request, &[segment.as_fd(), segment.as_fd()]).expect("sent");
+        send(&caller, &request, &[segment.as_fd(); 3]).expect("sent");
         drop((caller, peer_ids));
     }
     let (b, ..) = peer_listener(1);
@@ -256,7 +256,7 @@ fn whoever_says_that_it_is_another_node_is_not_taken_for_that_one() {
     let impostor = connect_to(&told(&a).node()).expect("the listener is open");
     let segment = File::open("/dev/null").expect("every system has it");
     let request = encode(&meet(&told(&a), &told(&b).node().bytes()));
-    send(&impostor, &request, &[segment.as_fd(), segment.as_fd()]).expect("sent");
+    send(&impostor, &request, &[segment.as_fd(); 3]).expect("sent");
     assert_eq!(at_a.recv_timeout(LIMIT), Ok((1, 1)), "it knows the address, so it is let in");
     let number = a.call(b.address().as_bytes(), soon()).expect("let in");
     assert_eq!((number, at_b.recv_timeout(LIMIT)), (2, Ok((1, 2))), "the node that has the address is asked");

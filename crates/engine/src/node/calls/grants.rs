@@ -1,7 +1,8 @@
 //! Grants: memory that peers reach by a name, until it is revoked.
 
 use crate::node::Node;
-use crate::{GrantId, Granted, NotGranted, Place, Transport};
+use crate::wire::{GrantAsk, Message};
+use crate::{Direction, GrantId, Granted, Lane, NotGranted, Place, Rank, Transport};
 
 impl<T: Transport> Node<T> {
     /// Draws the names of grants by this number from now on, which no other process has. To be called before
@@ -45,5 +46,13 @@ impl<T: Transport> Node<T> {
     /// Grants of this process.
     pub fn grants(&self) -> u64 {
         self.shown.grants.count()
+    }
+
+    /// Asks a peer which of its grants covers `len` bytes at an address of its, for such an access. The
+    /// transport [hears](Transport::learn_grant) the answer.
+    pub fn ask_for_grant(&mut self, peer: Rank, addr: u64, len: u64, direction: Direction) {
+        let ask = GrantAsk { addr, len, direction: Some(direction) };
+        // A peer that is gone answers nothing, and nobody waits.
+        let _ = self.mail.send_soon(&mut self.core, peer, Lane::Request, Message::GrantAsk(ask));
     }
 }

@@ -11,7 +11,7 @@ use crate::node::Node;
 use crate::node::operations::op::OpKind;
 use crate::registration::Run;
 use crate::span::BucketSize;
-use crate::wire::Chunk;
+use crate::wire::{Chunk, GrantAsk, GrantIs, Message};
 use crate::{Direction, MemId, OpError, Place, Rank, Transport};
 
 impl<T: Transport> Node<T> {
@@ -30,7 +30,10 @@ impl<T: Transport> Node<T> {
                 start.map(|start| Place::new(MemId::Space, start))
             }
             Some(exposed) if is_private && !exposed.allow(direction, addr, len) => {
-                match direction == Direction::Get && self.teams.has_offered(peer, addr, len) {
+                let is_offered = direction == Direction::Get && self.teams.has_offered(peer, addr, len);
+                let grants = &mut self.shown.grants;
+                let own = self.core.rank;
+                match is_offered || grants.covering(own, peer, direction, (addr, len)).is_some() {
                     true => Ok(place),
                     false => Err(OpError::NotExposed { peer: self.core.rank, direction, addr, len }),
                 }
@@ -39,6 +42,17 @@ impl<T: Transport> Node<T> {
         };
         self.core.counters.denied += u64::from(permitted.is_err());
         permitted
+    }
+
+    /// Tells a peer which grant covers memory that it knows by address.
+    pub(in crate::node) fn serve_grant_ask(&mut self, peer: Rank, ask: &GrantAsk) {
+        let Some(direction) = ask.direction else {
+            self.core.counters.malformed += 1;
+            return;
+        };
+        let found = self.shown.grants.covering(self.core.rank, peer, direction, (ask.addr, ask.len));
+        let answer = Message::GrantIs(GrantIs { ask: *ask, found });
+        self.mail.answer(&mut self.core, peer, answer, 0);
     }
 
     /// As [`Node::permit`], for a part of a transfer, which `chunk` is. A message in this process's own name

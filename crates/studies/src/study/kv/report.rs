@@ -328,6 +328,7 @@ fn in_words(name: &str) -> &str {
         "pid-mismatch" => "private, and the process has another number here",
         "not-offered" => "by a transport that offers nothing one-sided",
         "no-room" => "over a network, and there was no room to register",
+        "granted" => "granted, and only the owner knows whether it still is",
         other => other,
     }
 }

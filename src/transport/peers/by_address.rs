@@ -1,0 +1,111 @@
+//! A near peer's grants by the addresses of their memory: for programs that name memory by its address alone.
+//!
+//! The peer is asked once which of its grants covers memory, and the answer is kept. It is a grant's name
+//! like any other: once the grant is revoked it reaches nothing, and is forgotten here.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError, RwLock};
+
+use engine::{Direction, GrantId, Place};
+
+use crate::base::lock::lock;
+
+/// Grants, and questions, of which something is kept, at most.
+const KEPT_MAX: usize = 1 << 16;
+
+/// By where their memory begins: the bytes of grants, and their names.
+type Known = BTreeMap<u64, (u64, GrantId)>;
+
+/// The knowledge of one peer's grants.
+#[derive(Default)]
+pub(crate) struct ByAddress {
+    /// The grants that may be put to, and those that may be got.
+    known: RwLock<[Known; 2]>,
+    has_any: AtomicBool,
+    /// The questions: address and bytes, and how many grants the peer had made when it was asked.
+    asked: Mutex<HashMap<(Direction, u64, u64), u64>>,
+}
+
+const fn of(direction: Direction) -> usize {
+    match direction {
+        Direction::Put => 0,
+        Direction::Get => 1,
+    }
+}
+
+impl ByAddress {
+    /// The same memory by a grant, for such an access, if one is known that covers it.
+    pub(crate) fn find(&self, direction: Direction, addr: u64, len: u64) -> Option<Place> {
+        if !self.has_any.load(Ordering::Relaxed) {
+            return None;
+        }
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let (start, (bytes, grant)) = known[of(direction)].range(..=addr).next_back()?;
+        let offset = addr - start;
+        (len <= *bytes && offset <= bytes - len).then_some(Place::granted(*grant, offset))
+    }
+
+    /// Whether to ask the peer for memory that [is not found](ByAddress::find): it has made so many grants,
+    /// and more than when it was asked before.
+    pub(crate) fn is_news(&self, direction: Direction, addr: u64, len: u64, made: u64) -> bool {
+        let mut asked = lock(&self.asked);
+        if asked.len() >= KEPT_MAX {
+            asked.clear();
+        }
+        asked.insert((direction, addr, len), made) != Some(made)
+    }
+
+    /// Keeps what the peer answers: the grant that covers memory, where it begins, and its bytes.
+    pub(crate) fn learn(&self, direction: Direction, found: (GrantId, u64, u64)) {
+        let (grant, start, bytes) = found;
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let known = &mut known[of(direction)];
+        if known.len() >= KEPT_MAX {
+            known.clear();
+        }
+        known.insert(start, (bytes, grant));
+        self.has_any.store(true, Ordering::Relaxed);
+    }
+
+    /// Forgets a grant, which is not there any more, and what was asked.
+    pub(crate) fn forget(&self, grant: GrantId) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        known.iter_mut().for_each(|known| known.retain(|_, (_, name)| *name != grant));
+        lock(&self.asked).clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_found_by_the_grant_that_covers_it_until_that_is_forgotten() {
+        let (peers, grant) = (ByAddress::default(), GrantId { line: 3, generation: 9 });
+        assert_eq!(peers.find(Direction::Get, 1000, 1), None);
+        peers.learn(Direction::Get, (grant, 1000, 100));
+        for (addr, len, offset) in [
+            (1000, 100, Some(0)),
+            (1099, 1, Some(99)),
+            (1099, 2, None),
+            (999, 1, None),
+            (1000, u64::MAX, None),
+        ] {
+            let found = peers.find(Direction::Get, addr, len);
+            assert_eq!(found, offset.map(|offset| Place::granted(grant, offset)), "{addr} {len}");
+            assert_eq!(peers.find(Direction::Put, addr, len), None, "it was asked for to be got");
+        }
+        peers.forget(grant);
+        assert_eq!(peers.find(Direction::Get, 1000, 1), None);
+    }
+
+    #[test]
+    fn a_question_is_asked_again_once_there_may_be_another_answer() {
+        let peers = ByAddress::default();
+        let asks = |made| peers.is_news(Direction::Put, 8, 8, made);
+        assert_eq!([asks(1), asks(1), asks(2), asks(2)], [true, false, true, false]);
+        peers.forget(GrantId { line: 0, generation: 0 });
+        assert!(peers.is_news(Direction::Put, 8, 8, 2) && peers.is_news(Direction::Get, 8, 8, 2));
+    }
+}
