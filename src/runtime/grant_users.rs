@@ -1,6 +1,7 @@
 //! The peers that are at this process's grants, and the memory that waits for them to be done.
 
 use std::any::Any;
+use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
 use engine::Rank;
@@ -26,6 +27,8 @@ impl Users {
 
     /// A peer that is at a grant of this process's, since before that epoch.
     pub(crate) fn any(&self, before: u64) -> Option<Rank> {
+        // After whatever bars new use: a ledger's line, or the mark of the node's end.
+        fence(Ordering::SeqCst);
         (0..self.places).find(|rank| {
             let peer = self.near.get(*rank);
             peer.is_some_and(|peer| peer.uses_grants(before) && !peer.reach.is_gone())

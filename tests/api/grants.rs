@@ -327,3 +327,44 @@ fn memory_that_is_named_by_its_address_is_reached_by_the_grant_that_covers_it() 
         },
     );
 }
+
+/// A grant that stands for other memory now does not lead from the old memory's address there.
+#[test]
+fn an_address_reaches_nothing_of_a_grant_that_was_repointed() {
+    job(
+        2,
+        |_| config().exposure(Exposure::Ranges),
+        |node| {
+            let other = 1 - node.rank();
+            let memory = |value: u64| -> &'static [AtomicU64] {
+                Vec::leak((0..512).map(|_| AtomicU64::new(value)).collect())
+            };
+            let (old, new) = (memory(1), memory(2));
+            let foreign = |memory: &'static [AtomicU64]| {
+                // SAFETY: the memory is never freed, and this process uses it by atomics alone.
+                unsafe { Foreign::new(memory.as_ptr().cast::<u8>().cast_mut(), 4096, ()) }
+            };
+            let mut grant = node.grant(foreign(old), Rights::ReadWrite, Audience::ALL).expect("granted");
+            tell(node, "addresses", [old, new].map(|memory| memory.as_ptr().expose_provenance() as u64));
+            // SAFETY: atomics, which take writes at any time and are never freed.
+            let [old_there, new_there] =
+                ask(node, "addresses", other).map(|addr| unsafe { Remote::raw(other, addr) });
+            let mut word = [0; 8];
+            for _ in 0..50 {
+                node.get_bytes(old_there, &mut word).expect("it is granted");
+                assert_eq!(u64::from_ne_bytes(word), 1);
+            }
+            node.barrier().expect("both have read");
+            grant.repoint(foreign(new), LIMIT).expect("nobody is at it");
+            node.barrier().expect("both have re-pointed");
+            for _ in 0..50 {
+                assert!(matches!(node.get_bytes(old_there, &mut word), Err(Error::NotExposed { .. })));
+                assert!(matches!(node.put_bytes(old_there, &[9; 8]), Err(Error::NotExposed { .. })));
+                node.get_bytes(new_there, &mut word).expect("it is granted");
+                assert_eq!(u64::from_ne_bytes(word), 2);
+            }
+            node.barrier().expect("both have tried");
+            drop(grant);
+        },
+    );
+}

@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::grant_id::{GENERATIONS, GRANT_BYTES, GRANTS_MAX};
+use crate::grant_id::{GENERATIONS, GRANT_BYTES, GRANTS_MAX, OFFSET_BITS};
 use crate::{Direction, GrantId, OpError, Place, Rank, Rights};
 
 /// An Active Message tells a generation's rest by this.
@@ -59,12 +59,18 @@ pub(crate) struct Grants {
     free: Vec<u32>,
     /// The lines' first generations are drawn by it, so that another process's names mean nothing here.
     seed: u64,
-    /// The grants that are there, by where their memory begins: from when it is asked for by address.
-    by_address: Option<BTreeSet<(u64, u32)>>,
+    /// The grants that are there, by how long they are about, where their memory begins, and their line: from
+    /// when it is asked for by address.
+    by_address: Option<BTreeSet<(u32, u64, u32)>>,
 }
 
-/// Grants that are looked at, at most, for one that covers memory: those that begin last before it.
+/// Grants of one length, about, that are looked at, at most, for one that covers memory.
 const LOOKS: usize = 64;
+
+/// How long a grant is, about: of all of a class the longest is less than twice the shortest.
+const fn class(len: u64) -> u32 {
+    if len == 0 { 0 } else { len.ilog2() }
+}
 
 impl Grants {
     /// From now on new lines' generations are drawn by this.
@@ -89,7 +95,7 @@ impl Grants {
             None => return Err(NotGranted::Full),
         };
         if let Some(by_address) = &mut self.by_address {
-            by_address.insert((granted.start, line));
+            by_address.insert((class(granted.len), granted.start, line));
         }
         let at = &mut self.lines[line as usize];
         at.granted = Some(granted);
@@ -104,7 +110,7 @@ impl Grants {
         let line = Some(line).filter(|line| line.generation == grant.generation)?;
         let granted = line.granted.take()?;
         if let Some(by_address) = &mut by_address {
-            by_address.remove(&(granted.start, grant.line));
+            by_address.remove(&(class(granted.len), granted.start, grant.line));
         }
         line.generation = (line.generation + 1) % GENERATIONS;
         // A line that has had all of them is never used again.
@@ -118,10 +124,10 @@ impl Grants {
     /// memory began until now.
     pub(crate) fn repoint(&mut self, grant: GrantId, start: u64) -> Option<u64> {
         let granted = self.line_mut(grant)?.granted.as_mut()?;
-        let old = std::mem::replace(&mut granted.start, start);
+        let (old, class) = (std::mem::replace(&mut granted.start, start), class(granted.len));
         if let Some(by_address) = &mut self.by_address {
-            by_address.remove(&(old, grant.line));
-            by_address.insert((start, grant.line));
+            by_address.remove(&(class, old, grant.line));
+            by_address.insert((class, start, grant.line));
         }
         Some(old)
     }
@@ -153,7 +159,7 @@ impl Grants {
     }
 
     /// A grant that covers all of these bytes of this process's space, for such an access by a peer; where it
-    /// begins, and how many bytes it has. Of several that do, the one that begins last.
+    /// begins, and how many bytes it has. Of several that do, one of the shortest.
     pub(crate) fn covering(
         &mut self,
         owner: Rank,
@@ -163,11 +169,17 @@ impl Grants {
     ) -> Option<(GrantId, u64, u64)> {
         let lines = &self.lines;
         let by_address = self.by_address.get_or_insert_with(|| {
-            let start = |line: &Line| line.granted.as_ref().map(|granted| granted.start);
-            (0..).zip(lines).filter_map(|(at, line)| Some((start(line)?, at))).collect()
+            let place =
+                |line: &Line| line.granted.as_ref().map(|granted| (class(granted.len), granted.start));
+            let all =
+                (0..).zip(lines).filter_map(|(at, line)| place(line).map(|(long, start)| (long, start, at)));
+            all.collect()
         });
-        let before = by_address.range(..=(addr, u32::MAX)).rev().take(LOOKS);
-        before.copied().find_map(|(start, at)| {
+        let near = |long: u32| {
+            let first = addr.saturating_sub(1 << (long + 1));
+            by_address.range((long, first, 0)..=(long, addr, u32::MAX)).rev().take(LOOKS)
+        };
+        (class(len)..OFFSET_BITS).flat_map(near).copied().find_map(|(_, start, at)| {
             let line = &lines[at as usize];
             let granted = line.granted.as_ref()?;
             let covers = len <= granted.len && addr - start <= granted.len - len;
@@ -294,6 +306,11 @@ mod tests {
         assert_eq!(find(&mut grants, 5050, 50), None);
         let others = grants.grant(Granted { to: Some(Arc::from([7])), ..granted(5000, 100) });
         assert!(others.is_ok() && find(&mut grants, 5050, 50).is_none());
+        // One that lies under thousands of short ones.
+        let long = grants.grant(granted(1 << 20, 1 << 25)).expect("there is room");
+        (0..2048).for_each(|block| _ = grants.grant(granted((1 << 20) + (block << 14), 1 << 14)));
+        let across = (1 << 20) + (2000 << 14) - 8;
+        assert_eq!(find(&mut grants, across, 16), Some((long, 1 << 20)));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use bytemuck::Pod;
 use engine::path::{self, Access, Facts, Limits, Path};
-use engine::{Direction, Mechanism, MemId, OpError, Place};
+use engine::{Direction, Mechanism, MemId, Place};
 
 use crate::api::node::Node;
 use crate::api::ops::buffer::{GetBuffer, PutBuffer, source, target};
@@ -315,69 +315,53 @@ impl Node {
         Ok(true)
     }
 
-    /// Copies one piece by the grant that covers it, where that is known by its address. `false`: it is the
-    /// engine's.
+    /// Copies one piece by the grant that covers its address, where that is known. `false`: the engine does.
     #[cold]
     fn copy_by_address(&self, near: &Near, place: Place, local: Lent<'_>) -> Result<bool, Error> {
-        match near.granted(place, local.len() as u64, local.direction()) {
-            Ok(granted) => self.done_by_address(near, copy::by_attach(near, granted, local)),
-            Err(is_news) => {
-                if is_news {
-                    let (addr, len) = (place.offset, local.len() as u64);
-                    self.engine().ask_for_grant(near.rank, addr, len, local.direction());
-                }
-                Ok(false)
-            }
+        if !self.knows_grant(near, place, local.len() as u64, local.direction(), true) {
+            return Ok(false);
         }
-        .inspect(|done| {
-            if *done {
-                self.count(local.direction(), Mechanism::Cma, local.len() as u64);
-            }
-        })
+        self.done_by_address(copy::by_address(near, place, local), local.direction(), local.len() as u64)
     }
 
     /// As [`Node::copy_by_address`], for all pieces of a list.
     #[cold]
     fn copy_list_by_address(&self, near: &Near, list: &PieceList<'_>) -> Result<bool, Error> {
         const ASKS: usize = 64;
-        let (direction, mut asked) = (list.direction(), 0);
-        let granted = list.renamed(|piece| match piece.remote.in_grant() {
-            Some(_) => Some(piece.remote),
-            None => near
-                .granted(piece.remote, piece.len, direction)
-                .inspect_err(|is_news| {
-                    if *is_news && asked < ASKS {
-                        asked += 1;
-                        self.engine().ask_for_grant(near.rank, piece.remote.offset, piece.len, direction);
-                    }
-                })
-                .ok(),
-        });
-        match granted {
-            Some(granted) => self.done_by_address(near, granted.by_attach(near)),
-            None => Ok(false),
+        let (direction, mut unknown) = (list.direction(), 0);
+        for piece in list.pieces().iter().filter(|piece| piece.remote.in_grant().is_none()) {
+            let known = self.knows_grant(near, piece.remote, piece.len, direction, unknown < ASKS);
+            unknown += usize::from(!known);
         }
-        .inspect(|done| {
-            if *done {
-                self.count(direction, Mechanism::Cma, list.bytes());
-            }
-        })
+        if unknown > 0 {
+            return Ok(false);
+        }
+        self.done_by_address(list.by_address(near), direction, list.bytes())
     }
 
-    /// The end of a copy by grants that were known by address. The owner is asked about whatever went wrong
-    /// with one.
-    fn done_by_address(&self, near: &Near, copied: Result<(), CopyError>) -> Result<bool, Error> {
-        match copied {
-            Ok(()) => Ok(true),
-            Err(CopyError::Failed(error @ (OpError::LocalFault { .. } | OpError::PeerLost { .. }))) => {
-                Err(self.core.error_of(error))
-            }
-            Err(CopyError::Failed(OpError::Revoked { grant, .. })) => {
-                near.by_address.forget(grant);
-                Ok(false)
-            }
-            Err(_) => Ok(false),
+    /// Whether a grant is known that covers memory which is named by its address. If not, and `may_ask`, the
+    /// peer is asked for one.
+    fn knows_grant(&self, near: &Near, place: Place, len: u64, direction: Direction, may_ask: bool) -> bool {
+        let known = near.knows_grant(place, len, direction);
+        if known == Err(true) && may_ask {
+            self.engine().ask_for_grant(near.rank, place.offset, len, direction);
         }
+        known.is_ok()
+    }
+
+    /// The end of a copy by grants that are known by address. `false`: they are not there any more.
+    fn done_by_address(
+        &self,
+        copied: Result<(), CopyError>,
+        direction: Direction,
+        bytes: u64,
+    ) -> Result<bool, Error> {
+        match copied {
+            Ok(()) => self.count(direction, Mechanism::Cma, bytes),
+            Err(CopyError::Failed(error)) => return Err(self.core.error_of(error)),
+            Err(CopyError::Unreachable(_)) => return Ok(false),
+        }
+        Ok(true)
     }
 
     /// Moves pieces, by one transfer for each run of them with the same peer: those in near heaps at once, as

@@ -14,6 +14,9 @@ use crate::base::lock::lock;
 /// Grants, and questions, of which something is kept, at most.
 const KEPT_MAX: usize = 1 << 16;
 
+/// Grants that are looked at, at most, for one that covers memory: they may lie over one another.
+const LOOKS: usize = 8;
+
 /// By where their memory begins: the bytes of grants, and their names.
 type Known = BTreeMap<u64, (u64, GrantId)>;
 
@@ -41,9 +44,11 @@ impl ByAddress {
             return None;
         }
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        let (start, (bytes, grant)) = known[of(direction)].range(..=addr).next_back()?;
-        let offset = addr - start;
-        (len <= *bytes && offset <= bytes - len).then_some(Place::granted(*grant, offset))
+        let mut before = known[of(direction)].range(..=addr).rev().take(LOOKS);
+        before.find_map(|(start, (bytes, grant))| {
+            let offset = addr - start;
+            (len <= *bytes && offset <= bytes - len).then_some(Place::granted(*grant, offset))
+        })
     }
 
     /// Whether to ask the peer for memory that [is not found](ByAddress::find): it has made so many grants,
@@ -68,8 +73,10 @@ impl ByAddress {
         self.has_any.store(true, Ordering::Relaxed);
     }
 
-    /// Forgets a grant, which is not there any more, and what was asked.
-    pub(crate) fn forget(&self, grant: GrantId) {
+    /// Forgets the grant that a place lies in, as it does not stand for its memory any more; and what was
+    /// asked.
+    pub(crate) fn forget(&self, place: Place) {
+        let Some((grant, _)) = place.in_grant() else { return };
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         known.iter_mut().for_each(|known| known.retain(|_, (_, name)| *name != grant));
         lock(&self.asked).clear();
@@ -96,7 +103,9 @@ mod tests {
             assert_eq!(found, offset.map(|offset| Place::granted(grant, offset)), "{addr} {len}");
             assert_eq!(peers.find(Direction::Put, addr, len), None, "it was asked for to be got");
         }
-        peers.forget(grant);
+        peers.learn(Direction::Get, (GrantId { line: 4, generation: 0 }, 1050, 1));
+        assert_eq!(peers.find(Direction::Get, 1060, 1), Some(Place::granted(grant, 60)));
+        peers.forget(Place::granted(grant, 7));
         assert_eq!(peers.find(Direction::Get, 1000, 1), None);
     }
 
@@ -105,7 +114,7 @@ mod tests {
         let peers = ByAddress::default();
         let asks = |made| peers.is_news(Direction::Put, 8, 8, made);
         assert_eq!([asks(1), asks(1), asks(2), asks(2)], [true, false, true, false]);
-        peers.forget(GrantId { line: 0, generation: 0 });
+        peers.forget(Place::granted(GrantId { line: 0, generation: 0 }, 0));
         assert!(peers.is_news(Direction::Put, 8, 8, 2) && peers.is_news(Direction::Get, 8, 8, 2));
     }
 }

@@ -118,16 +118,16 @@ impl Near {
         self.ledgers.as_ref().is_some_and(|ledgers| ledgers.theirs.uses(self.place, before))
     }
 
-    /// The same memory by a grant of the peer's, where it is named by its address and a grant is known that
-    /// covers it; and whether to ask for one.
+    /// Whether a grant of the peer's is known that covers memory which is named by its address. If not:
+    /// whether to ask for one.
     #[cold]
-    pub(crate) fn granted(&self, place: Place, len: u64, direction: Direction) -> Result<Place, bool> {
+    pub(crate) fn knows_grant(&self, place: Place, len: u64, direction: Direction) -> Result<(), bool> {
         let Some(ledgers) = &self.ledgers else { return Err(false) };
         let made = ledgers.theirs.made();
         if place.mem != MemId::Space || made == 0 || self.reach.attach_to(MemId::Grant(0)).is_err() {
             return Err(false);
         }
-        let found = self.by_address.find(direction, place.offset, len);
+        let found = self.by_address.find(direction, place.offset, len).map(drop);
         found.ok_or_else(|| self.by_address.is_news(direction, place.offset, len, made))
     }
 

@@ -121,19 +121,6 @@ impl<'a> PieceList<'a> {
         Some(())
     }
 
-    /// The list of the same pieces, with the peer's end of each where this says. `None` where it says
-    /// nothing.
-    pub(crate) fn renamed(&self, mut place: impl FnMut(&Piece) -> Option<Place>) -> Option<PieceList<'a>> {
-        let mut list = PieceList::new(self.direction);
-        for piece in self.pieces() {
-            let (addr, len) = (piece.local.offset as usize, piece.len as usize);
-            // Of the same memory, which is borrowed as long.
-            let local = Lent { addr, len, direction: self.direction, borrowed: PhantomData };
-            list.push(place(piece)?, local)?;
-        }
-        Some(list)
-    }
-
     /// The list of the same pieces of a put, from a copy of what they take.
     pub(crate) fn copied<'b>(&self, copy: &'b mut Vec<u8>) -> PieceList<'b> {
         assert_eq!(self.direction, Direction::Put, "what a get fills is not copied");
@@ -171,6 +158,13 @@ impl<'a> PieceList<'a> {
     /// Bytes of all pieces.
     pub(crate) fn bytes(&self) -> u64 {
         self.pieces().iter().map(|piece| piece.len).sum()
+    }
+
+    /// Copies all pieces to or from memory of a near peer now that it has granted: known grants cover all
+    /// addresses.
+    pub(crate) fn by_address(&self, peer: &Near) -> Result<(), CopyError> {
+        // SAFETY: the list's invariant is what such a copy asks for as well, and `'a` has not ended.
+        unsafe { granted::copy(peer, self.direction, self.pieces()) }
     }
 
     /// Copies all pieces to or from the private memory of a near peer now, or what it has granted, which can
@@ -216,6 +210,13 @@ pub(crate) fn by_attach(peer: &Near, remote: Place, local: Lent<'_>) -> Result<(
     }
     // SAFETY: the local end is memory borrowed for this direction until this returns.
     unsafe { attach(peer, local.direction, &[piece], 1) }
+}
+
+/// Copies one piece to or from memory of a near peer now whose address a known grant covers.
+pub(crate) fn by_address(peer: &Near, remote: Place, local: Lent<'_>) -> Result<(), CopyError> {
+    let piece = Piece { remote, local: local.place(), len: local.len as u64 };
+    // SAFETY: the local end is memory borrowed for this direction until this returns.
+    unsafe { granted::copy(peer, local.direction, &[piece]) }
 }
 
 /// Copies one piece to or from the heap of a near peer now.

@@ -290,6 +290,8 @@ struct HeldWord {
 
 impl Drop for HeldWord {
     fn drop(&mut self) {
+        // The word is another's from now on: this thread, which ends, goes by message.
+        let _ = LAST.try_with(|last| last.set((0, 0)));
         if let Some(ledger) = self.ledger.upgrade() {
             lock(&ledger.free).push(self.index);
         }

@@ -1,4 +1,5 @@
-//! Copies to and from what near peers have granted: by what their ledgers say, under an announcement.
+//! Copies to and from what near peers have granted: by what their ledgers say, under an announcement. The
+//! memory is named by the grant, or by an address that a known grant covers.
 //!
 //! The [ledger](crate::transport::shm::ledger) says what the owner relies on. A copy goes in chunks, and the
 //! grants of each are looked at anew before it: so an owner that takes memory back waits for one chunk at
@@ -110,10 +111,21 @@ unsafe fn send(peer: &Near, direction: Direction, chunk: &mut Chunk) -> Result<(
 /// Where a piece's peer's end lies now: in its space, or in its heap.
 fn find(peer: &Near, direction: Direction, piece: Piece) -> Result<Place, CopyError> {
     let rank = peer.rank;
-    let Some((grant, offset)) = piece.remote.in_grant() else {
-        return Ok(peer.best(piece.remote, piece.len as usize));
-    };
     let ledgers = peer.ledgers.as_ref().ok_or(CopyError::Unreachable(PathReason::Granted))?;
+    let Some((grant, offset)) = piece.remote.in_grant() else {
+        let best = peer.best(piece.remote, piece.len as usize);
+        if best.mem != MemId::Space || peer.reach.attach().is_ok() {
+            return Ok(best);
+        }
+        // By the grant that is known to cover the address, if that still stands for it.
+        let named = peer.by_address.find(direction, best.offset, piece.len);
+        let named = named.ok_or(CopyError::Unreachable(PathReason::Granted))?;
+        if ledgers.theirs.look(named, piece.len, direction, peer.place) == Look::At(best.offset) {
+            return Ok(best);
+        }
+        peer.by_address.forget(named);
+        return Err(CopyError::Unreachable(PathReason::Granted));
+    };
     match ledgers.theirs.look(piece.remote, piece.len, direction, peer.place) {
         Look::At(addr) => Ok(peer.best(Place::new(MemId::Space, addr), piece.len as usize)),
         Look::Unknown => Err(CopyError::Unreachable(PathReason::Granted)),
