@@ -203,13 +203,18 @@ fn put_for_ever(node: &Node, told: GlobalPtr<u64>, manner: &str) {
 /// Rounds that one set of users sees: they end long before a test's processes do by themselves.
 const ROUNDS: u64 = 3_000;
 
+/// By name: how often memory comes and goes in all. `STANDPIPE_TEST_GRANTS=1000000 cargo test --release --test
+/// grants near` takes minutes. A put that is killed is of 1 GiB then.
+const BY_NAME: &str = "STANDPIPE_TEST_GRANTS";
+
 /// Grants the same memory again and again, while others read and write it, and has it to itself in between.
-fn comes_and_goes(way: Way, rounds: u64) {
+fn comes_and_goes(way: Way) {
     if way == Way::Network && support::network().is_none() {
         return;
     }
+    let rounds = std::env::var(BY_NAME).map_or(ROUNDS, |rounds| rounds.parse().expect("a number"));
     let (owner, memory) = (Owner::new(way), Memory::new(LEN));
-    for seed in 0..rounds / ROUNDS {
+    for seed in 0..rounds.div_ceil(ROUNDS) {
         some_rounds(&owner, memory, seed);
     }
 }
@@ -248,26 +253,17 @@ fn some_rounds(owner: &Owner, memory: &'static Memory, seed: u64) {
 
 #[test]
 fn memory_that_is_taken_back_is_ones_own_near() {
-    comes_and_goes(
-        Way::Kernel,
-        if testbed::has_time_for("taking memory back a million times") { 1_000_000 } else { ROUNDS },
-    );
+    comes_and_goes(Way::Kernel);
 }
 
 #[test]
 fn memory_that_is_taken_back_is_ones_own_by_message() {
-    comes_and_goes(
-        Way::Message,
-        if testbed::has_time_for("taking memory back by message") { 100_000 } else { ROUNDS },
-    );
+    comes_and_goes(Way::Message);
 }
 
 #[test]
 fn memory_that_is_taken_back_is_ones_own_over_tcp() {
-    comes_and_goes(
-        Way::Network,
-        if testbed::has_time_for("taking memory back over tcp") { 100_000 } else { ROUNDS },
-    );
+    comes_and_goes(Way::Network);
 }
 
 /// What nobody may write any more stays as it is.
@@ -281,7 +277,7 @@ fn stays_free(memory: &Memory) {
 
 #[test]
 fn one_that_is_killed_amid_a_put_leaves_the_memory_alone() {
-    let bytes = if testbed::has_time_for("a put of 1 GiB") { 1 << 30 } else { 64 << 20 };
+    let bytes = if std::env::var_os(BY_NAME).is_some() { 1 << 30 } else { 64 << 20 };
     let owner = Owner::new(Way::Kernel);
     let memory = Memory::new(bytes);
     for round in 0..5 {

@@ -176,7 +176,7 @@ impl Node {
         rights: Rights,
         to: impl Into<Audience>,
     ) -> Result<Grant<B>, GrantError> {
-        self.grant_any(memory, rights, &to.into())
+        self.grant_any(memory, rights, to.into())
     }
 
     /// As [`Node::grant`], to be read only: by this, memory may be granted that others hold as well, as
@@ -185,7 +185,7 @@ impl Node {
     /// # Errors
     /// See [`GrantError`].
     pub fn share<B: PutBuffer>(&self, memory: B, to: impl Into<Audience>) -> Result<Grant<B>, GrantError> {
-        self.grant_any(memory, Rights::Read, &to.into())
+        self.grant_any(memory, Rights::Read, to.into())
     }
 
     /// As [`Node::share`], of each of a list, in its order.
@@ -197,7 +197,7 @@ impl Node {
         memory: impl IntoIterator<Item = B>,
         to: impl Into<Audience>,
     ) -> Result<Vec<Grant<B>>, GrantError> {
-        self.grant_each(memory.into_iter(), Rights::Read, &to.into())
+        self.grant_each(memory.into_iter(), Rights::Read, to.into())
     }
 
     /// As [`Node::grant`], of each of a list, in its order.
@@ -210,14 +210,19 @@ impl Node {
         rights: Rights,
         to: impl Into<Audience>,
     ) -> Result<Vec<Grant<B>>, GrantError> {
-        self.grant_each(memory.into_iter(), rights, &to.into())
+        self.grant_each(memory.into_iter(), rights, to.into())
     }
 }
 
 impl Node {
-    fn grant_any<B: Buffer>(&self, memory: B, rights: Rights, to: &Audience) -> Result<Grant<B>, GrantError> {
-        self.may_grant(to)?;
-        let mut granted = self.grant_checked(vec![memory], rights, to)?;
+    fn grant_any<B: Buffer>(
+        &self,
+        memory: B,
+        rights: Rights,
+        mut to: Audience,
+    ) -> Result<Grant<B>, GrantError> {
+        self.may_grant(&mut to)?;
+        let mut granted = self.grant_checked(vec![memory], rights, &to)?;
         self.serve_grants();
         Ok(granted.pop().expect("as many as were asked for"))
     }
@@ -226,23 +231,27 @@ impl Node {
         &self,
         memory: impl Iterator<Item = B>,
         rights: Rights,
-        to: &Audience,
+        mut to: Audience,
     ) -> Result<Vec<Grant<B>>, GrantError> {
-        self.may_grant(to)?;
-        let granted = self.grant_checked(memory.collect(), rights, to)?;
+        self.may_grant(&mut to)?;
+        let granted = self.grant_checked(memory.collect(), rights, &to)?;
         self.serve_grants();
         Ok(granted)
     }
 
     /// Whether this node may grant anything, and there are such peers.
-    fn may_grant(&self, Audience(to): &Audience) -> Result<(), GrantError> {
+    fn may_grant(&self, Audience(to): &mut Audience) -> Result<(), GrantError> {
         self.may_call("granting")?;
         let own = self.core.peers.own();
         let is_peer = |rank: &Rank| *rank < own.size || self.core.peers.known(*rank).is_some();
-        match to.as_ref().and_then(|ranks| ranks.iter().find(|rank| !is_peer(rank))) {
-            Some(&peer) => Err(GrantError::Node(Error::NoSuchPeer { peer, size: own.size })),
-            None => Ok(()),
+        if let Some(&peer) = to.as_ref().and_then(|ranks| ranks.iter().find(|rank| !is_peer(rank))) {
+            return Err(GrantError::Node(Error::NoSuchPeer { peer, size: own.size }));
         }
+        // The owner is of every audience.
+        if let Some(ranks) = to.as_mut().filter(|ranks| !ranks.contains(&own.rank)) {
+            *to = Audience::from(&[&ranks[..], &[own.rank]].concat()[..]).0;
+        }
+        Ok(())
     }
 
     /// Grants each of these, or none.
@@ -328,7 +337,7 @@ impl<B: Buffer> Grant<B> {
 
     /// Its node, while that is there.
     fn its_core(&self) -> Option<Arc<NodeCore>> {
-        self.core.upgrade().filter(|core| !core.is_forked())
+        self.core.upgrade().filter(|core| !core.is_forked() && !core.has_closed())
     }
 
     /// The epoch from which on nobody begins to use it, once it is revoked or its node has ended.
@@ -371,12 +380,24 @@ impl<B: PutBuffer + GetBuffer> Grant<B> {
         let core = self.its_core().ok_or(GrantError::Revoked { grant })?;
         let epoch = core.repoint(grant, start).ok_or(GrantError::Revoked { grant })?;
         let old = self.memory.replace(memory).ok_or(GrantError::Revoked { grant })?;
-        match self.wait_unused(epoch, within) {
-            Ok(()) => Ok(old),
-            Err(error) => {
-                core.keep_revoked(epoch, Box::new(old));
-                Err(error)
-            }
+        // However this ends: a handler may panic meanwhile.
+        let mut old = Left { core: &core, epoch, memory: Some(old) };
+        self.wait_unused(epoch, within)?;
+        old.memory.take().ok_or(GrantError::Revoked { grant })
+    }
+}
+
+/// Memory that a grant has left: where it is dropped here, the node keeps it until nobody is at it.
+struct Left<'a, B: Buffer> {
+    core: &'a NodeCore,
+    epoch: u64,
+    memory: Option<B>,
+}
+
+impl<B: Buffer> Drop for Left<'_, B> {
+    fn drop(&mut self) {
+        if let Some(memory) = self.memory.take() {
+            self.core.keep_revoked(self.epoch, Box::new(memory));
         }
     }
 }

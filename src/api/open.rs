@@ -389,8 +389,8 @@ impl Seat {
             heap: Mapping::of(heap.memory()),
         };
         let (control, control_segment) = Control::create(places, &identity)?;
-        let ledger = Arc::new(Ledger::create()?);
         let reserves = vm::host::is_strict_about_memory();
+        let ledger = Arc::new(Ledger::create(reserves)?);
         if reserves {
             control_segment.reserve(0, Control::least_bytes(places))?;
         }

@@ -264,6 +264,10 @@ impl NodeCore {
             let _scope = HandlerScope::enter();
             self.background_steps().run(op);
         } else if polled == Polled::Idle {
+            drop(arrivals);
+            if self.due.flags.load(Ordering::Relaxed) & REVOKED != 0 {
+                self.free_revoked();
+            }
             return Progress::Idle;
         }
         drop(arrivals);

@@ -29,10 +29,18 @@ impl Users {
     pub(crate) fn any(&self, before: u64) -> Option<Rank> {
         // After whatever bars new use: a ledger's line, or the mark of the node's end.
         fence(Ordering::SeqCst);
-        (0..self.places).find(|rank| {
-            let peer = self.near.get(*rank);
-            peer.is_some_and(|peer| peer.uses_grants(before) && !peer.reach.is_gone())
-        })
+        let near = (0..self.places).filter_map(|rank| self.near.get(rank));
+        let mut using = near.filter(|peer| peer.oldest_use().is_some_and(|since| since < before));
+        using.find(|peer| !peer.reach.is_gone()).map(|peer| peer.rank)
+    }
+
+    /// The oldest epoch since which a peer is at a grant of this process's: nobody is at what was revoked by
+    /// then.
+    fn oldest(&self) -> u64 {
+        fence(Ordering::SeqCst);
+        let near = (0..self.places).filter_map(|rank| self.near.get(rank));
+        let using = near.filter_map(|peer| Some((peer.oldest_use()?, peer)));
+        using.filter(|(_, peer)| !peer.reach.is_gone()).map(|(since, _)| since).min().unwrap_or(u64::MAX)
     }
 
     /// Waits until no peer is, for so long at most; between two looks it does something else. The error is a
@@ -53,9 +61,12 @@ impl Users {
     }
 }
 
-/// Memory that was granted and dropped while peers were at it.
+/// How often it is looked whether memory that was dropped is still used, at most.
+const LOOK_EVERY: Duration = Duration::from_micros(200);
+
+/// Memory that was granted and dropped while peers were at it, and when to look next whether they still are.
 #[derive(Default)]
-pub(crate) struct RevokedMemory(Vec<(u64, Users, Box<dyn Any + Send>)>);
+pub(crate) struct RevokedMemory(Vec<(u64, Users, Box<dyn Any + Send>)>, Option<Instant>);
 
 impl RevokedMemory {
     pub(crate) fn add(&mut self, epoch: u64, users: Users, memory: Box<dyn Any + Send>) {
@@ -65,7 +76,13 @@ impl RevokedMemory {
     /// Takes out the memory that no peer is at any more, for the caller to drop while it holds no lock; and
     /// whether that is all.
     pub(crate) fn take_unused(&mut self) -> (Vec<Box<dyn Any + Send>>, bool) {
-        let unused = |(epoch, users, _): &mut (u64, Users, _)| users.any(*epoch).is_none();
+        let now = Instant::now();
+        let Some((_, users, _)) = self.0.first().filter(|_| now >= self.1.unwrap_or(now)) else {
+            return (Vec::new(), self.0.is_empty());
+        };
+        self.1 = Some(now + LOOK_EVERY);
+        let oldest = users.oldest();
+        let unused = |(epoch, ..): &mut (u64, Users, _)| *epoch <= oldest;
         let free = self.0.extract_if(.., unused).map(|(.., memory)| memory).collect();
         (free, self.0.is_empty())
     }

@@ -34,7 +34,7 @@ fn given_back<B: standpipe::Buffer>(mut grant: Grant<B>) -> B {
 
 #[test]
 fn all_operations_take_granted_memory() {
-    for kind in KINDS {
+    for (at, kind) in KINDS.into_iter().enumerate() {
         let landed = Arc::new(AtomicU64::new(0));
         let handled = |landed: &Arc<AtomicU64>| {
             let landed = Arc::clone(landed);
@@ -82,6 +82,14 @@ fn all_operations_take_granted_memory() {
                 let long = HandlerId::of("", "landed");
                 node.request_long(long, [0; 4], there.plus(64), &[8; 5000]).expect("it is granted");
                 node.wait_until(|| landed.load(Ordering::Relaxed) >= 2 * LEN as u64).expect("both messages");
+                if at == 2 {
+                    let by_kernel =
+                        [Operation::Put, Operation::Get].map(|what| node.stats().get(what, Mechanism::Cma));
+                    assert!(
+                        by_kernel.iter().all(|tally| tally.count == 0),
+                        "nobody may attach: {by_kernel:?}"
+                    );
+                }
                 node.barrier().expect("both have put");
                 assert_eq!(word.read(0), 1);
                 let own = given_back(grant);

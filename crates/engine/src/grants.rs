@@ -189,13 +189,15 @@ impl Grants {
         })
     }
 
-    /// The grant that a message's place lies in, of whose generation it has but the lower bits; where in it,
-    /// and how many bytes it has.
-    pub(crate) fn landed(&self, place: Place) -> Option<(GrantId, u64, u64)> {
+    /// The grant that a peer's message says it has put so many bytes into, if it may: the message has but the
+    /// lower bits of its generation. Where in it, and how many bytes it has.
+    pub(crate) fn landed(&self, peer: Rank, (place, len): (Place, u64)) -> Option<(GrantId, u64, u64)> {
         let (told, offset) = place.in_grant()?;
         let line = self.lines.get(told.line as usize)?;
         let granted = line.granted.as_ref().filter(|_| line.generation % TOLD == told.generation % TOLD)?;
-        Some((GrantId { generation: line.generation, ..told }, offset, granted.len))
+        let may = granted.rights.allow(Direction::Put) && granted.is_for(peer);
+        let fits = offset.checked_add(len).is_some_and(|end| end <= granted.len);
+        (may && fits).then_some((GrantId { generation: line.generation, ..told }, offset, granted.len))
     }
 
     /// Grants that are there.

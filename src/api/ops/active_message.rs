@@ -180,7 +180,7 @@ impl Call<'_> {
             // No correct sender names that.
             MemId::Control => return None,
             MemId::Grant(_) => {
-                let (name, offset) = self.core.landed_in_grant(place)?;
+                let (name, offset) = self.core.landed_in_grant(self.peer, (place, u64::from(len)))?;
                 Landed::Granted(name, offset)
             }
         };

@@ -492,7 +492,12 @@ impl Node {
     fn goes_by_hand(&self, near: &Near, list: &PieceList<'_>) -> bool {
         let is_reached = |piece: &engine::Piece| {
             let place = near.best(piece.remote, piece.len as usize);
-            matches!(at_once(near, place.mem, list.direction(), piece.len), Path::Mapped | Path::Attached)
+            // Only the owner may know a grant.
+            place.in_grant().is_none()
+                && matches!(
+                    at_once(near, place.mem, list.direction(), piece.len),
+                    Path::Mapped | Path::Attached
+                )
         };
         self.is_copied_apart(list.bytes() as usize) && list.pieces().iter().all(is_reached)
     }

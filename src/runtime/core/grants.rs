@@ -4,7 +4,7 @@
 use std::any::Any;
 use std::sync::atomic::Ordering;
 
-use engine::{GrantId, Granted, NotGranted, Place};
+use engine::{GrantId, Granted, NotGranted, Place, Rank};
 
 use super::NodeCore;
 use super::groups::REVOKED;
@@ -63,9 +63,9 @@ impl NodeCore {
         self.due.flags.fetch_or(REVOKED, Ordering::AcqRel);
     }
 
-    /// Where a long message's payload has landed that was put into a grant.
-    pub(crate) fn landed_in_grant(&self, place: Place) -> Option<(GrantName, u64)> {
-        let (grant, offset, len) = self.engine().landed(place)?;
+    /// Where a peer's long message says that its payload has landed, which it was to put into a grant.
+    pub(crate) fn landed_in_grant(&self, peer: Rank, payload: (Place, u64)) -> Option<(GrantName, u64)> {
+        let (grant, offset, len) = self.engine().landed(peer, payload)?;
         Some((GrantName::new(grant, len), offset))
     }
 }

@@ -113,9 +113,9 @@ impl Near {
         self
     }
 
-    /// Whether it is at a grant of this process's, since before that epoch.
-    pub(crate) fn uses_grants(&self, before: u64) -> bool {
-        self.ledgers.as_ref().is_some_and(|ledgers| ledgers.theirs.uses(self.place, before))
+    /// Since which epoch of this process it is at one of its grants, if it is.
+    pub(crate) fn oldest_use(&self) -> Option<u64> {
+        self.ledgers.as_ref()?.theirs.oldest_use(self.place)
     }
 
     /// Whether a grant of the peer's is known that covers memory which is named by its address. If not:

@@ -99,7 +99,7 @@ impl Copiers {
     /// Has a copier make a copy by `now`, until [`Copiers::take_ended`] tells of its end or it is
     /// [given up](Copiers::abandon).
     pub(super) fn copy(&mut self, op: OpId, direction: Direction, pieces: &[Piece], now: CopyNow) {
-        let is_private = |piece: &Piece| piece.remote.mem == MemId::Space;
+        let is_private = |piece: &Piece| piece.remote.mem != MemId::Heap;
         let mechanism = if pieces.iter().any(is_private) { Mechanism::Cma } else { Mechanism::Mapped };
         let bytes = pieces.iter().map(|piece| piece.len).fold(0, u64::saturating_add);
         let (rest, is_given_up) = (Mutex::new(pieces.iter().copied().collect()), AtomicBool::new(false));

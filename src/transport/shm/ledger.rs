@@ -131,12 +131,19 @@ pub(crate) struct Ledger {
     id: u64,
     /// Whether nobody else can write it.
     is_sealed: bool,
+    /// Whether it takes memory before it touches any.
+    reserves: bool,
+    /// The process's, by forks: a child's is another.
+    generation: u32,
 }
 
 impl Ledger {
+    /// An empty one. `reserves`: it takes memory before it touches any, where the system would end the
+    /// process otherwise.
+    ///
     /// # Errors
     /// As for [`Segment::create_own`].
-    pub(crate) fn create() -> Result<Ledger, SegmentError> {
+    pub(crate) fn create(reserves: bool) -> Result<Ledger, SegmentError> {
         static IDS: AtomicU64 = AtomicU64::new(1);
         let own = Segment::create_own("standpipe-ledger", BYTES);
         let is_sealed = own.is_ok();
@@ -147,6 +154,9 @@ impl Ledger {
             }
             own => own,
         }?;
+        if reserves {
+            segment.reserve(0, TABLE * LINE)?;
+        }
         segment.open_to(TABLE * LINE)?;
         let words = |at, count| segment.memory().words(at, count).expect("inside the segment");
         words(0, 1)[0].store(MARK, Ordering::Relaxed);
@@ -163,6 +173,8 @@ impl Ledger {
             free,
             id: IDS.fetch_add(1, Ordering::Relaxed),
             is_sealed,
+            reserves,
+            generation: vm::forks::generation(),
             segment,
         })
     }
@@ -186,6 +198,9 @@ impl Ledger {
     /// message. For one thread at a time, as [`Ledger::bar`].
     pub(crate) fn show(&self, grant: GrantId, granted: &Granted) -> bool {
         let end = table_at(grant.line + 1);
+        if self.reserves && self.segment.reserve(table_at(grant.line), LINE).is_err() {
+            return false;
+        }
         let Ok(line) = self.segment.open_to(end).map(|()| self.line(grant.line)) else { return false };
         let mut words = [0; 7];
         [words[0], words[1]] = [granted.start, granted.len];
@@ -227,7 +242,7 @@ impl Ledger {
             _ => self.word_of_thread()?,
         };
         let word = &self.words[index as usize * (LINE / 8) as usize];
-        word.store(epoch << NUMBER_BITS | u64::from(owner), Ordering::Relaxed);
+        word.store(announcement(owner, epoch), Ordering::Relaxed);
         // Before this thread looks at the grant's line: see the head of this file.
         fence(Ordering::SeqCst);
         Some(Announced(word))
@@ -266,13 +281,27 @@ fn write(line: &[AtomicU64], words: [u64; 7]) {
     line[0].store(before.wrapping_add(2), Ordering::Release);
 }
 
-/// Whether a word announces the use of a grant of that node's, from before an epoch.
-fn names(word: u64, owner: Rank, before: u64) -> bool {
-    word & ((1 << NUMBER_BITS) - 1) == u64::from(owner) && word != 0 && word >> NUMBER_BITS < before
+/// The word that announces the use of a grant of that node's, in this epoch of its.
+const fn announcement(owner: Rank, epoch: u64) -> u64 {
+    epoch << NUMBER_BITS | owner as u64
+}
+
+/// The epoch in which a word announces the use of a grant of that node's.
+fn names(word: u64, owner: Rank) -> Option<u64> {
+    (word & ((1 << NUMBER_BITS) - 1) == u64::from(owner) && word != 0).then_some(word >> NUMBER_BITS)
 }
 
 /// That this thread is at what another process grants, until this is dropped.
 pub(crate) struct Announced<'a>(&'a AtomicU64);
+
+impl Announced<'_> {
+    /// Announces the same anew, between two parts: no copy is under way, and what was looked at before must
+    /// be looked at again. So whoever takes other memory back waits for no more than one part.
+    pub(crate) fn renew(&self, owner: Rank, epoch: u64) {
+        self.0.store(announcement(owner, epoch), Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+}
 
 impl Drop for Announced<'_> {
     #[inline]
@@ -292,7 +321,9 @@ impl Drop for HeldWord {
     fn drop(&mut self) {
         // The word is another's from now on: this thread, which ends, goes by message.
         let _ = LAST.try_with(|last| last.set((0, 0)));
-        if let Some(ledger) = self.ledger.upgrade() {
+        // In a child that was forked another thread may have held the lock.
+        let is_its = |ledger: &Arc<Ledger>| ledger.generation == vm::forks::known_generation();
+        if let Some(ledger) = self.ledger.upgrade().filter(is_its) {
             lock(&ledger.free).push(self.index);
         }
     }
@@ -353,11 +384,16 @@ impl PeerLedger {
         self.0.load(at, Ordering::Acquire).is_some_and(|word| word & bit != 0)
     }
 
-    /// Whether the peer is at a grant of the node with this number there, since before that epoch.
-    pub(crate) fn uses(&self, owner: Rank, before: u64) -> bool {
+    /// Since which epoch the peer is at a grant of the node with this number there, if it is.
+    pub(crate) fn oldest_use(&self, owner: Rank) -> Option<u64> {
         let used = self.0.load(WORDS_AT, Ordering::Acquire).unwrap_or(0).min(WORDS);
         let word = |word| self.0.load(word_at(word), Ordering::Acquire).unwrap_or(0);
-        (0..used as u32).any(|at| names(word(at), owner, before))
+        (0..used as u32).filter_map(|at| names(word(at), owner)).min()
+    }
+
+    #[cfg(test)]
+    fn uses(&self, owner: Rank, before: u64) -> bool {
+        self.oldest_use(owner).is_some_and(|since| since < before)
     }
 
     /// Where `len` bytes from a place in a grant on lie at the peer, for an access of this process, which has
@@ -414,7 +450,7 @@ mod tests {
     }
 
     fn opened() -> (Arc<Ledger>, PeerLedger) {
-        let ledger = Arc::new(Ledger::create().expect("a segment"));
+        let ledger = Arc::new(Ledger::create(true).expect("a segment"));
         let peers = PeerLedger::open(ledger.fd()).expect("it is one");
         (ledger, peers)
     }

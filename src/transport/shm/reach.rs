@@ -154,7 +154,9 @@ impl Reach {
     /// which the kernel ends all other threads first.
     #[cold]
     pub(crate) fn is_gone(&self) -> bool {
-        if !self.has_ended() {
+        // The peer itself can write the mark; that it is lost this process was told otherwise. A number that
+        // was never its own here says nothing.
+        if !self.has_ended() && !self.is_lost() || self.attach == Err(PathReason::PidMismatch) {
             return false;
         }
         let Some((started, state)) = started_at(self.pid) else { return has_no_process(self.pid) };

@@ -145,9 +145,10 @@ pub(crate) fn puts_into_grants_signal_and_tell<C: Cluster>(make: Make<'_, C>) {
     bench.send(0, &AmSend { peer: 1, lane: Lane::Request, handler: NOTE, args: [7; 4], body });
     bench.until("the message", |bench| !bench.got[1].is_empty());
     let (told, 64) = bench.got[1][0].landed.expect("it is a long one") else { panic!("it has 64 bytes") };
-    assert_eq!(bench.node(1).landed(told), Some((name, 16, LEN as u64)));
+    assert_eq!(bench.node(1).landed(0, (told, 64)), Some((name, 16, LEN as u64)));
+    assert_eq!(bench.node(1).landed(0, (told, LEN as u64)), None, "it says more than there is");
     bench.node(1).revoke(name);
-    assert_eq!(bench.node(1).landed(told), None);
+    assert_eq!(bench.node(1).landed(0, (told, 64)), None);
     let id = bench.node(0).transfer_then_signal(
         1,
         &[piece(place, here, LEN - 16)],

@@ -44,12 +44,14 @@ impl Chunk {
 /// # Safety
 /// As for [`super::copy_pieces`].
 pub(super) unsafe fn copy(peer: &Near, direction: Direction, pieces: &[Piece]) -> Result<(), CopyError> {
+    // Lists come here whether or not the kernel lets us attach.
+    peer.reach.attach_to(MemId::Grant(0)).map_err(CopyError::Unreachable)?;
     let Some(ledgers) = &peer.ledgers else { return Err(CopyError::Unreachable(PathReason::Granted)) };
     if !ledgers.theirs.watches(peer.place) {
         return Err(CopyError::Unreachable(PathReason::Granted));
     }
     let announced = ledgers.own.announce(peer.rank, ledgers.theirs.epoch());
-    let Some(_announced) = announced else { return Err(CopyError::Unreachable(PathReason::Granted)) };
+    let Some(announced) = announced else { return Err(CopyError::Unreachable(PathReason::Granted)) };
     // After that: a node that has closed looks at announcements as well.
     let Some(_reach) = peer.reach.by_number() else { return Err(ended(peer)) };
     if let [piece] = pieces
@@ -77,6 +79,9 @@ pub(super) unsafe fn copy(peer: &Near, direction: Direction, pieces: &[Piece]) -
             if found.mem != MemId::Space {
                 // SAFETY: a part of a piece of the caller's, which it promises for this direction.
                 unsafe { copy_mapped(peer, direction, &Piece { remote: found, ..part }) }?;
+                if chunk.parts.is_empty() {
+                    announced.renew(peer.rank, ledgers.theirs.epoch());
+                }
                 continue;
             }
             chunk.parts.push(part);
@@ -86,6 +91,7 @@ pub(super) unsafe fn copy(peer: &Near, direction: Direction, pieces: &[Piece]) -
             if chunk.is_full() {
                 // SAFETY: parts of the caller's pieces, which it promises for this direction.
                 unsafe { send(peer, direction, &mut chunk) }?;
+                announced.renew(peer.rank, ledgers.theirs.epoch());
             }
         }
     }

@@ -37,10 +37,11 @@ impl<T: Transport> Node<T> {
         self.shown.grants.get(grant)
     }
 
-    /// The grant that a long Active Message's payload lies in, by the place that the message names; where in
-    /// it, and how many bytes that grant has. `None` where it was revoked since.
-    pub fn landed(&self, place: Place) -> Option<(GrantId, u64, u64)> {
-        self.shown.grants.landed(place)
+    /// The grant that a peer's long Active Message says its payload of so many bytes lies in; where in it,
+    /// and how many bytes that grant has. `None` where it was revoked since, or the peer may not put that
+    /// there.
+    pub fn landed(&self, peer: Rank, payload: (Place, u64)) -> Option<(GrantId, u64, u64)> {
+        self.shown.grants.landed(peer, payload)
     }
 
     /// Grants of this process.
