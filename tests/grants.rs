@@ -203,8 +203,8 @@ fn put_for_ever(node: &Node, told: GlobalPtr<u64>, manner: &str) {
 /// Rounds that one set of users sees: they end long before a test's processes do by themselves.
 const ROUNDS: u64 = 3_000;
 
-/// By name: how often memory comes and goes in all. `STANDPIPE_TEST_GRANTS=1000000 cargo test --release --test
-/// grants near` takes minutes. A put that is killed is of 1 GiB then.
+/// By name: how often memory comes and goes in all. `STANDPIPE_TEST_GRANTS=1000000 cargo test --release
+/// --test grants near` takes minutes. A put that is killed is of 1 GiB then.
 const BY_NAME: &str = "STANDPIPE_TEST_GRANTS";
 
 /// Grants the same memory again and again, while others read and write it, and has it to itself in between.
