@@ -411,7 +411,8 @@ impl Trial {
     fn judge(&mut self, peer: Rank, lane: Lane, words: &[u64; 7], payload: &[u8]) -> Verdict {
         let Ok(header) = Header::decode(words, payload.len()) else { return Verdict::Malformed };
         match (header.kind, lane) {
-            (Kind::AmLong, _) if header.token & 0xff >= 3 => Verdict::Malformed,
+            // Of grants, the upper bits are of a generation.
+            (Kind::AmLong, _) if header.token & 0xff >= 3 && header.token & 0xf != 3 => Verdict::Malformed,
             (Kind::AmShort | Kind::AmMedium | Kind::AmLong, _) if number(&header) < HANDLERS => {
                 Verdict::Deliver
             }
@@ -420,6 +421,8 @@ impl Trial {
             (Kind::AmRefused, _) => Verdict::Nothing,
             (Kind::HandlerAsk, Lane::Request) => Verdict::Unanswerable,
             (Kind::HandlerIs, Lane::Reply) => self.judge_found(&header),
+            (Kind::GrantAsk, Lane::Request) if matches!(header.small, 1 | 2) => Verdict::Unanswerable,
+            (Kind::GrantIs, Lane::Reply) => Verdict::Nothing,
             (Kind::PutChunk, Lane::Request) => self.judge_put(&header, payload.len() as u64),
             (Kind::PutSignal, Lane::Request) if signals(&header) => {
                 self.judge_put(&header, payload.len() as u64)
