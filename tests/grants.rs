@@ -20,7 +20,7 @@ use support::{LIMIT, hex, in_role, said, say, unhex};
 const LEN: usize = 4096;
 /// The bit that those set in each word who write there.
 const WRITTEN: u64 = 1 << 63;
-/// What lies in memory that is granted to nobody.
+/// The value of memory that is granted to nobody.
 const FREE: u64 = 0xeeee_eeee_eeee_eeee;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -266,7 +266,7 @@ fn memory_that_is_taken_back_is_ones_own_over_tcp() {
     comes_and_goes(Way::Network);
 }
 
-/// What nobody may write any more stays as it is.
+/// Nobody writes memory any more that was taken back.
 fn stays_free(memory: &Memory) {
     memory.fill(FREE);
     for _ in 0..6 {

@@ -26,7 +26,7 @@ impl Audience {
     pub const ALL: Audience = Audience(None);
 }
 
-/// Those ranks and no others, by the numbers that this node has for them.
+/// These ranks alone, by the numbers that this node has for them.
 impl From<&[Rank]> for Audience {
     fn from(ranks: &[Rank]) -> Audience {
         let mut ranks = ranks.to_vec();
@@ -36,7 +36,7 @@ impl From<&[Rank]> for Audience {
     }
 }
 
-/// Those ranks and no others.
+/// These ranks alone.
 impl<const N: usize> From<[Rank; N]> for Audience {
     fn from(ranks: [Rank; N]) -> Audience {
         Audience::from(&ranks[..])

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use standpipe::{
-    Audience, Code, Config, Error, Exposure, Foreign, GetPiece, Grant, GrantError, GrantName, HandlerId,
-    Landed, Mechanism, Memory, Node, Operation, PutPiece, Rank, Remote, Rights, Signal, Strided,
+    Audience, Code, Config, Error, Exposure, Foreign, GetPiece, GlobalPtr, Grant, GrantError, GrantName,
+    HandlerId, Landed, Mechanism, Memory, Node, Operation, PutPiece, Rank, Remote, Rights, Signal, Strided,
 };
 
 use super::{LIMIT, Way, alone, ask, config, job, tell};
@@ -77,7 +77,7 @@ fn all_operations_take_granted_memory() {
                 node.put_nbi(there.plus(408), &[6_u8; 8]).and_then(|()| node.quiet()).expect("it is granted");
                 let word = node.heap().alloc_zeroed::<u64>(1).expect("room");
                 tell(node, "word", word.ptr(0).to_words());
-                let counter = standpipe::GlobalPtr::from_words(ask(node, "word", 1 - node.rank()));
+                let counter = GlobalPtr::from_words(ask(node, "word", 1 - node.rank()));
                 node.put_signal(there.plus(416), &[9_u8; 8], Signal::add(counter, 1)).expect("it is granted");
                 let long = HandlerId::of("", "landed");
                 node.request_long(long, [0; 4], there.plus(64), &[8; 5000]).expect("it is granted");
@@ -373,6 +373,44 @@ fn an_address_reaches_nothing_of_a_grant_that_was_repointed() {
             }
             node.barrier().expect("both have tried");
             drop(grant);
+        },
+    );
+}
+
+/// More grants than a list may ask for at once: each call learns some.
+#[test]
+fn a_list_of_addresses_that_many_grants_cover_comes_to_the_kernels_copy() {
+    job(
+        2,
+        |_| config().exposure(Exposure::Ranges),
+        |node| {
+            let other = 1 - node.rank();
+            let blocks: Vec<Vec<u64>> = (0..200).map(|block| vec![block; 8]).collect();
+            let addrs: Vec<u64> =
+                blocks.iter().map(|block| block.as_ptr().expose_provenance() as u64).collect();
+            let grants = node.share_many(blocks, Audience::ALL).expect("granted");
+            let list = node.heap().alloc_from(&addrs).expect("room");
+            tell(node, "list", list.ptr(0).to_words());
+            let mut theirs = vec![0_u64; addrs.len()];
+            node.get_slice(GlobalPtr::from_words(ask(node, "list", other)), &mut theirs)
+                .expect("it is there");
+            let by_kernel = || node.stats().get(Operation::Get, Mechanism::Cma).count;
+            let begun = std::time::Instant::now();
+            while by_kernel() == 0 && std::env::var_os(super::TRANSPORT).is_none() {
+                assert!(begun.elapsed() < LIMIT, "it never goes by the kernel");
+                let mut words = vec![[0_u8; 8]; theirs.len()];
+                let mut pieces: Vec<GetPiece<'_>> = theirs
+                    .iter()
+                    .zip(&mut words)
+                    // SAFETY: the owner keeps its blocks until the last barrier, and writes none.
+                    .map(|(addr, into)| GetPiece { from: unsafe { Remote::raw(other, *addr) }, into })
+                    .collect();
+                node.get_list(&mut pieces).expect("it is granted");
+                drop(pieces);
+                assert!((0..).zip(words).all(|(block, word)| u64::from_ne_bytes(word) == block));
+            }
+            node.barrier().expect("both have read");
+            drop(grants);
         },
     );
 }

@@ -135,7 +135,7 @@ impl<C: Cluster> Bench<C> {
         let mut payload = std::mem::take(&mut self.inbox.payload);
         if let Some((place, len)) = landed {
             payload = vec![0; len as usize];
-            // What lies in a grant, its owner finds.
+            // Only its owner finds a place in a grant.
             if place.in_grant().is_none() {
                 self.cluster.peek(rank, place, &mut payload);
             }

@@ -342,8 +342,8 @@ impl Node {
     /// Whether a grant is known that covers memory which is named by its address. If not, and `may_ask`, the
     /// peer is asked for one.
     fn knows_grant(&self, near: &Near, place: Place, len: u64, direction: Direction, may_ask: bool) -> bool {
-        let known = near.knows_grant(place, len, direction);
-        if known == Err(true) && may_ask {
+        let known = near.knows_grant(place, len, direction, may_ask);
+        if known == Err(true) {
             self.engine().ask_for_grant(near.rank, place.offset, len, direction);
         }
         known.is_ok()

@@ -118,17 +118,23 @@ impl Near {
         self.ledgers.as_ref()?.theirs.oldest_use(self.place)
     }
 
-    /// Whether a grant of the peer's is known that covers memory which is named by its address. If not:
-    /// whether to ask for one.
+    /// Whether a grant of the peer's is known that covers memory which is named by its address. If not, and
+    /// `may_ask`: whether to ask for one, which the caller then does.
     #[cold]
-    pub(crate) fn knows_grant(&self, place: Place, len: u64, direction: Direction) -> Result<(), bool> {
+    pub(crate) fn knows_grant(
+        &self,
+        place: Place,
+        len: u64,
+        direction: Direction,
+        may_ask: bool,
+    ) -> Result<(), bool> {
         let Some(ledgers) = &self.ledgers else { return Err(false) };
         let made = ledgers.theirs.made();
         if place.mem != MemId::Space || made == 0 || self.reach.attach_to(MemId::Grant(0)).is_err() {
             return Err(false);
         }
         let found = self.by_address.find(direction, place.offset, len).map(drop);
-        found.ok_or_else(|| self.by_address.is_news(direction, place.offset, len, made))
+        found.ok_or_else(|| may_ask && self.by_address.is_news(direction, place.offset, len, made))
     }
 
     /// Rings its doorbell, saying that it was this process.

@@ -1,5 +1,6 @@
 use super::*;
 use crate::collective::{Difference, Signature};
+use crate::wire::status::ALL;
 use crate::wire::{
     AmForm, Because, BreakReason, Found, GrantAsk, GrantIs, HandlerAsk, HandlerIs, MoveId, Pace, Status,
     Step, StepData, TeamBroken,
@@ -22,17 +23,7 @@ fn sample(kind: u8, w: [u64; 8], nonsense: bool) -> (Message, usize) {
     let op = OpId::from_token(a);
     let known = |place: Place| Some(place).filter(|_| !nonsense);
     let chunk = Chunk { op, slot: b, at: known(Place::new(mem(c), d)) };
-    let status = [
-        Status::Ok,
-        Status::Fault,
-        Status::NoBuffer,
-        Status::NotExposed,
-        Status::NeverBuffer,
-        Status::NoWord,
-        Status::Revoked,
-        Status::NotGranted,
-    ];
-    let status = Some(status[(c % 8) as usize]).filter(|_| !nonsense);
+    let status = Some(ALL[c as usize % ALL.len()]).filter(|_| !nonsense);
     let done = |direction, old| Message::ChunkDone(ChunkDone { direction, op, slot: b, status, old });
     let am = |form| {
         let (handler, client) = (a as u32, (a >> 32) as u8);

@@ -23,7 +23,7 @@ pub enum Status {
     NotGranted = 7,
 }
 
-const ALL: [Status; 8] = [
+pub(super) const ALL: [Status; 8] = [
     Status::Ok,
     Status::Fault,
     Status::NoBuffer,

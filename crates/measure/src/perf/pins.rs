@@ -13,6 +13,15 @@ use crate::bare;
 /// Settings by which the ranks register memory.
 pub(super) const SETTINGS: [(&str, &str); 1] = [("STANDPIPE_STRATEGY", "firehose")];
 
+/// The limit of both.
+const LIMIT: &str = "mlock and munlock of as much";
+
+/// How long it takes to lock and unlock these pages so often.
+fn locked(pages: &bare::LockablePages, times: u32) -> Result<Duration> {
+    let locked = (0..times).map(|_| pages.lock_and_unlock().map(|(locked, unlocked)| locked + unlocked));
+    locked.sum::<Result<Duration, _>>().context("the kernel locks no memory; see `ulimit -l`")
+}
+
 /// A pin of private memory, and its end, beside the same by the kernel.
 ///
 /// # Errors
@@ -29,11 +38,7 @@ pub(super) fn measure(node: &Node, case: &Case) -> Result<Option<Samples>> {
     let buffer = vec![1_u8; case.size];
     let pages = bare::LockablePages::new(case.size.div_ceil(4096))?;
     let ours = |times| timed(times, |_| node.pin(&buffer[..]).map(drop));
-    let limit = |times| {
-        let locked = (0..times).map(|_| pages.lock_and_unlock().map(|(locked, unlocked)| locked + unlocked));
-        locked.sum::<Result<Duration, _>>().context("the kernel locks no memory; see `ulimit -l`")
-    };
-    let samples = interleave("mlock and munlock of as much", ours, limit)?;
+    let samples = interleave(LIMIT, ours, |times| locked(&pages, times))?;
     node.barrier()?;
     Ok(Some(samples))
 }
@@ -57,11 +62,7 @@ pub(super) fn granted(node: &Node, case: &Case) -> Result<Option<Samples>> {
         Ok::<(), GrantError>(())
     };
     let ours = |times| timed(times, |_| grant());
-    let limit = |times| {
-        let locked = (0..times).map(|_| pages.lock_and_unlock().map(|(locked, unlocked)| locked + unlocked));
-        locked.sum::<Result<Duration, _>>().context("the kernel locks no memory; see `ulimit -l`")
-    };
-    let samples = interleave("mlock and munlock of as much", ours, limit)?;
+    let samples = interleave(LIMIT, ours, |times| locked(&pages, times))?;
     node.barrier()?;
     Ok(Some(samples))
 }

@@ -2,8 +2,8 @@
 //!
 //! The heap is there to be shared, and always is. Private memory is exposed as a whole, or in ranges: then
 //! each message that asks for it is looked at, and no key is handed out that reaches beyond them. A member
-//! may read what a collective of this process offers to it, until it has it. An access by
-//! a grant's name is looked at likewise, whatever is exposed.
+//! may read what a collective of this process offers to it, until it has it. It looks
+//! at accesses by grants' names likewise, whatever is exposed.
 
 use super::state::MessageTransfer;
 use crate::exposure::Ranges;
