@@ -64,8 +64,7 @@ fuzz_target!(|steps: Vec<Step>| {
         send(socket, &datagram, &vec![file.as_fd(); usize::from(handles) % (HANDLES_MAX + 1)]);
     }
     let deadline = Instant::now() + Duration::from_secs(5);
-    let joined =
-        Membership::join(&broker.env(SIZE - 1), file.as_fd(), file.as_fd(), deadline, Box::new(|_| {}));
+    let joined = Membership::join(&broker.env(SIZE - 1), [file.as_fd(); 3], deadline, Box::new(|_| {}));
     match joined {
         // A hostile process that knows the secret may have been first.
         Ok(_) | Err(JoinError::Refused(_)) => {}
