@@ -151,7 +151,7 @@ impl<T: Transport> Node<T> {
     /// A fast transfer is over: neither end is touched by it any more.
     pub(in crate::node) fn on_fast(&mut self, id: FastId, result: Outcome) {
         let Some(fast) = self.fast.get(id) else { return };
-        let (hose, local, client, peer) = (fast.hose, fast.local, fast.client, fast.peer);
+        let (hose, local, client, peer) = (fast.hose, fast.local(), fast.client, fast.peer);
         match fast.state {
             State::UnderWay if fast.interest == Interest::Nobodys => {
                 self.ops.end(client);

@@ -33,15 +33,19 @@ pub(in crate::node) struct FastTransfer {
     pub(in crate::node) interest: Interest,
     /// The client that started it.
     pub(in crate::node) client: u8,
+    /// Whether it uses `local`. Apart from it, as 72 bytes are found by one instruction less than 80.
+    registered: bool,
     /// In a free place: the next one.
     pub(in crate::node) peer: Rank,
     /// The firehose and the registration that it uses until the transport is done with it.
     pub(in crate::node) hose: HoseId,
-    pub(in crate::node) local: Option<RegId>,
+    local: RegId,
     pub(in crate::node) deadline: Option<Nanos>,
     /// Once it is given up or over.
     pub(in crate::node) outcome: Result<u64, OpError>,
 }
+
+const _: () = assert!(size_of::<FastTransfer>() <= 72);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::node) enum State {
@@ -69,6 +73,13 @@ impl State {
     }
 }
 
+impl FastTransfer {
+    /// The registration that it uses until the transport is done with it.
+    pub(in crate::node) fn local(&self) -> Option<RegId> {
+        self.registered.then_some(self.local)
+    }
+}
+
 impl FastTable {
     /// Enters a transfer that is about to be submitted.
     #[inline(always)]
@@ -84,8 +95,12 @@ impl FastTable {
         let fast = &mut self.all[at as usize];
         self.free = fast.peer;
         let state = if local.is_none() { State::Plain } else { State::UnderWay };
-        (fast.state, fast.interest, fast.client) = (state, Interest::Asks, client);
-        (fast.peer, fast.hose, fast.local, fast.deadline) = (peer, hose, local, deadline);
+        (fast.state, fast.interest, fast.client, fast.registered) =
+            (state, Interest::Asks, client, local.is_some());
+        (fast.peer, fast.hose, fast.deadline) = (peer, hose, deadline);
+        if let Some(local) = local {
+            fast.local = local;
+        }
         FastId { at, generation: fast.generation }
     }
 
@@ -97,9 +112,10 @@ impl FastTable {
             state: State::Free,
             interest: Interest::Asks,
             client: 0,
+            registered: false,
             peer: NONE,
             hose,
-            local: None,
+            local: RegId { index: 0, generation: 0 },
             deadline: None,
             outcome: Ok(0),
         });
