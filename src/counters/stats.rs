@@ -60,7 +60,7 @@ impl Stats {
         self.counters.refused
     }
 
-    /// Accesses of peers by message that this node refused, as its memory is not exposed or granted for them.
+    /// Accesses of peers by message that this node refused, as its memory is not exposed to them or granted.
     /// Near peers look at grants themselves: they count what these do not allow as [`Stats::barred`].
     pub fn denied(&self) -> u64 {
         self.counters.denied
@@ -81,8 +81,9 @@ impl Stats {
         self.counters.grants_made
     }
 
-    /// Accesses of this node by peers' grants that ended with [`Error::Revoked`](crate::Error::Revoked),
-    /// [`Error::NotGranted`](crate::Error::NotGranted) or [`Error::Fault`](crate::Error::Fault), near and far.
+    /// Accesses of this node by peers' grants, near and far, that ended with
+    /// [`Error::Revoked`](crate::Error::Revoked), [`Error::NotGranted`](crate::Error::NotGranted) or
+    /// [`Error::Fault`](crate::Error::Fault).
     pub fn barred(&self) -> u64 {
         self.counters.barred
     }

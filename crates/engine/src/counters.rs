@@ -153,8 +153,8 @@ pub struct Counters {
     /// Accesses of this node that ended with an error, as the peer's grant was revoked, was for others, or
     /// ended before.
     pub barred: u64,
-    /// Waits for memory that this node had granted, after it revoked or re-pointed that, which found a peer at
-    /// the memory.
+    /// Waits for memory that this node had granted, and then revoked or re-pointed, which found a peer at the
+    /// memory.
     pub revocations_waited: u64,
     /// Of these, waits that ended while the peer was still at it.
     pub revocations_in_use: u64,

@@ -33,7 +33,7 @@ pub struct GrantsByPeer {
     pub gone: GrantPeerCounters,
 }
 
-/// What is counted while peers come and go.
+/// The counts, while peers come and go.
 #[derive(Debug, Default)]
 pub(crate) struct GrantTallies {
     peers: BTreeMap<Rank, GrantPeerCounters>,

@@ -95,7 +95,7 @@ pub(crate) const HANDLERS_MAX: usize = 4096;
 /// Bytes of one state of the handlers.
 const HANDLERS_BYTES: u64 = HANDLERS_MAX as u64 * 8;
 
-/// What the process shows of the peers that its grants concern: behind two states of all handlers.
+/// The peers that the process's grants concern: behind two states of all handlers.
 pub(super) const GRANT_PEERS_AT: u64 = HANDLERS_AT + 2 * HANDLERS_BYTES;
 pub(super) const GRANT_PEERS_BYTES: u64 = LATENCIES_AT - GRANT_PEERS_AT;
 

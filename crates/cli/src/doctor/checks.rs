@@ -423,7 +423,7 @@ fn private_path(facts: &Facts) -> Check {
     match path_to(MemId::Space, attach) {
         Path::Attached => {
             let value = format!("{}, the owner takes no part", attached(facts));
-            let outside = "between nodes that no launcher started it goes by messages, unless both set \
+            let outside = "between nodes that no launcher started it goes by messages, unless it is granted, or both set \
                            STANDPIPE_EXPOSE=everything";
             let remedy = if is(&facts.near.expose_set, "everything") { "" } else { outside };
             check(name, Status::Ok, value, remedy)
@@ -497,7 +497,7 @@ fn granted_path(facts: &Facts) -> Check {
     under_yama(facts, name, &near)
 }
 
-/// The same where Yama lets a process's ancestors alone attach to it, and those that it permits itself.
+/// The same where Yama lets only ancestors attach to a process, and those that it permits itself.
 fn under_yama(facts: &Facts, name: &'static str, near: &str) -> Check {
     let ranges = is(&facts.near.expose_set, "ranges");
     let (to, status, value) = match facts.near.tracer_set.as_deref() {

@@ -62,7 +62,7 @@ pub(super) struct Facts {
     pub(super) no_provider: Option<NoNetwork>,
 }
 
-/// What decides how private memory of this host's processes is reached, besides the kernel's leave to attach.
+/// The facts that decide how private memory of this host is reached, besides the kernel's leave to attach.
 #[derive(Debug, Clone)]
 pub(super) struct Near {
     /// The values of `STANDPIPE_ATTACH`, `STANDPIPE_EXPOSE` and `STANDPIPE_TRACER`, if the user has changed

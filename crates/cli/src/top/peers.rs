@@ -56,7 +56,7 @@ type Field<C> = (&'static str, &'static str, fn(&C) -> u64);
 
 /// Figures of a peer.
 trait Figures: Copy + Default + PartialEq + AddAssign + 'static {
-    /// Those that are shown, in this order.
+    /// The shown ones, in this order.
     const FIELDS: &[Field<Self>];
 }
 

@@ -31,7 +31,7 @@ fn doctor_prints_one_json_object_and_tries_a_real_attach() {
     let granted = find("path: granted memory");
     let value = granted["value"].as_str().expect("a string");
     assert_eq!(value.contains("cross-memory attach"), works, "{granted}");
-    // What the user could do more is said wherever some go by message.
+    // A remedy stands wherever some grants go by message.
     assert_eq!(value.contains("messages"), granted["remedy"] != "", "{granted}");
     let failed = checks.iter().any(|check| check["status"] == "fail");
     assert_eq!(output.status.success(), !failed);

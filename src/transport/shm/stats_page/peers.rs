@@ -46,7 +46,8 @@ pub struct Busiest<C> {
     pub others: C,
 }
 
-/// A rank's counts of registration with each of its peers. The busiest are so by moves and pieces of transfers.
+/// A rank's counts of registration with each of its peers. The busiest are so by moves, and by pieces of
+/// transfers.
 pub type Peers = Busiest<PeerCounters>;
 
 /// A rank's counts of what it refused its peers and waited for, each of them. A rank may have refused itself.
