@@ -9,7 +9,7 @@
 //! ```
 
 use std::error::Error;
-use std::io::{BufRead, BufReader, Read, Write, stdin};
+use std::io::{BufRead, BufReader, Read, Write, stdin, stdout};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -128,7 +128,7 @@ fn main() -> Step {
     let meet = || Ok(node.barrier()?);
     if std::env::args().len() > 1 {
         let owner = node.connect_to(heard()?)?;
-        let say = || Ok(println!("done"));
+        let say = || Ok(stdout().write_all(b"done\n")?);
         return pull(node, owner, &heard()?, say, || Ok(heard().map(drop)?));
     } else if node.rank() == 1 {
         let list = node.directory().wait("layers", Duration::from_secs(10))?;
