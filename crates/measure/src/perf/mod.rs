@@ -66,8 +66,8 @@ pub struct PerfArgs {
     /// Bytes of one piece, of a message's payload, or of each process in a collective; 64K is 65536
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     size: Option<usize>,
-    /// Pieces of a scattered get, or blocks of a strided put, or awaits of pending, or grants of share-many (1
-    /// or more); or processes of collectives, idle and open (2 to 256)
+    /// Pieces of a scattered get, or blocks of a strided put, or awaits of pending, or grants of share-many
+    /// (1 or more); or processes of collectives, idle and open (2 to 256)
     #[arg(short, long, value_name = "N", value_parser = at_least(1_usize))]
     n: Option<usize>,
     /// Memory at the target
