@@ -97,6 +97,23 @@ fn weights_are_served() {
 }
 
 #[test]
+fn blocks_are_granted_and_taken_back_from_clients_that_come_and_are_killed() {
+    for ranks in ["2", "4", ALONE] {
+        is_right("grant_cache", ranks, "shm");
+    }
+    if let Some(network) = network() {
+        ["3", ALONE].into_iter().for_each(|ranks| is_right("grant_cache", ranks, network));
+    }
+}
+
+#[test]
+fn two_libraries_exchange_lists_of_addresses() {
+    for transport in ["shm"].into_iter().chain(network()) {
+        ["2", ALONE].into_iter().for_each(|ranks| is_right("address_lists", ranks, transport));
+    }
+}
+
+#[test]
 fn tasks_are_stolen() {
     for ranks in [1, 4] {
         all_are_right("work_stealing", ranks, "shm");

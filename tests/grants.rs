@@ -318,6 +318,9 @@ fn one_that_is_stopped_keeps_the_memory_until_it_goes_on_or_is_killed() {
             Err(error) => panic!("{error}"),
         }
         stays_free(memory);
+        let stats = owner.node.stats();
+        assert_eq!(stats.revocations_in_use(), in_use, "each that ended so is counted");
+        assert!(stats.revocations_waited() >= in_use, "and is one of those that found somebody there");
         if in_use >= 4 {
             return;
         }

@@ -358,7 +358,11 @@ impl<B: Buffer> Grant<B> {
             }
         };
         let grant = self.name.id();
-        self.users.wait(epoch, within, make_progress).map_err(|peer| GrantError::StillInUse { grant, peer })
+        let waited = self.users.wait(epoch, within, make_progress);
+        if let (Some(core), Ok(Some(peer)) | Err(peer)) = (&core, waited) {
+            core.count_wait(peer, waited.is_err());
+        }
+        waited.map(drop).map_err(|peer| GrantError::StillInUse { grant, peer })
     }
 }
 

@@ -388,7 +388,7 @@ impl Node {
             engine.transport().add_to(&mut counters);
             counters
         };
-        self.core.counted.thread_counters.add_to(&mut counters);
+        self.core.counted.add_to(&mut counters);
         Stats::new(counters)
     }
 

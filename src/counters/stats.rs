@@ -59,6 +59,45 @@ impl Stats {
     pub fn refused(&self) -> u64 {
         self.counters.refused
     }
+
+    /// Accesses of peers by message that this node refused, as its memory is not exposed to them or granted.
+    /// Near peers look at grants themselves: they count what these do not allow as [`Stats::barred`].
+    pub fn denied(&self) -> u64 {
+        self.counters.denied
+    }
+
+    /// Grants of this node that there are.
+    pub fn grants(&self) -> u64 {
+        self.counters.grants
+    }
+
+    /// Bytes that these name; memory that is granted twice counts twice.
+    pub fn granted_bytes(&self) -> u64 {
+        self.counters.granted
+    }
+
+    /// Grants that this node ever made.
+    pub fn grants_made(&self) -> u64 {
+        self.counters.grants_made
+    }
+
+    /// Accesses of this node by peers' grants, near and far, that ended with
+    /// [`Error::Revoked`](crate::Error::Revoked), [`Error::NotGranted`](crate::Error::NotGranted) or
+    /// [`Error::Fault`](crate::Error::Fault).
+    pub fn barred(&self) -> u64 {
+        self.counters.barred
+    }
+
+    /// Calls of [`Grant::wait_idle`](crate::Grant::wait_idle) and [`Grant::repoint`](crate::Grant::repoint)
+    /// that found a peer at the memory.
+    pub fn revocations_waited(&self) -> u64 {
+        self.counters.revocations_waited
+    }
+
+    /// Of these, calls that ended with [`GrantError::StillInUse`](crate::GrantError::StillInUse).
+    pub fn revocations_in_use(&self) -> u64 {
+        self.counters.revocations_in_use
+    }
 }
 
 #[cfg(test)]
@@ -79,6 +118,13 @@ mod tests {
             ("refused", stats.refused()),
             ("staged_bytes", stats.staged_bytes()),
             ("given_up", stats.given_up()),
+            ("denied", stats.denied()),
+            ("grants", stats.grants()),
+            ("granted_bytes", stats.granted_bytes()),
+            ("grants_made", stats.grants_made()),
+            ("barred", stats.barred()),
+            ("revocations_waited", stats.revocations_waited()),
+            ("revocations_in_use", stats.revocations_in_use()),
         ];
         for (key, value) in stats.scalars().chain(methods) {
             assert_eq!(row(key).map(|scalar| scalar.get(&counters)), Some(value), "{key}");

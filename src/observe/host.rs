@@ -14,9 +14,11 @@ pub use vm::membarrier::register as register_membarrier;
 
 pub use crate::base::environment::variable;
 
+use std::io;
 use std::os::unix::fs::MetadataExt as _;
 
 use vm::monitor::THREAD as MONITOR_THREAD;
+use vm::robust::Held;
 use vm::{Segment, SegmentError};
 
 /// Tries to make the kind of memory that heaps are made of: a sealed, anonymous file.
@@ -25,6 +27,25 @@ use vm::{Segment, SegmentError};
 /// The call that the kernel refused; no job can be opened then.
 pub fn try_segment() -> Result<(), SegmentError> {
     Segment::create("standpipe-doctor", 1 << 16).map(drop)
+}
+
+/// Tries to make the kind of memory in which a node shows its grants to peers of this host: they read it, and
+/// the kernel refuses them to write.
+///
+/// # Errors
+/// The call that the kernel refused, as one before 5.1 does. Peers then reach granted memory by message.
+pub fn try_grant_table() -> Result<(), SegmentError> {
+    Segment::create_own("standpipe-doctor", 1 << 16).map(drop)
+}
+
+/// Tries to have the kernel mark a word when this process ends, so that peers of this host can tell. It takes
+/// a thread, which has ended when this returns.
+///
+/// # Errors
+/// The memory or the call that the kernel refused. Peers then reach private memory by message.
+pub fn try_end_mark() -> io::Result<()> {
+    let segment = Segment::create("standpipe-doctor", 1 << 12).map_err(io::Error::other)?;
+    Held::new(segment.memory(), 0).map(drop)
 }
 
 /// Calls `start`, which starts a thread: that takes no signal but its own faults. Signals that the calling

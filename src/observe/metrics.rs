@@ -14,7 +14,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
-use engine::counters::Scalar;
+use engine::counters::{Metric, Scalar};
 use engine::node::RegistrationCounters;
 use engine::{Mechanism, Operation, Tally};
 
@@ -68,8 +68,8 @@ impl NodeFigures {
 
 /// The figures of these nodes, as OpenMetrics text. Any thread; it reads nothing but what it is given.
 pub fn text(nodes: impl IntoIterator<Item = (Labels, NodeFigures)>) -> String {
-    let all =
-        Families { scalars: Scalar::shown().map(|_| Family::default()).collect(), ..Families::default() };
+    let scalars = Scalar::shown().map(|(_, metric)| Scalars::of(metric)).collect();
+    let all = Families { scalars, ..Families::default() };
     let mut latencies = Vec::new();
     for (labels, figures) in nodes {
         all.add(&labels, &figures);
@@ -89,11 +89,45 @@ struct Families {
     operations: Family<Labels, Counter>,
     bytes: Family<Labels, Counter>,
     /// By plain counter.
-    scalars: Vec<Family<Labels, Counter>>,
+    scalars: Vec<Scalars>,
     pinned: Family<Labels, Gauge>,
     /// Of registration, by figure: numbers of times, and amounts of memory.
     counts: [Family<Labels, Counter>; REGISTRATION],
     amounts: [Family<Labels, Gauge>; REGISTRATION],
+}
+
+/// A plain counter of all nodes.
+#[derive(Debug)]
+enum Scalars {
+    /// It only rises.
+    Counter(Family<Labels, Counter>),
+    /// It says how much there is now.
+    Gauge(Family<Labels, Gauge>),
+}
+
+impl Scalars {
+    fn of(metric: &Metric) -> Scalars {
+        match metric.is_gauge {
+            true => Scalars::Gauge(Family::default()),
+            false => Scalars::Counter(Family::default()),
+        }
+    }
+
+    fn add(&self, labels: &Labels, value: u64) {
+        match self {
+            Scalars::Counter(family) => _ = family.get_or_create(labels).inc_by(value),
+            Scalars::Gauge(family) => {
+                family.get_or_create(labels).set(i64::try_from(value).unwrap_or(i64::MAX));
+            }
+        }
+    }
+
+    fn register(self, registry: &mut Registry, metric: &Metric) {
+        match self {
+            Scalars::Counter(family) => register_figure(registry, metric.name, metric.help, family),
+            Scalars::Gauge(family) => register_figure(registry, metric.name, metric.help, family),
+        }
+    }
 }
 
 /// How the name of an amount of memory ends.
@@ -121,7 +155,7 @@ impl Families {
         self.up.get_or_create(labels).set(i64::from(figures.up));
         let values = figures.scalars.iter().copied().chain(std::iter::repeat(0));
         for (family, value) in self.scalars.iter().zip(values) {
-            family.get_or_create(labels).inc_by(value);
+            family.add(labels, value);
         }
         if let Some(bytes) = figures.process_pinned_bytes {
             self.pinned.get_or_create(labels).set(i64::try_from(bytes).unwrap_or(i64::MAX));
@@ -147,7 +181,7 @@ impl Families {
         registry.register("operations", "Operations, by kind and by mechanism", self.operations);
         registry.register_with_unit("moved", "Bytes that operations moved", Unit::Bytes, self.bytes);
         for ((_, metric), family) in Scalar::shown().zip(self.scalars) {
-            register_figure(registry, metric.name, metric.help, family);
+            family.register(registry, metric);
         }
         registry.register_with_unit(
             "process_pinned",

@@ -25,7 +25,8 @@ pub use self::elsewhere::{Elsewhere, elsewhere};
 pub use self::jobs::{Job, jobs};
 pub use self::rates::{Rate, Rates};
 pub use crate::job::launched::{How, JoinError, LookError};
-pub use crate::transport::shm::stats_page::peers::Peers;
+pub use crate::transport::shm::stats_page::peers::{Busiest, GrantPeers, Peers};
+pub use engine::GrantPeerCounters;
 pub use engine::node::RegistrationCounters;
 pub use engine::registration::{PeerCounters, TableCounters};
 
@@ -34,7 +35,7 @@ use crate::counters::stats::Stats;
 use crate::job::launched::Watcher;
 use crate::job::plumbing::JobEnv;
 use crate::transport::shm::stats_page::latencies::read_latencies;
-use crate::transport::shm::stats_page::peers::read_peers;
+use crate::transport::shm::stats_page::peers::{read_grant_peers, read_peers};
 use crate::transport::shm::stats_page::{self, PageSnapshot, Part};
 use engine::{Counters, Nanos, Rank};
 
@@ -56,6 +57,7 @@ pub struct Watch {
     since: Vec<Option<Nanos>>,
     /// The counters that each rank has shown of its peers.
     peers: Vec<Option<Peers>>,
+    grant_peers: Vec<Option<GrantPeers>>,
     latencies: Vec<Option<Latencies>>,
     /// The numbers of peers are below this.
     peers_end: u32,
@@ -88,6 +90,7 @@ pub struct RankView {
     /// When this watch first saw anything of it, on its own clock.
     since: Option<Nanos>,
     peers: Option<Peers>,
+    grant_peers: Option<GrantPeers>,
     latencies: Option<Latencies>,
 }
 
@@ -116,9 +119,10 @@ impl Watch {
         let shown = watcher.places().iter().map(|_| [None, None]).collect();
         let since = watcher.places().iter().map(|_| None).collect();
         let peers = watcher.places().iter().map(|_| None).collect();
+        let grant_peers = watcher.places().iter().map(|_| None).collect();
         let latencies = watcher.places().iter().map(|_| None).collect();
         let peers_end = watcher.places().len() as u32;
-        Ok(Watch { watcher, shown, since, peers, latencies, peers_end, ended: false })
+        Ok(Watch { watcher, shown, since, peers, grant_peers, latencies, peers_end, ended: false })
     }
 
     /// The same for a node that nobody launched: it numbers its peers itself.
@@ -150,19 +154,25 @@ impl Watch {
         for (since, [direct, _]) in self.since.iter_mut().zip(&self.shown) {
             *since = since.or(direct.as_ref().map(|shown| shown.at));
         }
-        let views = self.shown.iter().zip(&self.since).zip(&self.peers).zip(&self.latencies);
-        let places = self.watcher.places().iter().zip(views).zip(answered);
-        let ranks =
-            (0..).zip(places).map(|(rank, ((place, (((shown, since), peers), latencies)), answered))| {
-                let state = match (place.over, place.pid) {
-                    (Some(how), _) => State::Over(how),
-                    (None, None) => State::Awaited,
-                    (None, Some(_)) if answered => State::Running,
-                    (None, Some(_)) => State::Silent,
-                };
-                let (shown, peers, latencies) = (shown.clone(), peers.clone(), latencies.clone());
-                RankView { rank, pid: place.pid, state, shown, since: *since, peers, latencies }
-            });
+        let places = self.watcher.places().iter().zip(answered).enumerate();
+        let ranks = places.map(|(at, (place, answered))| {
+            let state = match (place.over, place.pid) {
+                (Some(how), _) => State::Over(how),
+                (None, None) => State::Awaited,
+                (None, Some(_)) if answered => State::Running,
+                (None, Some(_)) => State::Silent,
+            };
+            RankView {
+                rank: at as Rank,
+                pid: place.pid,
+                state,
+                shown: self.shown[at].clone(),
+                since: self.since[at],
+                peers: self.peers[at].clone(),
+                grant_peers: self.grant_peers[at].clone(),
+                latencies: self.latencies[at].clone(),
+            }
+        });
         Ok(Snapshot { launcher_pid: self.launcher_pid(), ended: self.ended, ranks: ranks.collect() })
     }
 
@@ -173,18 +183,18 @@ impl Watch {
         let (mut pause, peers_end) = (PAUSES.0, self.peers_end);
         loop {
             let mut missing = false;
-            let views = self.shown.iter_mut().zip(&mut self.peers).zip(&mut self.latencies);
-            for ((place, ((shown, peers), latencies)), answered) in
-                self.watcher.places().iter().zip(views).zip(&mut answered)
-            {
+            for (at, (place, answered)) in self.watcher.places().iter().zip(&mut answered).enumerate() {
                 let Some(page) = &place.page else { continue };
-                for ((part, shown), answered) in PARTS.iter().zip(shown).zip(answered) {
+                for ((part, shown), answered) in PARTS.iter().zip(&mut self.shown[at]).zip(answered) {
                     if !*answered {
                         *answered = update(shown, stats_page::read(page, *part));
                         missing |= !*answered && place.over.is_none();
                         match part {
-                            Part::Engine if *answered => *peers = read_peers(page, peers_end),
-                            Part::Direct if *answered => *latencies = read_latencies(page),
+                            Part::Engine if *answered => {
+                                self.peers[at] = read_peers(page, peers_end);
+                                self.grant_peers[at] = read_grant_peers(page, peers_end);
+                            }
+                            Part::Direct if *answered => self.latencies[at] = read_latencies(page),
                             Part::Engine | Part::Direct => {}
                         }
                     }
@@ -229,6 +239,12 @@ impl RankView {
     /// shown nothing, or nothing that can be; empty where its transport registers no memory.
     pub fn peers(&self) -> Option<&Peers> {
         self.peers.as_ref()
+    }
+
+    /// Its counts of peers that it refused, or waited for as it took granted memory back, as of its counts of
+    /// messages. `None` where it has shown nothing, or nothing that can be.
+    pub fn grant_peers(&self) -> Option<&GrantPeers> {
+        self.grant_peers.as_ref()
     }
 
     /// How long its calls took, of those that wait for others or the kernel, as

@@ -17,7 +17,7 @@ mod wait;
 
 use std::any::Any;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -178,6 +178,7 @@ impl NodeCore {
                 thread_counters: ThreadCounters::new(),
                 latencies: Recorder::new(),
                 watched: AtomicBool::new(false),
+                barred: AtomicU64::new(0),
             },
             published: Mutex::default(),
             lender: Lender::new(parts.engine),

@@ -43,13 +43,19 @@ impl Users {
         using.filter(|(_, peer)| !peer.reach.is_gone()).map(|(since, _)| since).min().unwrap_or(u64::MAX)
     }
 
-    /// Waits until no peer is, for so long at most; between two looks it does something else. The error is a
-    /// peer that is.
-    pub(crate) fn wait(&self, before: u64, within: Duration, between: impl Fn()) -> Result<(), Rank> {
+    /// Waits until no peer is, for so long at most; between two looks it does something else. Returns the
+    /// peer that it waited for first, if it did. The error is a peer that is still there.
+    pub(crate) fn wait(
+        &self,
+        before: u64,
+        within: Duration,
+        between: impl Fn(),
+    ) -> Result<Option<Rank>, Rank> {
         let begun = Instant::now();
-        let mut sleep = SLEEP;
+        let (mut sleep, mut first) = (SLEEP, None);
         loop {
-            let Some(peer) = self.any(before) else { return Ok(()) };
+            let Some(peer) = self.any(before) else { return Ok(first) };
+            first = first.or(Some(peer));
             let left = within.saturating_sub(begun.elapsed());
             if left.is_zero() {
                 return Err(peer);

@@ -11,7 +11,7 @@ use engine::node::RegistrationCounters;
 
 use crate::runtime::core::{Engine, NodeCore};
 use crate::transport::contract::NodeTransport as _;
-use crate::transport::shm::stats_page::peers::Peers;
+use crate::transport::shm::stats_page::peers::{GrantPeers, Peers};
 use crate::transport::shm::stats_page::{PageCounters, Part};
 
 impl NodeCore {
@@ -20,7 +20,7 @@ impl NodeCore {
         let at = self.nanos(Instant::now());
         self.peers.own().control.publish_latencies(at, &self.counted.latencies.words());
         let mut counters = Counters::default();
-        self.counted.thread_counters.add_to(&mut counters);
+        self.counted.add_to(&mut counters);
         self.publish(Part::Direct, &PageCounters::new(&counters, RegistrationCounters::default()));
     }
 
@@ -29,6 +29,7 @@ impl NodeCore {
         // First, for whoever sees the figures takes these to be there.
         let at = self.nanos(Instant::now());
         self.peers.own().control.publish_peers(at, &Peers::of(engine.registration_by_peer()));
+        self.peers.own().control.publish_grant_peers(at, &GrantPeers::of_grants(engine.grants_by_peer()));
         let mut counters = engine.counters().clone();
         engine.transport().add_to(&mut counters);
         self.publish(Part::Engine, &PageCounters::new(&counters, engine.registration_counters()));

@@ -9,6 +9,7 @@ mod directory;
 mod events;
 mod exposure;
 mod grants;
+mod grants_seen;
 mod groups;
 mod handlers;
 mod heap;

@@ -64,7 +64,11 @@ fn paths() -> Vec<PathRow> {
     const SHORT: u64 = 1 << 10;
     let row = |memory, peer, what, bytes, access| {
         let limits = Limits { small: SHORT, direct_min: ONE_SIDED_MIN, staged_min: STAGED_MIN, stages: true };
-        let mem = if memory == HEAP { MemId::Heap } else { MemId::Space };
+        let mem = match memory {
+            HEAP => MemId::Heap,
+            GRANTED => MemId::Grant(0),
+            _ => MemId::Space,
+        };
         let facts = Facts { wanted: Wanted::Put, bytes, alone: true, memory: mem, access, limits };
         let path = path::choose(&facts).path;
         PathRow { memory, peer, what, path: path.name(), mechanism: path.mechanism().name() }
@@ -85,11 +89,17 @@ fn paths() -> Vec<PathRow> {
         row(PRIVATE, "far, registered", "a miss, short", SHORT, Access::Keys(Keys::Absent { pays: true })),
         row(PRIVATE, "far, registered", "a miss", STAGED_MIN, Access::Keys(Keys::Absent { pays: true })),
         row(PRIVATE, "far, registered", "no room", SHORT, Access::Keys(Keys::Refused)),
+        row(GRANTED, near, "any", SHORT, Access::Attach(Ok(()))),
+        row(GRANTED, nearby, "short", SHORT, refused),
+        row(GRANTED, nearby, "long", STAGED_MIN, refused),
+        row(GRANTED, "far", "short", SHORT, Access::No(PathReason::Granted)),
+        row(GRANTED, "far", "long", STAGED_MIN, Access::No(PathReason::Granted)),
     ]
 }
 
 const HEAP: &str = "heap";
 const PRIVATE: &str = "private";
+const GRANTED: &str = "granted";
 
 const PATHS: &str = "path: mapped, a store; cma, cross-memory attach, one system call; registered, one-sided by a key; \
                      message, which the owner answers. how: one key, for the whole heap; held key, known already; asks \
@@ -278,6 +288,13 @@ mod tests {
         let all =
             ["asked", "asked, riding", "attached", "chunks", "direct", "mapped", "registered", "staged"];
         assert_eq!(shown, all);
+    }
+
+    #[test]
+    fn granted_memory_goes_by_the_kernel_near_and_by_its_owner_elsewhere() {
+        let granted = paths().into_iter().filter(|row| row.memory == GRANTED);
+        let ways: Vec<_> = granted.map(|row| (row.peer == "near", row.mechanism)).collect();
+        assert!(ways.len() > 2 && ways.iter().all(|(near, by)| *by == if *near { "cma" } else { "message" }));
     }
 
     #[test]

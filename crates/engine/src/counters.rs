@@ -90,6 +90,18 @@ pub struct Metric {
     pub name: &'static str,
     /// Its meaning, in words.
     pub help: &'static str,
+    /// Whether it also falls, as it says how much there is now, and not how much there ever was.
+    pub is_gauge: bool,
+}
+
+impl Metric {
+    const fn counter(name: &'static str, help: &'static str) -> Metric {
+        Metric { name, help, is_gauge: false }
+    }
+
+    const fn gauge(name: &'static str, help: &'static str) -> Metric {
+        Metric { name, help, is_gauge: true }
+    }
 }
 
 impl Scalar {
@@ -132,6 +144,20 @@ pub struct Counters {
     pub staged: u64,
     /// Operations that were cancelled or late while they could still write at their peers.
     pub given_up: u64,
+    /// Grants of this node that there are.
+    pub grants: u64,
+    /// Bytes that they name; memory that is granted twice counts twice.
+    pub granted: u64,
+    /// Grants that this node ever made.
+    pub grants_made: u64,
+    /// Accesses of this node that ended with an error, as the peer's grant was revoked, was for others, or
+    /// ended before.
+    pub barred: u64,
+    /// Waits for memory that this node had granted, and then revoked or re-pointed, which found a peer at the
+    /// memory.
+    pub revocations_waited: u64,
+    /// Of these, waits that ended while the peer was still at it.
+    pub revocations_in_use: u64,
 }
 
 impl Counters {
@@ -139,37 +165,31 @@ impl Counters {
     pub const SCALARS: &[Scalar] = &[
         Scalar {
             key: "malformed",
-            metric: Some(Metric {
-                name: "malformed_messages",
-                help: "Messages that could not be understood",
-            }),
+            metric: Some(Metric::counter("malformed_messages", "Messages that could not be understood")),
             get: |counters| counters.malformed,
             get_mut: |counters| &mut counters.malformed,
         },
         Scalar {
             key: "refused",
-            metric: Some(Metric {
-                name: "refused_messages",
-                help: "Active Messages for handlers that are not there",
-            }),
+            metric: Some(Metric::counter(
+                "refused_messages",
+                "Active Messages for handlers that are not there",
+            )),
             get: |counters| counters.refused,
             get_mut: |counters| &mut counters.refused,
         },
         Scalar {
             key: "denied",
-            metric: Some(Metric {
-                name: "denied_accesses",
-                help: "Accesses of peers to memory that is not theirs to reach",
-            }),
+            metric: Some(Metric::counter(
+                "denied_accesses",
+                "Accesses of peers to memory that is not theirs to reach",
+            )),
             get: |counters| counters.denied,
             get_mut: |counters| &mut counters.denied,
         },
         Scalar {
             key: "staged_bytes",
-            metric: Some(Metric {
-                name: "staged_bytes",
-                help: "Bytes by message that went through peers' heaps",
-            }),
+            metric: Some(Metric::counter("staged_bytes", "Bytes by message that went through peers' heaps")),
             get: |counters| counters.staged,
             get_mut: |counters| &mut counters.staged,
         },
@@ -178,6 +198,48 @@ impl Counters {
             metric: None,
             get: |counters| counters.given_up,
             get_mut: |counters| &mut counters.given_up,
+        },
+        Scalar {
+            key: "grants",
+            metric: Some(Metric::gauge("grants", "Grants of memory that there are now")),
+            get: |counters| counters.grants,
+            get_mut: |counters| &mut counters.grants,
+        },
+        Scalar {
+            key: "granted_bytes",
+            metric: Some(Metric::gauge("granted_bytes", "Bytes that these name")),
+            get: |counters| counters.granted,
+            get_mut: |counters| &mut counters.granted,
+        },
+        Scalar {
+            key: "grants_made",
+            metric: Some(Metric::counter("grants_made", "Grants that were ever made")),
+            get: |counters| counters.grants_made,
+            get_mut: |counters| &mut counters.grants_made,
+        },
+        Scalar {
+            key: "barred",
+            metric: Some(Metric::counter("barred_accesses", "Accesses that peers' grants did not allow")),
+            get: |counters| counters.barred,
+            get_mut: |counters| &mut counters.barred,
+        },
+        Scalar {
+            key: "revocations_waited",
+            metric: Some(Metric::counter(
+                "revocations_waited",
+                "Waits for memory that was granted which found a peer at it",
+            )),
+            get: |counters| counters.revocations_waited,
+            get_mut: |counters| &mut counters.revocations_waited,
+        },
+        Scalar {
+            key: "revocations_in_use",
+            metric: Some(Metric::counter(
+                "revocations_in_use",
+                "Waits that ended while the peer was still at it",
+            )),
+            get: |counters| counters.revocations_in_use,
+            get_mut: |counters| &mut counters.revocations_in_use,
         },
     ];
 

@@ -53,6 +53,12 @@ impl NodeCore {
         Some(self.peers.own().ledger.bar(grant.line, Some((grant, granted))))
     }
 
+    /// Counts a wait for a grant's users that found that peer there; `in_use`: also at its end.
+    #[cold]
+    pub(crate) fn count_wait(&self, peer: Rank, in_use: bool) {
+        self.engine().count_wait(peer, in_use);
+    }
+
     pub(crate) fn is_granted(&self, grant: GrantId) -> bool {
         self.engine().granted(grant).is_some()
     }

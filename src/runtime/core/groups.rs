@@ -1,11 +1,11 @@
 //! The groups of a node's fields.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
-use engine::{OpId, Rank};
+use engine::{Counters, OpId, Rank};
 use vm::{Bell, Words};
 
 use crate::counters::latency::{Recorder, Timed};
@@ -41,6 +41,16 @@ pub(crate) struct Counted {
     pub(crate) latencies: Recorder,
     /// Whether anybody has ever looked at this node from outside.
     pub(crate) watched: AtomicBool,
+    /// Accesses of this node's that peers' grants did not allow.
+    pub(crate) barred: AtomicU64,
+}
+
+impl Counted {
+    /// Adds what never enters the engine to `counters`.
+    pub(crate) fn add_to(&self, counters: &mut Counters) {
+        self.thread_counters.add_to(counters);
+        counters.barred += self.barred.load(Ordering::Relaxed);
+    }
 }
 
 /// How threads wait, and by what they are woken.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use engine::{OpError, Rank, Transport as _};
+use engine::{MemId, OpError, Rank, Transport as _};
 
 use super::{Engine, GRACE, LOOK, LOSSES, NodeCore};
 use crate::base::error::Error;
@@ -135,6 +135,14 @@ impl NodeCore {
             OpError::Protocol { .. } | OpError::Unsupported { .. } => true,
             _ => false,
         };
+        let is_barred = match error {
+            OpError::Revoked { .. } | OpError::NotGranted { .. } => true,
+            OpError::Fault { mem, .. } => matches!(mem, MemId::Grant(_)),
+            _ => false,
+        };
+        if is_barred {
+            self.counted.barred.fetch_add(1, Ordering::Relaxed);
+        }
         match error {
             _ if by_closing && self.peers.clients.are_leaving() => Error::Closed { call: "an operation" },
             OpError::Timeout { peer } => self.peers.late(peer),

@@ -10,7 +10,8 @@
 //!          it; of each the address of the heap's first byte, and bytes from there on
 //! 224      how many figures there are in each of its parts of counters (see `stats_page`)
 //! 256      what the process shows of its counters: three parts, each with a sequence word (see `stats_page`)
-//! 4096     the handlers, two words of 32 bits each: one state of them, and the next one, by turns
+//! 4288     the handlers, two words of 32 bits each: one state of them, and the next one, by turns
+//! 69824    what it shows of the peers that its grants concern (see `stats_page`)
 //! 70976    what it shows of how long its calls took (see `stats_page`)
 //! 77120    what its endpoint speaks, if it has one: the length, then the bytes
 //! 77248    the word that the kernel marks when the process ends, with the list by which the kernel finds it: alone on a line,
@@ -44,7 +45,7 @@ pub(crate) const SEGMENT: &str = "standpipe-control";
 /// The version of what is drawn above: where everything lies in the segment, and what it means. Raise it by
 /// one with every change of that, of a ring's places, or of what a process shows of itself. A plain counter
 /// that is added is no such change: the page says how many figures there are.
-const LAYOUT_VERSION: u8 = 8;
+const LAYOUT_VERSION: u8 = 9;
 
 /// How a control segment is marked: a name, the version of the engine's messages, and that of the layout.
 const MAGIC: u64 = u64::from_le_bytes([b's', b't', b'a', b'n', b'd', b'p', MESSAGES_VERSION, LAYOUT_VERSION]);
@@ -63,7 +64,7 @@ pub(super) const ALLOCATED_AT: u64 = 192;
 const HEAP_AT: u64 = ALLOCATED_AT + 16;
 pub(super) const FIGURES_AT: u64 = HEAP_AT + 16;
 pub(super) const STATS_AT: u64 = 256;
-pub(super) const HANDLERS_AT: u64 = 4096;
+pub(super) const HANDLERS_AT: u64 = 4288;
 pub(crate) const BELL_AT: u64 = 77824;
 const PAGE: u64 = 4096;
 
@@ -93,7 +94,10 @@ pub(crate) const HANDLERS_MAX: usize = 4096;
 
 /// Bytes of one state of the handlers.
 const HANDLERS_BYTES: u64 = HANDLERS_MAX as u64 * 8;
-const _: () = assert!(HANDLERS_AT + 2 * HANDLERS_BYTES <= LATENCIES_AT, "two states of all handlers fit");
+
+/// The peers that the process's grants concern: behind two states of all handlers.
+pub(super) const GRANT_PEERS_AT: u64 = HANDLERS_AT + 2 * HANDLERS_BYTES;
+pub(super) const GRANT_PEERS_BYTES: u64 = LATENCIES_AT - GRANT_PEERS_AT;
 
 /// How often a peer's handlers are read, at most, while it changes them.
 const READS_MAX: usize = 1000;

@@ -39,7 +39,7 @@ pub(super) fn of(facts: &Facts) -> Vec<Check> {
         pin_budget(facts),
     ];
     checks.extend(rendezvous(facts));
-    checks.extend([heap_path(facts), private_path(facts)]);
+    checks.extend([heap_path(facts), private_path(facts), granted_path(facts)]);
     checks
 }
 
@@ -408,15 +408,13 @@ fn private_path(facts: &Facts) -> Check {
     if let Some((why, see)) = no_path(facts) {
         return check(name, Status::Fail, format!("none: {why}"), see);
     }
-    let messages = "messages: copied twice, and the owner must make progress";
-    let set = |setting: &Option<String>, value: &str| setting.as_deref() == Some(value);
     if let Some(network) = &facts.transport_set {
         let value = format!(
             "the network, by {network}: one-sided where it is registered (STANDPIPE_STRATEGY), else messages"
         );
         return check(name, Status::Info, value, "");
     }
-    let [never, ranges] = [set(&facts.attach_set, "never"), set(&facts.expose_set, "ranges")];
+    let [never, ranges] = [is(&facts.near.attach_set, "never"), is(&facts.near.expose_set, "ranges")];
     let attach = match facts.attach {
         _ if never || ranges => Err(PathReason::Configured),
         Attach::Works => Ok(()),
@@ -424,32 +422,119 @@ fn private_path(facts: &Facts) -> Check {
     };
     match path_to(MemId::Space, attach) {
         Path::Attached => {
-            let strict = match set(&facts.attach_set, "strict") {
-                true => "puts by a descriptor of the peer's memory, two system calls a piece; gets by ",
-                false => "",
-            };
-            let value = format!(
-                "{strict}cross-memory attach: one system call for up to 1,024 pieces, the owner takes no part"
-            );
-            let outside = "between nodes that no launcher started it goes by messages, unless both set \
+            let value = format!("{}, the owner takes no part", attached(facts));
+            let outside = "between nodes that no launcher started it goes by messages, unless it is granted, or both set \
                            STANDPIPE_EXPOSE=everything";
-            let remedy = if set(&facts.expose_set, "everything") { "" } else { outside };
+            let remedy = if is(&facts.near.expose_set, "everything") { "" } else { outside };
             check(name, Status::Ok, value, remedy)
         }
         _ if never => check(
             name,
             Status::Warn,
-            format!("{messages} (STANDPIPE_ATTACH=never)"),
+            format!("{MESSAGES} (STANDPIPE_ATTACH=never)"),
             "unset STANDPIPE_ATTACH to use cross-memory attach",
         ),
         _ if ranges => check(
             name,
             Status::Warn,
-            format!("{messages} (STANDPIPE_EXPOSE=ranges)"),
+            format!("{MESSAGES} (STANDPIPE_EXPOSE=ranges)"),
             "unset STANDPIPE_EXPOSE to use cross-memory attach in jobs",
         ),
-        _ => check(name, Status::Warn, messages, "see cross-memory attach"),
+        _ => check(name, Status::Warn, MESSAGES, "see cross-memory attach"),
     }
+}
+
+const MESSAGES: &str = "messages: copied twice, and the owner must make progress";
+
+/// Whether a setting has this value.
+fn is(setting: &Option<String>, value: &str) -> bool {
+    setting.as_deref() == Some(value)
+}
+
+/// How memory is reached where the kernel lets us attach.
+fn attached(facts: &Facts) -> String {
+    let strict = match is(&facts.near.attach_set, "strict") {
+        true => "puts by a descriptor of the peer's memory, two system calls a piece; gets by ",
+        false => "",
+    };
+    format!("{strict}cross-memory attach: one system call for up to 1,024 pieces")
+}
+
+/// The path that memory takes which one process of this user grants to another.
+fn granted_path(facts: &Facts) -> Check {
+    let name = "path: granted memory";
+    if let Some((why, see)) = no_path(facts) {
+        return check(name, Status::Fail, format!("none: {why}"), see);
+    }
+    if let Some(network) = &facts.transport_set {
+        let value = format!("the network, by {network}: messages, as the owner copies what it grants");
+        let remedy =
+            "unset STANDPIPE_TRANSPORT to have grants of this host's processes go by cross-memory attach";
+        return check(name, Status::Info, value, remedy);
+    }
+    let by_message =
+        |why: &str, remedy: &str| check(name, Status::Warn, format!("{MESSAGES} ({why})"), remedy);
+    if is(&facts.near.attach_set, "never") {
+        let remedy = "unset STANDPIPE_ATTACH to use cross-memory attach";
+        return by_message("STANDPIPE_ATTACH=never", remedy);
+    }
+    if facts.attach != Attach::Works {
+        return by_message("no process may attach to another", "see cross-memory attach");
+    }
+    if let Err(why) = &facts.near.table {
+        let remedy = "Linux 5.1 has the seal that lets peers read a node's table of grants, and not write it: \
+                      allow fcntl(F_ADD_SEALS) in the seccomp filter";
+        return by_message(&format!("no table of grants: {why}"), remedy);
+    }
+    if let Err(why) = &facts.near.end {
+        let remedy = "allow set_robust_list and get_robust_list in the seccomp filter";
+        return by_message(&format!("no word of a process's end: {why}"), remedy);
+    }
+    let near = format!("{}, whatever the owner exposes", attached(facts));
+    if facts.ptrace_scope != Some(1) || facts.traces_anyone == Some(true) {
+        return check(name, Status::Ok, near, "");
+    }
+    under_yama(facts, name, &near)
+}
+
+/// The same where Yama lets only ancestors attach to a process, and those that it permits itself.
+fn under_yama(facts: &Facts, name: &'static str, near: &str) -> Check {
+    let ranges = is(&facts.near.expose_set, "ranges");
+    let (to, status, value) = match facts.near.tracer_set.as_deref() {
+        Some("any") => return check(name, Status::Ok, near, ""),
+        Some("never") => {
+            ("", Status::Warn, format!("{MESSAGES} (ptrace scope 1, and STANDPIPE_TRACER=never)"))
+        }
+        None if ranges => {
+            let why = "ptrace scope 1, and a node of STANDPIPE_EXPOSE=ranges permits nobody";
+            ("", Status::Warn, format!("{MESSAGES} ({why})"))
+        }
+        None => {
+            let value = format!(
+                "in a job: {near}; between nodes that no launcher started: messages (ptrace scope 1)"
+            );
+            (" of such nodes", Status::Info, value)
+        }
+        Some("parent") => (
+            " of others",
+            Status::Info,
+            format!(
+                "{near}: by processes that the owner's parent has started; messages by others (ptrace scope 1)"
+            ),
+        ),
+        Some(pid) => (
+            " of others",
+            Status::Info,
+            format!(
+                "{near}: by processes that process {pid} has started; messages by others (ptrace scope 1)"
+            ),
+        ),
+    };
+    let remedy = format!(
+        "to have grants{to} go by cross-memory attach, the owner permits it: Config::tracer with Tracer::Parent (its \
+         siblings), Process (a process's children) or Any (all of the user's), or STANDPIPE_TRACER=parent, a number or any"
+    );
+    check(name, status, value, &remedy)
 }
 
 /// The path that the library takes to memory of a process of this host.

@@ -29,10 +29,8 @@ pub(super) struct Facts {
     pub(super) ptrace_scope: Option<u8>,
     pub(super) traces_anyone: Option<bool>,
     pub(super) attach: Attach,
-    /// The values of `STANDPIPE_ATTACH` and `STANDPIPE_EXPOSE`, if the user has changed them, and of
-    /// `STANDPIPE_TRANSPORT`, if it names a network.
-    pub(super) attach_set: Option<String>,
-    pub(super) expose_set: Option<String>,
+    pub(super) near: Near,
+    /// The value of `STANDPIPE_TRANSPORT`, if it names a network.
     pub(super) transport_set: Option<String>,
     /// Each setting in the environment that no node can read: its name, and why not.
     pub(super) bad_settings: Vec<(String, String)>,
@@ -64,6 +62,20 @@ pub(super) struct Facts {
     pub(super) no_provider: Option<NoNetwork>,
 }
 
+/// The facts that decide how private memory of this host is reached, besides the kernel's leave to attach.
+#[derive(Debug, Clone)]
+pub(super) struct Near {
+    /// The values of `STANDPIPE_ATTACH`, `STANDPIPE_EXPOSE` and `STANDPIPE_TRACER`, if the user has changed
+    /// them.
+    pub(super) attach_set: Option<String>,
+    pub(super) expose_set: Option<String>,
+    pub(super) tracer_set: Option<String>,
+    /// Whether there can be the table that near peers find grants in, or why not.
+    pub(super) table: Result<(), String>,
+    /// Whether the kernel tells of a process's end before it gives the number away, or why not.
+    pub(super) end: Result<(), String>,
+}
+
 /// How the library learns of changes of private memory on this machine.
 #[derive(Debug, Clone)]
 pub(super) struct Watching {
@@ -89,8 +101,13 @@ impl Facts {
             ptrace_scope: ptrace_scope(),
             traces_anyone: traces_anyone(),
             attach: attach::try_attach(),
-            attach_set: set("STANDPIPE_ATTACH").filter(|value| value != "auto"),
-            expose_set: set("STANDPIPE_EXPOSE").filter(|value| value != "auto"),
+            near: Near {
+                attach_set: set("STANDPIPE_ATTACH").filter(|value| value != "auto"),
+                expose_set: set("STANDPIPE_EXPOSE").filter(|value| value != "auto"),
+                tracer_set: set("STANDPIPE_TRACER").filter(|value| value != "auto"),
+                table: host::try_grant_table().map_err(|error| error.to_string()),
+                end: host::try_end_mark().map_err(|error| error.to_string()),
+            },
             transport_set: set("STANDPIPE_TRANSPORT").filter(|value| is_network(value)),
             bad_settings: Config::bad_variables()
                 .iter()

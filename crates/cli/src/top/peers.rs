@@ -1,9 +1,11 @@
-//! One rank's registration of memory, peer by peer.
+//! One rank's registration of memory, and what its grants led to, peer by peer.
+
+use std::ops::AddAssign;
 
 use comfy_table::{CellAlignment, ContentArrangement};
 use measure::table::{Layout, plain};
 use serde::{Serialize, Serializer};
-use standpipe::watch::{PeerCounters, Peers};
+use standpipe::watch::{Busiest, GrantPeerCounters, GrantPeers, PeerCounters, Peers};
 
 use super::report::{AWAITED, RankReport, Report};
 use super::text::{self, headline, short};
@@ -21,28 +23,58 @@ pub(super) struct WithPeers<'a> {
 #[derive(Serialize)]
 struct OfRank {
     rank: u32,
-    /// Whether it has shown anything that can be.
+    #[serde(flatten)]
+    registration: Shown<PeerCounters>,
+    /// Of accesses that it refused, and waits for granted memory.
+    grants: Shown<GrantPeerCounters>,
+}
+
+/// Figures of one kind.
+#[derive(Serialize)]
+#[serde(bound = "")]
+struct Shown<C: Figures> {
+    /// Whether the rank has shown anything that can be.
     shown: bool,
-    peers: Vec<Row>,
+    peers: Vec<Row<C>>,
     /// Peers beyond these.
     more: u32,
-    others: Counters,
+    others: Counters<C>,
 }
 
 #[derive(Serialize)]
-struct Row {
+#[serde(bound = "")]
+struct Row<C: Figures> {
     peer: u32,
     #[serde(flatten)]
-    counters: Counters,
+    counters: Counters<C>,
 }
 
-struct Counters(PeerCounters);
+struct Counters<C>(C);
 
 /// A figure's name in JSON, and its column.
-type Field = (&'static str, &'static str, fn(&PeerCounters) -> u64);
+type Field<C> = (&'static str, &'static str, fn(&C) -> u64);
 
-/// The figures that are shown of a peer, in this order.
-const FIELDS: [Field; 7] = [
+/// Figures of a peer.
+trait Figures: Copy + Default + PartialEq + AddAssign + 'static {
+    /// The shown ones, in this order.
+    const FIELDS: &[Field<Self>];
+}
+
+impl Figures for PeerCounters {
+    const FIELDS: &[Field<PeerCounters>] = &FIELDS;
+}
+
+impl Figures for GrantPeerCounters {
+    const FIELDS: &[Field<GrantPeerCounters>] = &GRANT_FIELDS;
+}
+
+const GRANT_FIELDS: [Field<GrantPeerCounters>; 3] = [
+    ("denied", "denied", |counters| counters.denied),
+    ("revocations_waited", "waited", |counters| counters.waited),
+    ("revocations_in_use", "in use", |counters| counters.in_use),
+];
+
+const FIELDS: [Field<PeerCounters>; 7] = [
     ("hits", "hits", |counters| counters.hits),
     ("misses", "misses", |counters| counters.misses),
     ("moves", "moves", |counters| counters.moves),
@@ -62,21 +94,29 @@ impl<'a> WithPeers<'a> {
 
 impl OfRank {
     fn of(rank: &RankReport) -> OfRank {
-        let peers = rank.peers.as_ref();
-        let rows = peers.iter().flat_map(|peers| &peers.busiest);
         OfRank {
             rank: rank.rank,
-            shown: peers.is_some(),
-            peers: rows.map(|(peer, counters)| Row { peer: *peer, counters: Counters(*counters) }).collect(),
-            more: peers.map_or(0, |peers| peers.more),
-            others: Counters(peers.map_or_else(PeerCounters::default, |peers| peers.others)),
+            registration: Shown::of(rank.peers.as_ref()),
+            grants: Shown::of(rank.grant_peers.as_ref()),
         }
     }
 }
 
-impl Serialize for Counters {
+impl<C: Figures> Shown<C> {
+    fn of(peers: Option<&Busiest<C>>) -> Shown<C> {
+        let rows = peers.iter().flat_map(|peers| &peers.busiest);
+        Shown {
+            shown: peers.is_some(),
+            peers: rows.map(|(peer, counters)| Row { peer: *peer, counters: Counters(*counters) }).collect(),
+            more: peers.map_or(0, |peers| peers.more),
+            others: Counters(peers.map_or_else(C::default, |peers| peers.others)),
+        }
+    }
+}
+
+impl<C: Figures> Serialize for Counters<C> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(FIELDS.iter().map(|(name, _, of)| (name, of(&self.0))))
+        serializer.collect_map(C::FIELDS.iter().map(|(name, _, of)| (name, of(&self.0))))
     }
 }
 
@@ -94,8 +134,18 @@ fn of_rank(report: &Report, chosen: u32, layout: Layout) -> Vec<String> {
         lines.extend(tables(peers, layout));
         lines.extend(text::sentences(others(peers), layout));
     }
+    let grants = report.ranks.get(chosen as usize).and_then(|rank| rank.grant_peers.as_ref());
+    if let Some(peers) = grants.filter(|peers| **peers != GrantPeers::default()) {
+        lines.push(String::new());
+        lines.extend(text::sentences([GRANTS.to_owned(), String::new()], layout));
+        lines.extend(tables(peers, layout));
+        lines.extend(text::sentences(others(peers), layout));
+    }
     lines
 }
+
+const GRANTS: &str = "denied: accesses that it refused a peer; waited: waits for granted memory that found a peer at it; in use: \
+                      of these, those that ended so";
 
 /// Sentences about a rank, and its peers if it has shown any.
 fn said_of_rank(report: &Report, chosen: u32) -> (Vec<String>, Option<&Peers>) {
@@ -132,8 +182,8 @@ fn said_of_rank(report: &Report, chosen: u32) -> (Vec<String>, Option<&Peers>) {
 }
 
 /// A line about the others, if there are any.
-fn others(peers: &Peers) -> Option<String> {
-    match (peers.more, peers.others == PeerCounters::default()) {
+fn others<C: Figures>(peers: &Busiest<C>) -> Option<String> {
+    match (peers.more, peers.others == C::default()) {
         (0, true) => None,
         (0, false) => Some("others: those that are gone".into()),
         (1, _) => Some("others: 1 more peer, and those that are gone".into()),
@@ -142,8 +192,8 @@ fn others(peers: &Peers) -> Option<String> {
 }
 
 /// A table, or several below each other where the columns do not fit beside each other.
-fn tables(peers: &Peers, layout: Layout) -> Vec<String> {
-    let (mut rest, mut lines) = (&FIELDS[..], Vec::new());
+fn tables<C: Figures>(peers: &Busiest<C>, layout: Layout) -> Vec<String> {
+    let (mut rest, mut lines) = (C::FIELDS, Vec::new());
     while !rest.is_empty() {
         let fits = |count: &usize| {
             let table = table(peers, &rest[..*count]);
@@ -160,12 +210,12 @@ fn tables(peers: &Peers, layout: Layout) -> Vec<String> {
 }
 
 /// All together, each, and the others, by these figures.
-fn table(peers: &Peers, fields: &[Field]) -> Vec<String> {
-    let Peers { busiest, others, .. } = peers;
+fn table<C: Figures>(peers: &Busiest<C>, fields: &[Field<C>]) -> Vec<String> {
+    let Busiest { busiest, others, .. } = peers;
     let header: Vec<&str> = ["peer"].into_iter().chain(fields.iter().map(|(_, column, _)| *column)).collect();
     let mut table = plain(&header);
     table.set_content_arrangement(ContentArrangement::Disabled);
-    let mut row = |name: String, counters: &PeerCounters| {
+    let mut row = |name: String, counters: &C| {
         let figures = fields.iter().map(|(_, _, of)| short(of(counters) as f64));
         table.add_row([name].into_iter().chain(figures));
     };
@@ -293,5 +343,31 @@ mod tests {
         assert_eq!((&json["peers"]["shown"], &json["peers"]["others"]["hits"]), (&false.into(), &0.into()));
         let json = serde_json::to_value(WithPeers::of(&report, None)).expect("numbers and lists");
         assert!(json.get("peers").is_none());
+    }
+
+    #[test]
+    fn peers_that_grants_concern_have_a_table_of_their_own() {
+        let mut report = sample(None);
+        let each = |denied| GrantPeerCounters { denied, waited: 2, in_use: 1 };
+        let busiest = vec![(0, each(7)), (1, each(0))];
+        report.ranks[0].grant_peers = Some(GrantPeers { busiest, more: 0, others: each(9) });
+        let lines = lines(&report, Some(0), Layout { columns: 80, ..Layout::FILE });
+        let text = lines.join("\n");
+        assert!(lines.iter().all(|line| line.trim_end().chars().count() <= 80), "{text}");
+        let cells: Vec<Vec<&str>> = lines.iter().map(|line| line.split_whitespace().collect()).collect();
+        for row in
+            [["all", "16", "6", "3"], ["0", "7", "2", "1"], ["1", "·", "2", "1"], ["others", "9", "2", "1"]]
+        {
+            assert!(cells.iter().any(|cells| *cells == row), "{row:?} in\n{text}");
+        }
+        assert!(text.contains("registers no memory") && text.contains("waits for granted memory"), "{text}");
+        let json = serde_json::to_value(WithPeers::of(&report, Some(0))).expect("numbers and lists");
+        let grants = &json["peers"]["grants"];
+        assert_eq!((&grants["shown"], &json["peers"]["shown"]), (&true.into(), &false.into()));
+        assert_eq!((&grants["peers"][0]["peer"], &grants["peers"][0]["denied"]), (&0.into(), &7.into()));
+        assert_eq!(
+            (&grants["others"]["revocations_waited"], &grants["others"]["revocations_in_use"]),
+            (&2.into(), &1.into())
+        );
     }
 }

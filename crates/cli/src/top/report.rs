@@ -3,7 +3,9 @@
 use serde::Serialize;
 use standpipe::host::pinned_by;
 use standpipe::metrics::Labels;
-use standpipe::watch::{How, Job, Peers, RankView, Rate, Rates, RegistrationCounters, Snapshot, State};
+use standpipe::watch::{
+    GrantPeers, How, Job, Peers, RankView, Rate, Rates, RegistrationCounters, Snapshot, State,
+};
 use standpipe::{Latencies, Mechanism, Operation, Stats};
 
 use crate::elsewhere::Far;
@@ -48,6 +50,8 @@ pub(super) struct RankReport {
     /// Shown where it is asked for.
     #[serde(skip)]
     pub(super) peers: Option<Peers>,
+    #[serde(skip)]
+    pub(super) grant_peers: Option<GrantPeers>,
 }
 
 /// The figures of one rank, or all.
@@ -64,7 +68,23 @@ pub(super) struct Figures {
     pub(super) latencies: Latencies,
 }
 
+/// The plain counters that tell of grants, each with its column.
+pub(super) const GRANT_COLUMNS: [(&str, &str); 7] = [
+    ("grants", "grants"),
+    ("granted_bytes", "granted B"),
+    ("grants_made", "made"),
+    ("denied", "denied"),
+    ("barred", "barred"),
+    ("revocations_waited", "waited"),
+    ("revocations_in_use", "in use"),
+];
+
 impl Figures {
+    /// Whether any grant was ever made or used, or any access refused.
+    pub(super) fn tells_of_grants(&self) -> bool {
+        GRANT_COLUMNS.iter().any(|(key, _)| self.scalars.get(key) > 0)
+    }
+
     /// Whether any put or get has gone by registered memory.
     pub(super) fn uses_registered(&self) -> bool {
         let is_one =
@@ -155,6 +175,7 @@ impl RankReport {
             process_pinned_bytes: now.pid.filter(|_| runs(now.state)).and_then(pinned_by),
             figures: Figures::of(now, &now.rates_since(before)),
             peers: now.peers().cloned(),
+            grant_peers: now.grant_peers().cloned(),
         }
     }
 }
@@ -372,6 +393,7 @@ pub(super) mod tests {
             process_pinned_bytes: (state == "running").then_some(0),
             figures: figures(scale),
             peers: None,
+            grant_peers: None,
         };
         let ranks = vec![rank(0, "running", 1), rank(1, "killed 9", u64::MAX / 100_000_000)];
         Report {
@@ -401,6 +423,16 @@ pub(super) mod tests {
         report
     }
 
+    /// A job whose rank 1 grants memory, with a different number in each counter.
+    pub(crate) fn granting() -> Report {
+        let mut report = sample(None);
+        for (value, (key, _)) in (1..).zip(GRANT_COLUMNS) {
+            report.ranks[1].figures.scalars.set(key, value);
+        }
+        report.totals = Figures::total(report.ranks.iter().map(|rank| &rank.figures));
+        report
+    }
+
     #[test]
     fn totals_add_up_and_do_not_overflow() {
         let report = sample(Some(registration(u64::MAX, 5)));
@@ -410,6 +442,17 @@ pub(super) mod tests {
         assert_eq!(both, registration(u64::MAX, 10));
         let (operations, bytes) = report.ranks[0].figures.rate(&[Operation::Put], &[Mechanism::Mapped]);
         assert_eq!((operations, bytes), (1_500_000.0, 12_000_000.0));
+    }
+
+    #[test]
+    fn json_has_what_is_counted_of_grants() {
+        let report = granting();
+        let json = serde_json::to_value(&report).expect("numbers, texts and lists");
+        for (value, (key, _)) in (1..).zip(GRANT_COLUMNS) {
+            assert_eq!(json["ranks"][1][key], value, "{key}");
+            assert_eq!((&json["ranks"][0][key], &json["totals"][key]), (&0.into(), &value.into()), "{key}");
+        }
+        assert!(report.totals.tells_of_grants() && !report.ranks[0].figures.tells_of_grants());
     }
 
     #[test]

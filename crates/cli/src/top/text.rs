@@ -7,7 +7,9 @@ use standpipe::{Mechanism, Operation};
 use crate::elsewhere::Far;
 
 use super::latency;
-use super::report::{Figures, REGISTRATION_COLUMNS, RankReport, Registration, Report, TRANSFERS};
+use super::report::{
+    Figures, GRANT_COLUMNS, REGISTRATION_COLUMNS, RankReport, Registration, Report, TRANSFERS,
+};
 
 /// A rank that moves nothing, and whose counts of messages are as old as that, has called nothing that waits
 /// or makes progress for longer than most programs compute between two calls.
@@ -18,8 +20,8 @@ pub(super) fn lines(report: &Report, layout: Layout) -> Vec<String> {
     let mut lines = sentences([headline(report), String::new()], layout);
     lines.extend(sentences(notes(report), layout));
     lines.extend(tables(report, WHO.len(), columns(), layout));
-    let columns = registered_columns(&report.totals);
-    if !columns.is_empty() {
+    let more = [registered_columns(&report.totals), grant_columns(&report.totals)];
+    for columns in more.into_iter().filter(|columns| !columns.is_empty()) {
         lines.push(String::new());
         lines.extend(tables(report, 1, columns, layout));
     }
@@ -170,7 +172,11 @@ Above them: ranks that compute for five seconds or are stuck, were sent malforme
 they have registered
   hits misses moves         pieces whose memory at the peer was held, pieces asked for, messages that asked
   recalls evictions         requests to give rights back, registrations taken back to make room
-  pinned B peak B budget B  bytes registered now, at most so far, and allowed";
+  pinned B peak B budget B  bytes registered now, at most so far, and allowed
+  grants granted B made     grants there are, the bytes that they name, grants that were ever made
+  denied barred             accesses refused: to peers by this rank, as it serves messages; to this rank by
+                            peers' grants
+  waited in use             waits for granted memory that found a peer at it; of these, those that ended so";
 
 /// The bytes of the column before.
 const BYTES: &str = "B/s";
@@ -232,6 +238,12 @@ fn registration_columns() -> impl Iterator<Item = Column> {
     })
 }
 
+/// Columns of grants; none where no rank has any, nor refused anything.
+fn grant_columns(totals: &Figures) -> Vec<Column> {
+    let all = GRANT_COLUMNS.iter().filter(|_| totals.tells_of_grants());
+    all.map(|(key, name)| column(name, |figures| short(figures.scalars.get(key) as f64))).collect()
+}
+
 /// Three digits and a power of a thousand; nothing where it is zero, so that what there is stands out.
 pub(super) fn short(value: f64) -> String {
     if value <= 0.0 {
@@ -255,7 +267,7 @@ pub(super) fn short(value: f64) -> String {
 mod tests {
     use super::super::report::{
         Line,
-        tests::{registration, sample},
+        tests::{granting, registration, sample},
     };
     use super::*;
 
@@ -348,6 +360,24 @@ mod tests {
     }
 
     #[test]
+    fn grants_have_columns_only_where_there_are_any() {
+        let without = lines(&sample(None), Layout::FILE).join("\n");
+        assert!(!without.contains("granted B"), "{without}");
+        let mut report = granting();
+        report.ranks[1].figures.scalars.set("granted_bytes", u64::MAX / 4);
+        let lines = lines(&report, Layout { columns: 80, ..Layout::FILE });
+        let with = lines.join("\n");
+        assert!(lines.iter().all(|line| line.trim_end().chars().count() <= 80), "{with}");
+        let row: Vec<&str> = lines
+            .iter()
+            .rfind(|line| line.starts_with("1 ") || line.trim_start().starts_with("1 "))
+            .expect("a row of rank 1")
+            .split_whitespace()
+            .collect();
+        assert_eq!(row, ["1", "1", "4.61E", "3", "4", "5", "6", "7"], "{with}");
+    }
+
+    #[test]
     fn what_goes_by_a_heaps_key_is_shown_where_nothing_is_registered() {
         let mut report = sample(None);
         let puts = Line {
@@ -364,7 +394,8 @@ mod tests {
     #[test]
     fn the_help_says_what_each_column_means() {
         let report = sample(Some(registration(3, 4096)));
-        for column in columns().into_iter().chain(registered_columns(&report.totals)) {
+        let grants = grant_columns(&granting().totals);
+        for column in columns().into_iter().chain(registered_columns(&report.totals)).chain(grants) {
             assert!(COLUMNS.contains(column.name), "{}", column.name);
         }
     }

@@ -28,8 +28,29 @@ fn doctor_prints_one_json_object_and_tries_a_real_attach() {
     assert!(!attach["value"].as_str().expect("a string").starts_with("could not be tried"), "{attach}");
     let works = attach["status"] == "ok";
     assert_eq!(find("path: private memory")["status"] == "ok", works);
+    let granted = find("path: granted memory");
+    let value = granted["value"].as_str().expect("a string");
+    assert_eq!(value.contains("cross-memory attach"), works, "{granted}");
+    // A remedy stands wherever some grants go by message.
+    assert_eq!(value.contains("messages"), granted["remedy"] != "", "{granted}");
     let failed = checks.iter().any(|check| check["status"] == "fail");
     assert_eq!(output.status.success(), !failed);
+}
+
+#[test]
+fn doctor_says_which_path_a_grant_takes_and_how_to_change_it() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_standpipe"));
+    let output =
+        command.args(["doctor", "--json"]).env("STANDPIPE_ATTACH", "never").output().expect("it starts");
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let checks = told["checks"].as_array().expect("a list");
+    let granted = checks.iter().find(|check| check["check"] == "path: granted memory").expect("that check");
+    assert_eq!(granted["status"], "warn");
+    assert!(granted["value"].as_str().is_some_and(|value| value.starts_with("messages")), "{granted}");
+    let remedy = granted["remedy"].as_str().expect("a string");
+    assert!(remedy.contains("unset STANDPIPE_ATTACH"), "{granted}");
+    let advice = told["advice"].as_array().expect("a list");
+    assert!(advice.iter().any(|line| line.to_string().contains(remedy)), "{told}");
 }
 
 #[test]

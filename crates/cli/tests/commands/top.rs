@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use rustix::termios::tcgetattr;
 use serde_json::Value;
-use standpipe::{Config, Node};
+use standpipe::{Audience, Config, GrantName, Node, Remote};
 use testbed::Terminal;
 
 const RANKS: usize = 3;
@@ -31,6 +31,61 @@ fn child() {
         }
         node.progress();
         std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A rank of two that grants memory, and tries what the other one has not granted.
+#[test]
+fn granting_child() {
+    let Some(end) = std::env::var_os(END).map(PathBuf::from) else { return };
+    let config = Config::from_env().expect("good settings").heap_bytes(1 << 20).attach_never();
+    let node = Node::open(config).expect("a node");
+    let grants = node.share_many(vec![vec![7_u8; 1000]; 3], Audience::ALL).expect("granted");
+    let name = |rank| format!("a grant of rank {rank}");
+    node.directory().publish(&name(node.rank()), &grants[0].name().to_bytes()).expect("published");
+    if node.rank() == 1 {
+        let told = node.directory().wait(&name(0), PATIENCE).expect("told by rank 0");
+        let told = GrantName::from_bytes(told.try_into().expect("a name")).expect("a name");
+        for _ in 0..2 {
+            let put = node.put_bytes(Remote::granted(0, told), &[1; 8]);
+            assert!(matches!(put, Err(standpipe::Error::NotGranted { .. })), "{put:?}");
+        }
+    }
+    node.barrier().expect("all ranks are there");
+    println!("@@");
+    let give_up = Instant::now() + 2 * PATIENCE;
+    while !end.exists() && Instant::now() < give_up {
+        node.progress();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn grants_and_refusals_are_shown_by_rank_and_by_peer() {
+    let job = Job::running("top::granting_child", 2, "grants");
+    let (out, err) = texts(&run_awake(&[&job.pid(), "--json", "--peers"]));
+    let report: Value = serde_json::from_str(&out).unwrap_or_else(|_| panic!("one object: {err}"));
+    for (rank, denied, barred) in [(0, 2, 0), (1, 0, 2)] {
+        let rank = &report["ranks"][rank];
+        assert_eq!([&rank["grants"], &rank["granted_bytes"], &rank["grants_made"]], [3, 3000, 3], "{rank}");
+        assert_eq!([&rank["denied"], &rank["barred"]], [denied, barred], "{rank}");
+        assert_eq!([&rank["revocations_waited"], &rank["revocations_in_use"]], [0, 0], "{rank}");
+    }
+    assert_eq!([&report["totals"]["grants"], &report["totals"]["granted_bytes"]], [6, 6000]);
+    let row = serde_json::json!({ "peer": 1, "denied": 2, "revocations_waited": 0, "revocations_in_use": 0 });
+    assert_eq!(report["peers"]["grants"]["peers"], serde_json::json!([row]));
+
+    let (out, _) = texts(&run_awake(&[&job.pid(), "--once", "--interval", "0.2"]));
+    for part in ["granted B", "denied", "6.00k"] {
+        assert!(out.contains(part), "{part}: {out}");
+    }
+    let (out, _) = texts(&run_awake(&[&job.pid(), "--once", "--interval", "0.2", "--peers"]));
+    assert!(out.contains("accesses that it refused a peer"), "{out}");
+    let (out, err) = texts(&run(&[&job.pid(), "--openmetrics"]));
+    let labels = labels(&out, &job.pid(), 0);
+    for line in ["granted_bytes{L} 3000", "grants{L} 3", "denied_accesses_total{L} 2"] {
+        let line = format!("standpipe_{}", line.replace('L', &labels));
+        assert!(out.lines().any(|found| found == line), "{line}: {out}{err}");
     }
 }
 
@@ -141,12 +196,17 @@ impl Job {
     }
 
     fn of(ranks: usize, name: &str) -> Job {
+        Job::running("top::child", ranks, name)
+    }
+
+    /// As many of that test.
+    fn running(child: &str, ranks: usize, name: &str) -> Job {
         let end = std::env::temp_dir().join(format!("standpipe-top-{}-{name}", std::process::id()));
         let itself = std::env::current_exe().expect("a path");
         let mut command = Command::new(env!("CARGO_BIN_EXE_standpipe"));
         command.args(["run", "-n", &ranks.to_string(), "--"]).arg(itself).args([
             "--exact",
-            "top::child",
+            child,
             "--nocapture",
         ]);
         command.env(END, &end).stdin(Stdio::null()).stdout(Stdio::piped());

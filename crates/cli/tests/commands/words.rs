@@ -117,6 +117,29 @@ fn messages_are_measured_in_nine_jobs() {
 }
 
 #[test]
+fn lists_of_grants_and_lists_by_one_grant_are_measured() {
+    let row = |args: &[&str]| -> serde_json::Value {
+        let output = standpipe(args, Stdio::piped());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).expect("one object")
+    };
+    let shared = row(&["perf", "share-many", "-n", "2000", "--json"]);
+    assert_eq!(
+        (&shared["op"], &shared["n"], &shared["limit_ns"]),
+        (&"share-many".into(), &2000.into(), &100.0.into())
+    );
+    assert!(
+        shared["bytes_each"].as_f64() > Some(0.0) && shared["median_ns"].as_f64() > Some(0.0),
+        "{shared}"
+    );
+    if matches!(measure::attach::try_attach(), measure::attach::Attach::Works) {
+        let list = row(&["perf", "scatter", "--memory", "one-grant", "-n", "8", "--json"]);
+        assert_eq!((&list["memory"], &list["n"]), (&"one-grant".into(), &8.into()));
+        assert!(list["ratio"].as_f64() > Some(0.0) && list.get("bytes_each").is_none(), "{list}");
+    }
+}
+
+#[test]
 fn puts_that_miss_are_measured_over_a_network() {
     if let Err(error) = standpipe::network::look_for(Some("tcp")) {
         return testbed::skip(&error);
@@ -146,7 +169,7 @@ fn puts_that_signal_are_measured_over_a_network() {
 
 #[test]
 fn what_cannot_be_is_refused_at_once_and_in_words() {
-    let cases: [(&[&str], &str); 13] = [
+    let cases: [(&[&str], &str); 15] = [
         (&["perf", "put", "--size", "100T"], "of memory at least, and this machine has"),
         (&["perf", "scatter", "--size", "9999999T", "-n", "99999999999"], "of memory at least"),
         (&["run", "-n", "0", "--", "true"], "it must be 1 to 1024"),
@@ -160,6 +183,8 @@ fn what_cannot_be_is_refused_at_once_and_in_words() {
         (&["perf", "allreduce", "-n", "1"], "2 to 256 can be measured"),
         (&["perf", "am", "--target", "busy"], "--target does not fit am"),
         (&["perf", "atomic", "-n", "2"], "-n 2 does not fit atomic"),
+        (&["perf", "share-many", "-n", "1048577"], "a node has at most 1048576"),
+        (&["perf", "get", "--memory", "one-grant"], "--memory one-grant does not fit get"),
     ];
     for (words, said) in cases {
         assert_refused(words, said, &standpipe(words, Stdio::piped()));

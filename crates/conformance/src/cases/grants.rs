@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use engine::{
-    AmBody, AmSend, Atomic, Direction, GRANT_BYTES, GrantId, Granted, Lane, MemId, OpError, Place, Rank,
-    Rights,
+    AmBody, AmSend, Atomic, Direction, GRANT_BYTES, GrantId, GrantPeerCounters, Granted, Lane, MemId,
+    OpError, Place, Rank, Rights,
 };
 
 use super::copies::BOTH;
@@ -83,7 +83,10 @@ pub(crate) fn a_name_that_is_revoked_reaches_nothing<C: Cluster>(make: Make<'_, 
         }
     }
     assert_eq!(bench.bytes(1, there, LEN), pattern(9, LEN), "nothing was put");
-    assert!(bench.node(1).counters().denied > 0);
+    let (counters, peers) = (bench.node(1).counters().clone(), bench.node(1).grants_by_peer().peers);
+    let refused = GrantPeerCounters { denied: counters.denied, ..GrantPeerCounters::default() };
+    assert!(counters.denied > 0 && peers == [(0, refused)], "{peers:?}");
+    assert_eq!((counters.grants, counters.granted, counters.grants_made), (1, LEN as u64, 2));
 }
 
 pub(crate) fn grants_are_for_those_who_are_named<C: Cluster>(make: Make<'_, C>) {

@@ -58,6 +58,7 @@ use self::transfer::bounce_pool::BouncePool;
 use self::transfer::fast_table::FastTable;
 use self::transfer::state::{KeyedTransfer, MessageTransfer, Part};
 use crate::exposure::Ranges;
+use crate::grant_counters::GrantTallies;
 use crate::grants::Grants;
 use crate::op_id::OpKey;
 use crate::{Counters, Rank, Transport};
@@ -113,6 +114,8 @@ struct Shown {
     exposed: Option<Box<Ranges>>,
     /// By name.
     grants: Grants,
+    /// Peers that were refused, or waited for.
+    tallies: GrantTallies,
 }
 
 impl<T: Transport> Node<T> {

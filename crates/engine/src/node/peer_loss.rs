@@ -112,6 +112,7 @@ impl<T: Transport> Node<T> {
         self.give_up_all_fast(|of, _| (of == peer).then_some(OpError::PeerLost { peer }));
         self.ops.settle_with(peer);
         self.drop_registrations(peer);
+        self.shown.tallies.forget(peer);
         self.take_bounce_buffers_back(peer);
         let (teams, _, mut lent) = self.teams_lent();
         teams.break_teams_of(&mut lent, peer);

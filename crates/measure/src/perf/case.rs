@@ -43,6 +43,8 @@ pub enum Op {
     Pin,
     /// A grant of memory, its revocation, and the look whether anybody uses it, beside mlock and munlock
     Grant,
+    /// A grant of each of a list, by one call, beside a time that is set; with the memory that each takes
+    ShareMany,
     /// Messages as fast as one process sends them, until the other has run the last handler; within a host,
     /// medians over 3 jobs
     Flood,
@@ -86,6 +88,7 @@ impl Op {
             Op::TakePayload => "take-payload",
             Op::Pin => "pin",
             Op::Grant => "grant",
+            Op::ShareMany => "share-many",
             Op::Flood => "flood",
             Op::Bandwidth => "bandwidth",
             Op::Barrier => "barrier",
@@ -144,6 +147,15 @@ pub enum Memory {
     Private,
     /// The same, by its owner's grants: one a piece
     Granted,
+    /// The same, by one grant of all pieces of a scattered get
+    OneGrant,
+}
+
+impl Memory {
+    /// Whether it is reached by grants.
+    pub(super) const fn is_granted(self) -> bool {
+        matches!(self, Memory::Granted | Memory::OneGrant)
+    }
 }
 
 /// What the target process does meanwhile.
@@ -178,8 +190,8 @@ pub struct Case {
     pub op: Op,
     /// Bytes of one piece; of the payload for Active Messages; of each process for collectives.
     pub size: usize,
-    /// Pieces of a scattered get, or blocks of a strided put; awaits that are pending; processes of a
-    /// collective, of idling or of opening; otherwise 1.
+    /// Pieces of a scattered get, or blocks of a strided put; awaits that are pending; grants of a list;
+    /// processes of a collective, of idling or of opening; otherwise 1.
     pub n: usize,
     /// The memory at the target.
     pub memory: Memory,
@@ -220,7 +232,7 @@ impl Case {
     pub const fn processes(&self) -> usize {
         match self.op {
             Op::Idle | Op::Open => self.n,
-            Op::Completion | Op::CompletionFd => 1,
+            Op::Completion | Op::CompletionFd | Op::ShareMany => 1,
             op if op.is_collective() => self.n,
             _ => 2,
         }
@@ -270,6 +282,9 @@ const fn shared(case: Case) -> Case {
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
+/// Grants of a list.
+pub(super) const SHARED: usize = 100_000;
+
 /// Nanoseconds of work that a limit between two cores has on each side: what a header, a handler's call and
 /// its answer take.
 pub(super) const WORK_NS: u32 = 25;
@@ -302,6 +317,8 @@ pub const PROMISED: &[Case] = &[
     case(Op::Scatter, 8 * KIB, 1024, Memory::Private, 1.1),
     busy(case(Op::Scatter, 8 * KIB, 1024, Memory::Private, 1.1)),
     case(Op::Scatter, 8 * KIB, 1024, Memory::Granted, 1.1),
+    case(Op::Scatter, 8 * KIB, 1024, Memory::OneGrant, 1.1),
+    case(Op::ShareMany, 0, SHARED, Memory::Private, 1.0),
     case(Op::Strided, 64, 1024, Memory::Heap, 1.1),
     near(case(Op::Am, 0, 1, Memory::Heap, AM)),
     far(case(Op::Am, 0, 1, Memory::Heap, AM)),
@@ -350,7 +367,7 @@ const FAR_WORDS: f64 = 1.1;
 pub fn far_bound(case: &Case, provider: Option<&str>) -> Option<f64> {
     let is_word = matches!(case.op, Op::Put | Op::Get) && case.size <= WORDS_MAX;
     // The owner of granted memory looks at each access.
-    let is_word = is_word && case.memory != Memory::Granted;
+    let is_word = is_word && !case.memory.is_granted();
     (is_word && provider.is_some_and(writes_by_itself)).then_some(FAR_WORDS)
 }
 
@@ -370,9 +387,8 @@ pub fn bound_for(case: &Case) -> Option<f64> {
         (Op::Get, Memory::Granted) if bulk.contains(&case.size) => Some(1.1),
         (Op::Get, Memory::Granted) => Some(1.15),
         (Op::Put | Op::Get, Memory::Heap) if bulk.contains(&case.size) => Some(1.053),
-        (Op::Scatter, Memory::Private | Memory::Granted) if case.size == 8 * KIB && case.n == 1024 => {
-            Some(1.1)
-        }
+        (Op::Scatter, _) if case.size == 8 * KIB && case.n == 1024 => Some(1.1),
+        (Op::ShareMany, _) if case.n == SHARED => Some(1.0),
         (Op::Strided, _) if case.size == 64 && case.n == 1024 => Some(1.1),
         (Op::Am, _) if case.size == 0 => Some(AM),
         (Op::PutSignal, _) if case.size == 8 => Some(PUT_SIGNAL),
@@ -407,6 +423,8 @@ pub struct Samples {
     pub line: Vec<f64>,
     /// Times of the fastest thread for a message, and of the slowest, where several send.
     pub threads: [Vec<f64>; 2],
+    /// Bytes of the process's memory that one operation takes, where that is measured.
+    pub bytes_each: Option<f64>,
 }
 
 impl Samples {
@@ -420,6 +438,7 @@ impl Samples {
             limit,
             line: Vec::new(),
             threads: [Vec::new(), Vec::new()],
+            bytes_each: None,
         }
     }
 

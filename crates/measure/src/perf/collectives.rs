@@ -160,7 +160,9 @@ impl Copy {
                     Source::Mapped(bare::mapped(node, given, part.len())?)
                 }
                 Memory::Private | Memory::Granted if rank == node.rank() => Source::Own(part),
-                Memory::Private | Memory::Granted => Source::Attached(Own::part_of(rank, words, start)),
+                Memory::Private | Memory::Granted | Memory::OneGrant => {
+                    Source::Attached(Own::part_of(rank, words, start))
+                }
             })
         };
         parts(case, node.rank())
@@ -238,7 +240,9 @@ fn beside_copies(node: &Node, case: &Case, ours: &mut Ours) -> Result<Samples> {
     }
     let name = match case.memory {
         Memory::Heap => "memcpy of the same bytes between the same heaps, by all at once",
-        Memory::Private | Memory::Granted => "process_vm_readv of the same bytes, by all at once",
+        Memory::Private | Memory::Granted | Memory::OneGrant => {
+            "process_vm_readv of the same bytes, by all at once"
+        }
     };
     Ok(Samples::new(name, 1, mine, limit))
 }

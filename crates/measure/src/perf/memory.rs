@@ -29,6 +29,11 @@ pub(super) const LINES_NOTE: usize = 16;
 
 const NOTES: usize = LINES_NOTE + bare::LINES_WORDS / 8;
 
+/// Bytes from one piece of a block to the next, between which others lie.
+const fn apart(size: usize) -> usize {
+    size + 64
+}
+
 /// Bytes from one slot of a flood to the next.
 pub(super) const fn slot_bytes(size: usize) -> usize {
     size.next_multiple_of(64)
@@ -37,16 +42,25 @@ pub(super) const fn slot_bytes(size: usize) -> usize {
 impl Shared {
     pub(super) fn new(node: &Node, case: &Case) -> Result<Shared> {
         let heap = node.heap().alloc_from(&vec![1u8; case.heap_bytes().max(64)])?;
-        let private: Vec<Vec<u8>> = (0..case.n).map(|i| vec![i as u8; case.size.max(64)]).collect();
         let words = node.heap().alloc_zeroed(NOTES * 8 + 3 * case.n)?;
-        for (index, piece) in private.iter().enumerate() {
-            words.write(NOTES * 8 + index, piece.as_ptr().expose_provenance() as u64);
+        let private: Vec<Vec<u8>> = match case.memory {
+            // One allocation of all pieces, which do not touch each other.
+            Memory::OneGrant => vec![vec![1; case.n * apart(case.size)]],
+            _ => (0..case.n).map(|i| vec![i as u8; case.size.max(64)]).collect(),
+        };
+        for index in 0..case.n {
+            let piece = match case.memory {
+                Memory::OneGrant => private[0][index * apart(case.size)..].as_ptr(),
+                _ => private[index].as_ptr(),
+            };
+            words.write(NOTES * 8 + index, piece.expose_provenance() as u64);
         }
         let mut grants = Vec::new();
-        if case.memory == Memory::Granted {
+        if case.memory.is_granted() {
             let all = private.iter().map(|piece| {
+                let len = if case.memory == Memory::OneGrant { piece.len() } else { case.size };
                 // SAFETY: the piece is granted as long as it lives, and this process reads it no more.
-                unsafe { Foreign::new(piece.as_ptr().cast_mut(), case.size, ()) }
+                unsafe { Foreign::new(piece.as_ptr().cast_mut(), len, ()) }
             });
             grants = node.grant_many(all, Rights::ReadWrite, Audience::ALL)?;
             for (index, grant) in grants.iter().enumerate() {
@@ -69,7 +83,7 @@ impl Own {
     pub(super) fn new(node: &Node, memory: Memory, words: &[u64]) -> Result<Own> {
         Ok(match memory {
             Memory::Heap => Own::Heap(node.heap().alloc_from(words)?),
-            Memory::Private | Memory::Granted => Own::Private(words.to_vec()),
+            Memory::Private | Memory::Granted | Memory::OneGrant => Own::Private(words.to_vec()),
         })
     }
 
@@ -117,8 +131,16 @@ impl Theirs {
         self.words.add(8 * index)
     }
 
-    /// The same pieces by their grants.
-    pub(super) fn granted(&self, node: &Node, n: usize) -> Result<Vec<Remote>> {
+    /// The same pieces by their grants, of which there may be one for all.
+    pub(super) fn granted(&self, node: &Node, case: &Case) -> Result<Vec<Remote>> {
+        let n = case.n;
+        if case.memory == Memory::OneGrant {
+            let mut name = [0; 2];
+            node.get_slice(self.words.add(NOTES * 8 + n), &mut name)?;
+            let name = GrantName::from_words(name).context("the peer has granted no memory")?;
+            let first = Remote::granted(self.words.peer(), name);
+            return Ok((0..n).map(|index| first.plus((index * apart(case.size)) as u64)).collect());
+        }
         let mut names = vec![0; 2 * n];
         node.get_slice(self.words.add(NOTES * 8 + n), &mut names)?;
         let name = |words: &[u64]| GrantName::from_words([words[0], words[1]]);

@@ -34,7 +34,8 @@ use standpipe::limits::NEAR_MEDIUM_BYTES;
 use standpipe::{Transport, host};
 
 use self::case::{
-    Case, Cores, Memory, Op, PROMISED, Samples, Target, bound_for, far_bound, far_words, writes_by_itself,
+    Case, Cores, Memory, Op, PROMISED, SHARED, Samples, Target, bound_for, far_bound, far_words,
+    writes_by_itself,
 };
 use self::flow::Moves;
 use self::flow_args::FlowArgs;
@@ -53,6 +54,9 @@ use crate::{
 /// The name of the hidden subcommand that runs one process of a measurement.
 pub const SUBCOMMAND: &str = "perf-worker";
 
+/// Grants that a node has, at most.
+const GRANTS_MAX: usize = 1 << 20;
+
 /// What to measure. Without an operation: everything that is promised, with its bound.
 #[derive(Debug, Args)]
 pub struct PerfArgs {
@@ -62,8 +66,8 @@ pub struct PerfArgs {
     /// Bytes of one piece, of a message's payload, or of each process in a collective; 64K is 65536
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     size: Option<usize>,
-    /// Pieces of a scattered get, or blocks of a strided put, or awaits of pending (1 or more); or processes
-    /// of collectives, idle and open (2 to 256)
+    /// Pieces of a scattered get, or blocks of a strided put, or awaits of pending, or grants of share-many
+    /// (1 or more); or processes of collectives, idle and open (2 to 256)
     #[arg(short, long, value_name = "N", value_parser = at_least(1_usize))]
     n: Option<usize>,
     /// Memory at the target
@@ -137,7 +141,7 @@ pub fn run(args: &PerfArgs) -> Result<ExitCode> {
         let layout = Layout::of_stdout();
         let table = to_table(&rows, machine::is_busy());
         print(format_args!("{}\n{}", table.text(layout), legend(&rows, layout)))?;
-        for text in rows.iter().filter_map(Row::threads_in_words) {
+        for text in rows.iter().flat_map(|row| [row.threads_in_words(), row.bytes_in_words()]).flatten() {
             print(table::wrapped(&text, layout))?;
         }
         for placement in &missing {
@@ -231,6 +235,7 @@ fn cases(args: &PerfArgs) -> Result<Vec<Case>> {
         Op::Pending => (8, 10_000, Memory::Private),
         Op::Allreduce | Op::Alltoall | Op::Broadcast => (8 << 20, 4, Memory::Heap),
         Op::Barrier | Op::Open => (0, 8, Memory::Heap),
+        Op::ShareMany => (0, SHARED, Memory::Private),
         Op::Idle | Op::Flood | Op::Bandwidth => (0, 2, Memory::Heap),
     };
     let mut case = Case {
@@ -288,7 +293,7 @@ fn far_cases(cases: &[Case], named: bool, network: &Transport) -> Result<Vec<Cas
             && case.cores == Cores::Apart
             && case.placement != Some(Placement::Far)
             // The promises about grants are of the kernel's copies.
-            && (named || case.memory != Memory::Granted)
+            && (named || !case.memory.is_granted())
     };
     let bounded = |case: &Case| Case { bound: far_bound(case, provider), placement: None, ..*case };
     let mut far: Vec<Case> = cases.iter().filter(moves).map(bounded).collect();
@@ -318,11 +323,15 @@ fn check(case: &Case) -> Result<()> {
         if !(2..=256).contains(&n) {
             bail!("-n {n} processes: 2 to 256 can be measured");
         }
-    } else if n != 1 && !matches!(op, Op::Scatter | Op::Strided | Op::Pending) {
+    } else if n != 1 && !matches!(op, Op::Scatter | Op::Strided | Op::Pending | Op::ShareMany) {
         bail!(
-            "-n {n} does not fit {}: it counts pieces of scatter or strided, awaits of pending, or processes",
+            "-n {n} does not fit {}: it counts pieces of scatter or strided, awaits of pending, grants of share-many, \
+             or processes",
             op.name()
         );
+    }
+    if op == Op::ShareMany && n > GRANTS_MAX {
+        bail!("-n {n} grants: a node has at most {GRANTS_MAX}");
     }
     if op.is_collective() && !size.is_multiple_of(8) || op == Op::Alltoall && !size.is_multiple_of(8 * n) {
         let of = if op == Op::Alltoall { 8 * n } else { 8 };
@@ -330,6 +339,9 @@ fn check(case: &Case) -> Result<()> {
     }
     if case.memory == Memory::Granted && !matches!(op, Op::Put | Op::Get | Op::Scatter) {
         bail!("--memory granted does not fit {}: put, get and scatter are measured by grants", op.name());
+    }
+    if case.memory == Memory::OneGrant && op != Op::Scatter {
+        bail!("--memory one-grant does not fit {}: it has one piece, as --memory granted has", op.name());
     }
     if op == Op::Scatter && case.memory == Memory::Heap {
         bail!("scatter is measured on private memory");
@@ -431,6 +443,7 @@ pub fn describe(case: &Case) -> String {
         Op::Completion => words.push(format!("{} heap", bytes(case.size))),
         Op::CompletionFd => words.push("under tokio".to_owned()),
         Op::Pending => words.push(format!("{} awaits", case.n)),
+        Op::ShareMany => words.push(format!("of {} grants, each", case.n)),
         Op::TryRequest => words.push("round trip".to_owned()),
         Op::TakePayload => words.push(format!("{} round trip", bytes(case.size))),
         Op::Allreduce | Op::Alltoall | Op::Broadcast => {
@@ -459,6 +472,7 @@ fn name(memory: &Memory) -> &'static str {
         Memory::Heap => "heap",
         Memory::Private => "private",
         Memory::Granted => "granted",
+        Memory::OneGrant => "one grant",
     }
 }
 

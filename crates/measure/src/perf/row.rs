@@ -29,6 +29,9 @@ impl Verdict {
     }
 }
 
+/// Bytes that one grant of a list takes, at most.
+const BYTES_EACH_MAX: f64 = 160.0;
+
 /// What a measurement came to: one line of `perf`'s table, and one object of its JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
@@ -90,6 +93,9 @@ pub struct Row {
     /// See `thread_fastest_ns`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub thread_slowest_ns: Option<f64>,
+    /// Bytes of the process's memory that one grant of a list takes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes_each: Option<f64>,
     /// Our bandwidth, for bulk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gbps: Option<f64>,
@@ -102,7 +108,7 @@ impl Row {
     /// The row for what was measured.
     #[must_use]
     pub fn new(case: &Case, samples: &Samples) -> Row {
-        let Samples { limit_name, batch, ours, limit, line, threads } = samples;
+        let Samples { limit_name, batch, ours, limit, line, threads, bytes_each } = samples;
         let (median_ns, limit_ns) = (quantile(ours, 0.5), quantile(limit, 0.5));
         let ratio = median_ns / limit_ns;
         let ways = if case.flow.is_some_and(|flow| flow.ways == Ways::Both) { 2 } else { 1 };
@@ -139,6 +145,7 @@ impl Row {
             flow: case.flow,
             thread_fastest_ns: fastest,
             thread_slowest_ns: slowest,
+            bytes_each: *bytes_each,
             gbps: bulk.then(|| bytes / median_ns),
             limit_gbps: bulk.then(|| bytes / limit_ns),
         }
@@ -179,6 +186,17 @@ impl Row {
             jobs: rows.len(),
             ..first.clone()
         })
+    }
+
+    /// In words, the memory that one grant of a list takes.
+    pub fn bytes_in_words(&self) -> Option<String> {
+        let bytes = self.bytes_each?;
+        let within = if bytes <= BYTES_EACH_MAX { "within" } else { "beyond" };
+        Some(format!(
+            "Each of {} grants took {bytes:.0} bytes of its owner's memory, handles and tables included: {within} the \
+             {BYTES_EACH_MAX:.0} that are promised.",
+            self.n
+        ))
     }
 
     /// In words, the rates of a flood's threads, where several sent.

@@ -161,3 +161,17 @@ fn both_ways_move_twice_the_bytes() {
     let rate = |case: &Case| Row::new(case, &Samples::new("memcpy", 9, vec![1024.0], vec![512.0])).gbps;
     assert_eq!(rows.iter().map(rate).collect::<Vec<_>>(), [Some(1.0), Some(2.0)]);
 }
+
+#[test]
+fn a_list_of_grants_says_what_memory_each_takes() {
+    let case = PROMISED.iter().find(|case| case.op == Op::ShareMany).expect("promised");
+    assert_eq!((case.processes(), case.bound), (1, Some(1.0)));
+    for (bytes, within) in [(133.0, "within"), (161.0, "beyond")] {
+        let samples = Samples { bytes_each: Some(bytes), ..Samples::new("set", 1, vec![80.0], vec![100.0]) };
+        let row = Row::new(case, &samples);
+        assert_eq!((row.holds, row.bytes_each), (Some(true), Some(bytes)));
+        let words = row.bytes_in_words().expect("some");
+        assert!(words.contains(&format!("{bytes} bytes")) && words.contains(within), "{words}");
+    }
+    assert_eq!(Row::new(case, &Samples::new("set", 1, vec![80.0], vec![100.0])).bytes_in_words(), None);
+}

@@ -1,5 +1,5 @@
 use super::*;
-use crate::doctor::facts::Watching;
+use crate::doctor::facts::{Near, Watching};
 use crate::doctor::network::NoNetwork;
 
 /// A host where everything works.
@@ -19,8 +19,7 @@ fn good() -> Facts {
         ptrace_scope: Some(1),
         traces_anyone: Some(false),
         attach: Attach::Works,
-        attach_set: None,
-        expose_set: None,
+        near: Near { attach_set: None, expose_set: None, tracer_set: None, table: Ok(()), end: Ok(()) },
         transport_set: None,
         bad_settings: Vec::new(),
         no_network: None,
@@ -38,6 +37,12 @@ fn good() -> Facts {
         dev_shm_bytes: Some(64 << 20),
         libfabric: Ok("1.17".to_owned()),
     }
+}
+
+/// The same, with these settings.
+fn near(attach: Option<&str>, expose: Option<&str>, tracer: Option<&str>) -> Facts {
+    let [attach_set, expose_set, tracer_set] = [attach, expose, tracer].map(|value| value.map(str::to_owned));
+    Facts { near: Near { attach_set, expose_set, tracer_set, ..good().near }, ..good() }
 }
 
 fn find(facts: &Facts, name: &str) -> Check {
@@ -59,7 +64,7 @@ fn there_are_no_paths_where_no_node_opens() {
         (Facts { segment: Err("EPERM".to_owned()), ..good() }, "none: there can be no heap", "see memfd"),
         (Facts { watch: Err("EPERM".to_owned()), ..good() }, "none: no process", "see pidfd_open"),
     ] {
-        for path in ["path: heap", "path: private memory"] {
+        for path in ["path: heap", "path: private memory", "path: granted memory"] {
             let told = find(&facts, path);
             assert_eq!((told.status, told.remedy.as_str()), (Status::Fail, see), "{told:?}");
             assert!(told.value.starts_with("none: ") && told.value.contains(why), "{told:?}");
@@ -145,15 +150,15 @@ fn paths_are_those_that_are_taken_under_the_settings() {
     let set = |value: &str| Some(value.to_owned());
     let network = Facts { transport_set: set("ofi:tcp"), ..good() };
     assert!(heap(&network).contains("ofi:tcp") && private(&network).contains("ofi:tcp"));
-    let ranges = Facts { expose_set: set("ranges"), ..good() };
+    let ranges = near(None, Some("ranges"), None);
     assert!(heap(&ranges).starts_with("mapped") && private(&ranges).contains("STANDPIPE_EXPOSE=ranges"));
-    let never = Facts { attach_set: set("never"), ..good() };
+    let never = near(Some("never"), None, None);
     assert!(private(&never).contains("STANDPIPE_ATTACH=never"));
-    let strict = Facts { attach_set: set("strict"), ..good() };
+    let strict = near(Some("strict"), None, None);
     assert!(private(&strict).starts_with("puts by a descriptor"));
     let outside = |facts: &Facts| find(facts, "path: private memory").remedy;
     assert!(outside(&good()).contains("no launcher"));
-    assert_eq!(outside(&Facts { expose_set: set("everything"), ..good() }), "");
+    assert_eq!(outside(&near(None, Some("everything"), None)), "");
 }
 
 #[test]
@@ -203,7 +208,7 @@ fn a_host_without_libfabric_is_told_what_needs_it() {
 
 #[test]
 fn the_users_own_setting_is_named() {
-    let facts = Facts { attach_set: Some("never".to_owned()), ..good() };
+    let facts = near(Some("never"), None, None);
     assert!(find(&facts, "path: private memory").value.contains("STANDPIPE_ATTACH=never"));
 }
 
@@ -228,4 +233,58 @@ fn several_copies_in_a_process_are_told() {
     assert_eq!(check.status, Status::Warn);
     assert_eq!(check.value, "process 4711 has 2 copies of the library, and 1 more processes likewise");
     assert_eq!(find(&good(), "copies").status, Status::Ok);
+}
+
+#[test]
+fn a_grant_goes_by_the_kernel_where_nobody_forbids_it() {
+    let scope = |scope, traces_anyone| Facts { ptrace_scope: scope, traces_anyone, ..good() };
+    let any = near(None, None, Some("any"));
+    for facts in [scope(None, Some(false)), scope(Some(0), None), scope(Some(1), Some(true)), any] {
+        let told = find(&facts, "path: granted memory");
+        assert_eq!((told.status, told.remedy.as_str()), (Status::Ok, ""), "{told:?}");
+        assert!(told.value.starts_with("cross-memory attach") && !told.value.contains("message"), "{told:?}");
+    }
+    let strict = Facts { ptrace_scope: None, ..near(Some("strict"), None, None) };
+    assert!(find(&strict, "path: granted memory").value.starts_with("puts by a descriptor"));
+}
+
+#[test]
+fn a_grant_that_goes_by_message_says_who_forbids_the_kernels_copy_and_what_to_do() {
+    let denied = Facts { attach: Attach::Denied("EPERM".to_owned()), ..good() };
+    let network = Facts { transport_set: Some("ofi:tcp".to_owned()), ..good() };
+    let of = |table, end| Facts { near: Near { table, end, ..good().near }, ..good() };
+    let refused = || Err("EINVAL".to_owned());
+    for (facts, why, remedy) in [
+        (denied, "may attach", "see cross-memory attach"),
+        (network, "by ofi:tcp: messages", "unset STANDPIPE_TRANSPORT"),
+        (near(Some("never"), None, None), "STANDPIPE_ATTACH=never", "unset STANDPIPE_ATTACH"),
+        (of(refused(), Ok(())), "no table of grants: EINVAL", "Linux 5.1"),
+        (of(Ok(()), refused()), "end: EINVAL", "set_robust_list"),
+        (near(None, None, Some("never")), "STANDPIPE_TRACER=never", "STANDPIPE_TRACER=parent"),
+        (near(None, Some("ranges"), None), "permits nobody", "Config::tracer"),
+    ] {
+        let told = find(&facts, "path: granted memory");
+        assert!(told.value.contains("messages") && told.value.contains(why), "{told:?}");
+        assert!(
+            matches!(told.status, Status::Warn | Status::Info) && told.remedy.contains(remedy),
+            "{told:?}"
+        );
+    }
+}
+
+#[test]
+fn under_yama_a_grant_goes_by_the_kernel_between_those_whom_the_owner_permits() {
+    for (tracer, by) in [
+        (None, "in a job: cross-memory attach"),
+        (Some("parent"), "the owner's parent has started"),
+        (Some("4711"), "process 4711 has started"),
+    ] {
+        let told = find(&near(None, None, tracer), "path: granted memory");
+        assert!(told.status == Status::Info && told.value.contains(by), "{told:?}");
+        assert!(told.value.contains("messages") && told.value.contains("ptrace scope 1"), "{told:?}");
+        assert!(
+            told.remedy.contains("Tracer::Parent") && told.remedy.contains("STANDPIPE_TRACER"),
+            "{told:?}"
+        );
+    }
 }

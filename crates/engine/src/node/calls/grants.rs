@@ -2,7 +2,7 @@
 
 use crate::node::Node;
 use crate::wire::{GrantAsk, Message};
-use crate::{Direction, GrantId, Granted, Lane, NotGranted, Place, Rank, Transport};
+use crate::{Direction, GrantId, Granted, GrantsByPeer, Lane, NotGranted, Place, Rank, Transport};
 
 impl<T: Transport> Node<T> {
     /// Draws the names of grants by this number from now on, which no other process has. To be called before
@@ -17,13 +17,22 @@ impl<T: Transport> Node<T> {
     /// # Errors
     /// [`NotGranted`] says which of its values no grant can have, or that there are too many.
     pub fn grant(&mut self, granted: Granted) -> Result<GrantId, NotGranted> {
-        self.shown.grants.grant(granted)
+        let len = granted.len;
+        let grant = self.shown.grants.grant(granted)?;
+        let counters = &mut self.core.counters;
+        counters.grants += 1;
+        counters.granted += len;
+        counters.grants_made += 1;
+        Ok(grant)
     }
 
     /// Ends a grant: no message gets there any more. Returns what was granted; `None` where there is no such
     /// grant.
     pub fn revoke(&mut self, grant: GrantId) -> Option<Granted> {
-        self.shown.grants.revoke(grant)
+        let granted = self.shown.grants.revoke(grant)?;
+        self.core.counters.grants -= 1;
+        self.core.counters.granted -= granted.len;
+        Some(granted)
     }
 
     /// Has a grant name other memory of the same length, which begins at `start`, for all messages that come
@@ -47,6 +56,23 @@ impl<T: Transport> Node<T> {
     /// Grants of this process.
     pub fn grants(&self) -> u64 {
         self.shown.grants.count()
+    }
+
+    /// Counts a wait for a grant's users that found that peer at the memory. `in_use`: it ended while the
+    /// peer was still there.
+    pub fn count_wait(&mut self, peer: Rank, in_use: bool) {
+        self.core.counters.revocations_waited += 1;
+        self.core.counters.revocations_in_use += u64::from(in_use);
+        let tally = self.shown.tallies.of(peer, self.core.is_lost(peer));
+        tally.waited += 1;
+        tally.in_use += u64::from(in_use);
+    }
+
+    /// Refusals and waits, peer by peer. A peer that was neither refused nor waited for is not among them.
+    /// Counts of a lost peer stay in [`GrantsByPeer::gone`]. Takes time and memory in proportion to the peers
+    /// that are named.
+    pub fn grants_by_peer(&self) -> GrantsByPeer {
+        self.shown.tallies.by_peer()
     }
 
     /// Asks a peer which of its grants covers `len` bytes at an address of its, for such an access. The

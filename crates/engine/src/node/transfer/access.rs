@@ -40,7 +40,10 @@ impl<T: Transport> Node<T> {
             }
             _ => Ok(place),
         };
-        self.core.counters.denied += u64::from(permitted.is_err());
+        if permitted.is_err() {
+            self.core.counters.denied += 1;
+            self.shown.tallies.of(peer, self.core.is_lost(peer)).denied += 1;
+        }
         permitted
     }
 

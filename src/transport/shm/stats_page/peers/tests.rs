@@ -7,10 +7,12 @@ use sim::{Access, Cluster, Costs, Plan, Reach};
 
 use super::*;
 use crate::transport::shm::control::{Identity, Mapping};
+use crate::transport::shm::stats_page::latencies::read_latencies;
 use vm::Segment;
 
 const SIZE: u32 = 40;
 const PAGE: u64 = 4096;
+const ROW_WORDS: usize = 1 + COUNTERS;
 /// One of the process's.
 const HANDLER: HandlerKey = HandlerKey { number: 7, check: 8 };
 
@@ -167,4 +169,24 @@ fn whatever_a_process_writes_there_its_rows_add_up() {
     assert!(sum(&peers).hits >= 33 * COUNTER_MAX);
     let file = std::fs::File::open("/dev/zero").expect("every system has it");
     assert_eq!(read_peers(&file.into(), SIZE), None);
+}
+
+#[test]
+fn peers_that_were_refused_or_waited_for_are_seen_and_a_rank_may_be_its_own() {
+    let (control, page, _segment) = process();
+    assert_eq!(read_grant_peers(&page, SIZE), None, "nothing shown yet");
+    let each = |denied| GrantPeerCounters { denied, waited: 2, in_use: 1 };
+    let all = |count| GrantsByPeer {
+        peers: (0..count).map(|rank| (rank, each(u64::from(rank)))).collect(),
+        gone: each(1000),
+    };
+    control.publish_grant_peers(1, &GrantPeers::of_grants(all(SIZE)));
+    let seen = read_grant_peers(&page, SIZE).expect("shown above");
+    assert_eq!((seen.busiest.len(), seen.busiest[0], seen.more), (32, (8, each(8)), 8));
+    assert_eq!(seen.others, GrantPeerCounters { denied: 1000 + 28, waited: 18, in_use: 9 });
+    assert_eq!(read_grant_peers(&page, SIZE - 1), None, "more than the job has");
+    assert_eq!(control.handlers(), Some((1 | 1 << 32, vec![HANDLER])), "and nothing else is overwritten");
+    assert_eq!((read_peers(&page, SIZE), read_latencies(&page)), (None, None));
+    control.publish_words(GRANT_PEERS_AT, 2, &[u64::MAX; GRANT_WORDS]);
+    assert_eq!(read_grant_peers(&page, u32::MAX), None);
 }
