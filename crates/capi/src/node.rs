@@ -1,0 +1,288 @@
+//! The node: opening, closing, progress, and who is there.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use standpipe::{Code, Config, Error, Node, Rank};
+
+use crate::border::{Failure, call, note, or, status};
+use crate::call;
+use crate::config::Settings;
+use crate::handle::{Handle, Kind, word};
+use crate::pointer;
+
+/// `sp_node` of the header. Null once it is closed.
+pub struct CNode(AtomicPtr<Node>);
+
+impl Kind for CNode {
+    const NAME: &'static str = "node";
+    const WORD: u64 = word(b"sp node ");
+}
+
+impl CNode {
+    pub(crate) fn new(node: Node) -> CNode {
+        CNode(AtomicPtr::new(Box::into_raw(Box::new(node))))
+    }
+
+    /// The node, unless this handle was closed. For the call that this thread is inside of.
+    pub(crate) fn node(&self) -> Result<&Node, Failure> {
+        let node = self.0.load(Ordering::Acquire);
+        // SAFETY: it is null, or a node that is freed only when each thread has left that was inside when it was
+        // taken away, as `call` has it.
+        unsafe { node.as_ref() }.ok_or_else(|| Failure::from(Error::Closed { call: "a call by this handle" }))
+    }
+}
+
+impl Drop for CNode {
+    fn drop(&mut self) {
+        let node = *self.0.get_mut();
+        if !node.is_null() {
+            // SAFETY: it came from a box, and nobody has taken it out.
+            drop(unsafe { Box::from_raw(node) });
+        }
+    }
+}
+
+/// The node of a handle.
+///
+/// # Safety
+/// As for [`Handle::get`].
+pub(crate) unsafe fn node_of<'a>(handle: *const Handle<CNode>) -> Result<&'a Node, Failure> {
+    // SAFETY: the caller's promise.
+    unsafe { Handle::get(handle)? }.node()
+}
+
+/// `sp_open` of the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sp_open(config: *mut Handle<Settings>, node: *mut *mut Handle<CNode>) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { sp_open_as(config, 0, node) }
+}
+
+/// `sp_open_as` of the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sp_open_as(
+    config: *mut Handle<Settings>,
+    how: c_int,
+    node: *mut *mut Handle<CNode>,
+) -> c_int {
+    call(|| {
+        call::clear();
+        let config = match config.is_null() {
+            true => Config::from_env()?,
+            // SAFETY: the caller's promise.
+            false => unsafe { Handle::take(config)? }.0,
+        };
+        pointer::needs(node, "node")?;
+        let opened = match how {
+            0 => Node::open(config)?,
+            1 => Node::shared(config)?,
+            2 => Node::open_in(config, None)?,
+            other => return Err(Failure::value("`as`", other.into(), "SP_OWN, SP_SHARED or SP_ALONE")),
+        };
+        // SAFETY: the caller's promise.
+        unsafe { pointer::put(node, Handle::give(CNode::new(opened)), "node")? };
+        Ok(0)
+    })
+}
+
+/// `sp_close` of the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sp_close(node: *mut Handle<CNode>, within: u64) -> c_int {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let handle = unsafe { Handle::get(node)? };
+        let closed = handle.node()?.clone().close(pointer::duration(within));
+        if let Err(error) = &closed
+            && !error.has_closed()
+        {
+            return Err(closed.expect_err("it is an error").into());
+        }
+        let own = handle.0.swap(std::ptr::null_mut(), Ordering::AcqRel);
+        if !own.is_null() {
+            // SAFETY: it came from a box, and this thread alone has taken it out.
+            call::bury(unsafe { Box::from_raw(own) });
+        }
+        closed?;
+        Ok(0)
+    })
+}
+
+/// `sp_release` of the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sp_release(node: *mut Handle<CNode>) {
+    crate::config::free(node);
+}
+
+/// `sp_within` of the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sp_within(
+    node: *mut Handle<CNode>,
+    timeout: u64,
+    limited: *mut *mut Handle<CNode>,
+) -> c_int {
+    call(|| {
+        pointer::needs(limited, "limited")?;
+        // SAFETY: the caller's promise.
+        let own = unsafe { node_of(node)? };
+        let other = CNode::new(own.within(pointer::duration(timeout)));
+        // SAFETY: the caller's promise.
+        unsafe { pointer::put(limited, Handle::give(other), "limited")? };
+        Ok(0)
+    })
+}
+
+/// `sp_rank` of the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sp_rank(node: *const Handle<CNode>) -> u32 {
+    let failed = |failure| {
+        crate::border::note(failure);
+        u32::MAX
+    };
+    // SAFETY: the caller's promise.
+    or(failed, || Ok(unsafe { node_of(node)? }.rank()))
+}
+
+/// `sp_size` of the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sp_size(node: *const Handle<CNode>) -> u32 {
+    let failed = |failure| {
+        crate::border::note(failure);
+        0
+    };
+    // SAFETY: the caller's promise.
+    or(failed, || Ok(unsafe { node_of(node)? }.size()))
+}
+
+/// Functions that a node's method of the same kind does, and that give nothing but a status.
+macro_rules! by_node {
+    ($($(#[$meta:meta])* $name:ident($node:ident $(, $arg:ident: $type:ty)*) $body:expr;)*) => {
+        $($(#[$meta])*
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(node: *const Handle<CNode> $(, $arg: $type)*) -> c_int {
+            call(|| {
+                // SAFETY: the caller's promise.
+                let $node = unsafe { node_of(node)? };
+                let done: Result<c_int, Failure> = $body;
+                done
+            })
+        })*
+    };
+}
+
+by_node! {
+    /// `sp_barrier` of the header.
+    sp_barrier(node) node.barrier().map(|()| 0).map_err(Failure::from);
+    /// `sp_progress` of the header.
+    sp_progress(node) {
+        may_call(node, "making progress").map(|()| node.progress().into())
+    };
+    /// `sp_quiet` of the header.
+    sp_quiet(node) node.quiet().map(|()| 0).map_err(Failure::from);
+    /// `sp_quiet_with` of the header.
+    sp_quiet_with(node, peer: Rank) node.quiet_with(peer).map(|()| 0).map_err(Failure::from);
+    /// `sp_fence` of the header.
+    sp_fence(node) node.fence().map(|()| 0).map_err(Failure::from);
+    /// `sp_fence_with` of the header.
+    sp_fence_with(node, peer: Rank) node.fence_with(peer).map(|()| 0).map_err(Failure::from);
+    /// `sp_memory_sync` of the header.
+    sp_memory_sync(node) node.memory_sync().map(|()| 0).map_err(Failure::from);
+    /// `sp_has_failed` of the header.
+    sp_has_failed(node) Ok(node.has_failed().into());
+    /// `sp_connect` of the header.
+    sp_connect(node, peer: Rank) node.connect(peer).map(|()| 0).map_err(Failure::from);
+    /// `sp_is_near` of the header.
+    sp_is_near(node, peer: Rank) Ok(node.is_near(peer).into());
+    /// `sp_is_lost` of the header.
+    sp_is_lost(node, peer: Rank) Ok(node.is_lost(peer).into());
+    /// `sp_wait_until` of the header.
+    sp_wait_until(
+        node,
+        condition: Option<unsafe extern "C" fn(*mut c_void) -> c_int>,
+        context: *mut c_void
+    ) {
+        let condition = condition.ok_or_else(|| Failure::argument("the condition is NULL"))?;
+        // SAFETY: the caller's promise.
+        node.wait_until(|| unsafe { condition(context) } != 0).map(|()| 0).map_err(Failure::from)
+    };
+    /// `sp_peers` of the header.
+    sp_peers(node, which: c_int, into: *mut u32, room: usize, count: *mut usize) {
+        may_call(node, "asking for peers")?;
+        let peers = match which {
+            0 => node.peers(),
+            1 => node.near_ranks(),
+            2 => node.lost_peers(),
+            other => return Err(Failure::value("`which`", other.into(), "SP_ALL_PEERS, SP_NEAR_PEERS or SP_LOST_PEERS")),
+        };
+        let given = peers.len().min(room);
+        // SAFETY: the caller's promise.
+        unsafe {
+            pointer::slice_mut(into, given, "the room")?.copy_from_slice(&peers[..given]);
+            pointer::put(count, peers.len(), "count")?;
+        }
+        Ok(0)
+    };
+    /// `sp_path_to` of the header.
+    sp_path_to(node, peer: Rank, into: *mut c_char, room: usize, len: *mut usize) {
+        let path = match node.attach(peer) {
+            Some(Ok(())) => "attached".to_owned(),
+            Some(Err(why)) => format!("by message: {why}"),
+            None => {
+                return Err(Failure::new(Code::NotConnected, format!("there has been no contact with peer {peer}")));
+            }
+        };
+        // SAFETY: the caller's promise.
+        unsafe { pointer::give(path.as_bytes(), true, into.cast(), room, len)? };
+        Ok(0)
+    };
+    /// `sp_provider` of the header.
+    sp_provider(node, into: *mut c_char, room: usize, len: *mut usize) {
+        may_call(node, "the provider")?;
+        let provider = node.provider();
+        let provider = provider.ok_or_else(|| Failure::new(Code::NotFound, "the node has no network"))?;
+        // SAFETY: the caller's promise.
+        unsafe { pointer::give(provider.as_bytes(), true, into.cast(), room, len)? };
+        Ok(0)
+    };
+}
+
+/// Refuses a call of a closed node, and of a parent's, whose own method says nothing.
+pub(crate) fn may_call(node: &Node, call: &'static str) -> Result<(), Failure> {
+    node.check(call).map_err(Failure::from)
+}
+
+/// `sp_wake` of the header. As it may be called in a signal handler, it allocates nothing and takes no lock.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sp_wake(node: *const Handle<CNode>) -> c_int {
+    // SAFETY: the caller's promise.
+    match unsafe { Handle::get(node) }.map(|handle| handle.0.load(Ordering::Acquire)) {
+        // SAFETY: it is null, or a node that nobody closes meanwhile, as the header asks.
+        Ok(node) => match unsafe { node.as_ref() } {
+            Some(node) => {
+                node.wake();
+                0
+            }
+            None => status(Code::Closed),
+        },
+        Err(failure) => note(failure),
+    }
+}
+
+/// `sp_on_wait` of the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sp_on_wait(
+    interrupted: Option<unsafe extern "C" fn(*mut c_void) -> c_int>,
+    context: *mut c_void,
+) -> c_int {
+    call(|| {
+        let context = context.expose_provenance();
+        standpipe::interrupt_waits(interrupted.map(|interrupted| {
+            let asks = move || {
+                // SAFETY: the caller's promise.
+                unsafe { interrupted(std::ptr::with_exposed_provenance_mut(context)) != 0 }
+            };
+            Box::new(asks) as Box<dyn Fn() -> bool + Send + Sync>
+        }));
+        Ok(0)
+    })
+}
