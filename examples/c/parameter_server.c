@@ -18,7 +18,7 @@ static void check(int status, const char *what) {
 struct server {
     float *weights;
     size_t count;
-    uint64_t pushes;
+    uint64_t added; /* numbers of gradients that were added */
     float *gradient; /* room for one */
 };
 
@@ -29,7 +29,7 @@ static void on_push(sp_call *call, void *context) {
     if (first > server->count || count > server->count - first) return; /* the sender says so: check it */
     if (sp_call_read(call, 0, server->gradient, count * sizeof(float)) < 0) return;
     for (uint64_t i = 0; i < count; i++) server->weights[first + i] += server->gradient[i];
-    server->pushes++;
+    server->added += count;
 }
 
 static int all_came(void *context) {
@@ -61,7 +61,6 @@ int main(int argc, char **argv) {
 
     /* A message carries so many weights. */
     size_t most = sp_medium_max(node, 0) / sizeof(float);
-    uint64_t messages = (count + most - 1) / most;
     if (rank > 0) {
         float *local = malloc(count * sizeof(float)), *gradient = malloc(count * sizeof(float));
         for (unsigned step = 0; step < steps; step++) {
@@ -77,12 +76,12 @@ int main(int argc, char **argv) {
         free(local);
         free(gradient);
     } else {
-        uint64_t expected = (uint64_t)workers * steps * messages, *both[2] = {&server.pushes, &expected};
+        uint64_t expected = (uint64_t)workers * steps * count, *both[2] = {&server.added, &expected};
         check(sp_wait_until(node, all_came, both), "sp_wait_until");
         size_t wrong = 0;
         for (size_t i = 0; i < count; i++) wrong += server.weights[i] != (float)(workers * steps);
-        printf("parameter_server: %llu pushes of %u workers; %zu of %zu weights are wrong\n",
-               (unsigned long long)server.pushes, workers, wrong, count);
+        printf("parameter_server: %llu numbers of %u workers; %zu of %zu weights are wrong\n",
+               (unsigned long long)server.added, workers, wrong, count);
         if (wrong) return 1;
     }
     check(sp_barrier(node), "sp_barrier");
