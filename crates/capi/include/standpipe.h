@@ -523,8 +523,9 @@ int sp_address(sp_node *node, void *into, size_t room, size_t *len);
  * node's own. [any thread; waits] */
 int sp_connect_to(sp_node *node, const void *address, size_t len, uint32_t *peer);
 
-/* A place where nodes leave addresses by name: `standpipe rendezvous` serves one. `at` is host:port; both NULL: of
- * STANDPIPE_RENDEZVOUS and STANDPIPE_RENDEZVOUS_SECRET, and SP_ERR_NOT_FOUND where these are not set.
+/* A place where nodes leave addresses by name: `standpipe rendezvous` serves one. `at` is host:port; both NULL: those of
+ * STANDPIPE_RENDEZVOUS and STANDPIPE_SECRET, and SP_ERR_NOT_FOUND where the first is not set. The secret is 64
+ * hexadecimal digits.
  * [any thread; returns at once] */
 int sp_rendezvous_new(const char *at, const char *secret, sp_rendezvous **rendezvous);
 

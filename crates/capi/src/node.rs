@@ -253,7 +253,7 @@ pub(crate) fn may_call(node: &Node, call: &'static str) -> Result<(), Failure> {
 
 /// `sp_wake` of the header. As it may be called in a signal handler, it allocates nothing and takes no lock.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sp_wake(node: *const Handle<CNode>) -> c_int {
+pub unsafe extern "C" fn sp_wake(node: *mut Handle<CNode>) -> c_int {
     // SAFETY: the caller's promise.
     match unsafe { Handle::get(node) }.map(|handle| handle.0.load(Ordering::Acquire)) {
         // SAFETY: it is null, or a node that nobody closes meanwhile, as the header asks.
