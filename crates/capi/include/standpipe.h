@@ -200,12 +200,14 @@ void sp_config_free(sp_config *config);
  * [any thread, not in handlers] */
 int sp_open(sp_config *config, sp_node **node);
 
+/* Each has the number of the layout that this header's inline functions rely on, times 256: a library of another one
+ * refuses to open. */
 enum sp_open_as {
-    SP_OWN = 0,    /* as sp_open */
-    SP_SHARED = 1, /* the node that all libraries of this process share: the first call opens it, later ones get another
+    SP_OWN = 256,    /* as sp_open */
+    SP_SHARED = 257, /* the node that all libraries of this process share: the first call opens it, later ones get another
                       handle, each with handlers, sp_quiet and failures of its own. Settings that differ from the first
                       one's are SP_ERR_SETTING */
-    SP_ALONE = 2   /* one that no launcher knows of: a job of one, which meets others by sp_connect_to. A process may have
+    SP_ALONE = 258   /* one that no launcher knows of: a job of one, which meets others by sp_connect_to. A process may have
                       several */
 };
 
@@ -844,6 +846,81 @@ int sp_latency(const sp_node *node, const char *what, double share, uint64_t *ti
 
 /* All figures and latencies as OpenMetrics text, as sp_config_get. [any thread; returns at once] */
 int sp_metrics(const sp_node *node, char *into, size_t room, size_t *len);
+
+/* ==== Inline functions ========================================================================================== */
+
+/* With optimization, sp_put_u64, sp_get_u64 and sp_fetch_add_u64 are inlined where the compiler can: in a heap that is
+ * mapped here they are one access of the processor's, in the thread that opened the node, and counted in its handle. All
+ * else calls the library. They look at no error but those that a peer's memory may have: give them a node's handle.
+ * None may run in another thread while the node is being closed. SP_NO_INLINE leaves them out. */
+#if defined(__OPTIMIZE__) && defined(__GNUC__) && defined(__has_builtin) && !defined(SP_NO_INLINE)
+#if __has_builtin(__builtin_thread_pointer)
+
+struct sp_inline_window {
+    uint64_t limit; /* bytes of the heap that may be accessed; changes at any time, as does */
+    uint64_t words; /* offsets below this begin 8 of them */
+    unsigned char *base;
+};
+
+struct sp_inline {
+    uint64_t word;
+    uint64_t places;
+    struct sp_inline_window *const *table;
+    void *thread;
+    uint64_t *counts[3]; /* puts, gets, atomics */
+};
+
+/* The functions themselves, for all that is not inlined. */
+int sp_called_put_u64(sp_node *node, sp_remote to, uint64_t value) __asm__("sp_put_u64");
+int sp_called_get_u64(sp_node *node, sp_remote from, uint64_t *value) __asm__("sp_get_u64");
+int sp_called_fetch_add_u64(sp_node *node, sp_remote word, uint64_t value, uint64_t *old) __asm__("sp_fetch_add_u64");
+
+#define SP_INLINE __attribute__((gnu_inline)) extern __inline__
+
+/* 1 where the 8 bytes lie in a heap that is mapped here, and this thread counts; *word is where. */
+__attribute__((always_inline)) SP_INLINE int sp_inline_finds(const sp_node *node, sp_remote at, uint64_t **word) {
+    const struct sp_inline *face = (const struct sp_inline *)(const void *)node;
+    struct sp_inline_window *window;
+    if (at.memory != SP_HEAP || at.peer >= face->places) return 0;
+    window = __atomic_load_n(&face->table[at.peer], __ATOMIC_ACQUIRE);
+    if (!window || at.at >= __atomic_load_n(&window->words, __ATOMIC_RELAXED)) return 0;
+    *word = (uint64_t *)(void *)(window->base + at.at);
+    return face->thread == __builtin_thread_pointer();
+}
+
+SP_INLINE int sp_open(sp_config *config, sp_node **node) {
+    return sp_open_as(config, SP_OWN, node);
+}
+
+SP_INLINE int sp_put_u64(sp_node *node, sp_remote to, uint64_t value) {
+    uint64_t *word;
+    if (__builtin_expect(!sp_inline_finds(node, to, &word), 0)) return sp_called_put_u64(node, to, value);
+    __atomic_store_n(word, value, __ATOMIC_RELAXED);
+    ++*((struct sp_inline *)(void *)node)->counts[0];
+    return 0;
+}
+
+SP_INLINE int sp_get_u64(sp_node *node, sp_remote from, uint64_t *value) {
+    uint64_t *word;
+    if (__builtin_expect(!sp_inline_finds(node, from, &word), 0)) return sp_called_get_u64(node, from, value);
+    *value = __atomic_load_n(word, __ATOMIC_RELAXED);
+    ++*((struct sp_inline *)(void *)node)->counts[1];
+    return 0;
+}
+
+SP_INLINE int sp_fetch_add_u64(sp_node *node, sp_remote word, uint64_t value, uint64_t *old) {
+    uint64_t *here;
+    if (__builtin_expect((word.at & 7) || !sp_inline_finds(node, word, &here), 0))
+        return sp_called_fetch_add_u64(node, word, value, old);
+    value = __atomic_fetch_add(here, value, __ATOMIC_SEQ_CST);
+    if (old) *old = value;
+    ++*((struct sp_inline *)(void *)node)->counts[2];
+    return 0;
+}
+
+#undef SP_INLINE
+#endif
+#endif
 
 #ifdef __cplusplus
 }

@@ -1,8 +1,9 @@
 //! The node: opening, closing, progress, and who is there.
 
 use std::ffi::{c_char, c_int, c_void};
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
+use standpipe::underneath::InlineCounters;
 use standpipe::{Code, Config, Error, Node, Rank};
 
 use crate::border::{Failure, call, note, or, status};
@@ -11,8 +12,36 @@ use crate::config::Settings;
 use crate::handle::{Handle, Kind, word};
 use crate::pointer;
 
-/// `sp_node` of the header. Null once it is closed.
-pub struct CNode(AtomicPtr<Node>);
+/// What the header's inline functions read of a node's handle, behind its first word: `struct sp_inline` there.
+#[repr(C)]
+struct Inline {
+    /// Peers in the table; 0 once it is closed.
+    places: AtomicU64,
+    table: *const c_void,
+    /// The thread that counts here: its pointer, as the processor has it.
+    thread: AtomicPtr<c_void>,
+    /// Puts, gets and atomics.
+    counts: [*mut u64; 3],
+}
+
+/// The layout of [`Inline`], which programs are compiled for. Others are refused when a node is opened.
+const LAYOUT: c_int = 1;
+
+/// `sp_node` of the header.
+#[repr(C)]
+pub struct CNode {
+    inline: Inline,
+    /// Null once it is closed.
+    node: AtomicPtr<Node>,
+    /// What `inline` points to.
+    _counters: InlineCounters,
+}
+
+// SAFETY: the table and the counters are those of the node, which all threads may use; of the counters only one
+// thread writes, which `thread` names.
+unsafe impl Send for CNode {}
+// SAFETY: as above.
+unsafe impl Sync for CNode {}
 
 impl Kind for CNode {
     const NAME: &'static str = "node";
@@ -20,13 +49,22 @@ impl Kind for CNode {
 }
 
 impl CNode {
+    /// The calling thread is the one whose inlined operations count in the handle: others call.
     pub(crate) fn new(node: Node) -> CNode {
-        CNode(AtomicPtr::new(Box::into_raw(Box::new(node))))
+        let (table, counters) = standpipe::underneath::inline_face(&node);
+        let counts = [counters.puts(), counters.gets(), counters.atomics()];
+        let inline = Inline {
+            places: AtomicU64::new(table.len as u64),
+            table: table.places,
+            thread: AtomicPtr::new(thread_pointer()),
+            counts,
+        };
+        CNode { inline, node: AtomicPtr::new(Box::into_raw(Box::new(node))), _counters: counters }
     }
 
     /// The node, unless this handle was closed. For the call that this thread is inside of.
     pub(crate) fn node(&self) -> Result<&Node, Failure> {
-        let node = self.0.load(Ordering::Acquire);
+        let node = self.node.load(Ordering::Acquire);
         // SAFETY: it is null, or a node that is freed only when each thread has left that was inside when it was
         // taken away, as `call` has it.
         unsafe { node.as_ref() }.ok_or_else(|| Failure::from(Error::Closed { call: "a call by this handle" }))
@@ -35,12 +73,33 @@ impl CNode {
 
 impl Drop for CNode {
     fn drop(&mut self) {
-        let node = *self.0.get_mut();
+        let node = *self.node.get_mut();
         if !node.is_null() {
             // SAFETY: it came from a box, and nobody has taken it out.
             drop(unsafe { Box::from_raw(node) });
         }
     }
+}
+
+/// What tells this thread from all others that run: C compilers have it as `__builtin_thread_pointer()`.
+fn thread_pointer() -> *mut c_void {
+    let pointer: *mut c_void;
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: Linux has the thread's block begin with its own address, for just that.
+    unsafe {
+        std::arch::asm!("mov {}, fs:0", out(reg) pointer, options(nostack, readonly, preserves_flags));
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: it reads a register that all programs may read.
+    unsafe {
+        std::arch::asm!("mrs {}, tpidr_el0", out(reg) pointer, options(nostack, nomem, preserves_flags));
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    {
+        // Nobody's: all of them call.
+        pointer = std::ptr::null_mut();
+    }
+    pointer
 }
 
 /// The node of a handle.
@@ -74,6 +133,14 @@ pub unsafe extern "C" fn sp_open_as(
             false => unsafe { Handle::take(config)? }.0,
         };
         pointer::needs(node, "node")?;
+        let (layout, how) = (how >> 8, how & 0xff);
+        // A program without inlined functions names none.
+        if layout != 0 && layout != LAYOUT {
+            let text = format!(
+                "the program's inlined functions are of layout {layout}, and the library's of {LAYOUT}"
+            );
+            return Err(Failure::argument(text));
+        }
         let opened = match how {
             0 => Node::open(config)?,
             1 => Node::shared(config)?,
@@ -98,7 +165,8 @@ pub unsafe extern "C" fn sp_close(node: *mut Handle<CNode>, within: u64) -> c_in
         {
             return Err(closed.expect_err("it is an error").into());
         }
-        let own = handle.0.swap(std::ptr::null_mut(), Ordering::AcqRel);
+        handle.inline.places.store(0, Ordering::SeqCst);
+        let own = handle.node.swap(std::ptr::null_mut(), Ordering::AcqRel);
         if !own.is_null() {
             // SAFETY: it came from a box, and this thread alone has taken it out.
             call::bury(unsafe { Box::from_raw(own) });
@@ -255,7 +323,7 @@ pub(crate) fn may_call(node: &Node, call: &'static str) -> Result<(), Failure> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sp_wake(node: *mut Handle<CNode>) -> c_int {
     // SAFETY: the caller's promise.
-    match unsafe { Handle::get(node) }.map(|handle| handle.0.load(Ordering::Acquire)) {
+    match unsafe { Handle::get(node) }.map(|handle| handle.node.load(Ordering::Acquire)) {
         // SAFETY: it is null, or a node that nobody closes meanwhile, as the header asks.
         Ok(node) => match unsafe { node.as_ref() } {
             Some(node) => {
