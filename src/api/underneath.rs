@@ -49,7 +49,7 @@ pub fn provider(name: &str) -> Result<Provider, NetworkError> {
 }
 
 pub use crate::counters::thread_counters::InlineCounters;
-pub use crate::transport::peers::NearTable;
+pub use crate::transport::peers::near::NearTable;
 
 /// Where the node's near peers are found, and counters for who finds them so.
 pub fn inline_face(node: &Node) -> (NearTable, InlineCounters) {

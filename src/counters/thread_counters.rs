@@ -106,8 +106,8 @@ thread_local! {
     static LAST: RefCell<Option<(u64, Arc<Block>)>> = const { RefCell::new(None) };
 }
 
-/// Counters of one thread at a time, that is no Rust: it adds 1 to one of these for each operation of 8 bytes.
-/// They are the node's as long as this lives, and their sum after that.
+/// Counters of one thread at a time, that is no Rust: it adds 1 to one of these for each operation of 8
+/// bytes. They are the node's as long as this lives, and their sum after that.
 #[derive(Debug)]
 pub struct InlineCounters(Arc<Block>);
 
@@ -232,8 +232,8 @@ impl ThreadCounters {
         last.replace(Some((self.node, block)));
     }
 
-    /// Counters that no thread of this library's writes, for operations that are inlined into programs of other
-    /// languages.
+    /// Counters that no thread of this library's writes, for operations that are inlined into programs of
+    /// other languages.
     pub(crate) fn of_others(&self) -> InlineCounters {
         let block = Arc::new(Block::default());
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);

@@ -6,7 +6,7 @@ mod clients;
 mod failure_detection;
 mod far;
 mod handlers;
-mod near;
+pub(crate) mod near;
 mod unanswered;
 
 use std::io;
@@ -26,7 +26,6 @@ pub(crate) use self::clients::{CLIENTS, Clients};
 pub(crate) use self::far::{Card, Far};
 use self::handlers::{KnownHandlers, shown};
 pub(crate) use self::handlers::{NotAdded, OwnHandlers, Standing};
-pub use self::near::NearTable;
 use self::near::{HeapWindow, open_segment};
 pub(crate) use self::near::{Ledgers, Near, NearPeers};
 use super::shm::control::{Control, Identity};

@@ -53,7 +53,8 @@ int main(void) {
  *   - Handles are opaque. The function that frees one says so. A function takes NULL, or a handle of another kind,
  *     for SP_ERR_ARGUMENT; only a freed handle must not be used again. errno is left as it was.
  *   - Memory that you name stays yours. It has to stay valid until the operation has ended, as each function says.
- *     A wrong address of a peer's is an error, SP_ERR_FAULT; the peer is unharmed.
+ *     A wrong address of a peer's is an error, SP_ERR_FAULT; the peer is unharmed. A wrong pointer of your own is
+ *     SP_ERR_LOCAL_FAULT where the kernel copies, and ends the program where the library does, as memcpy would.
  *   - Structs of parameters begin with their size: set it to sizeof. Later versions add fields at the end; 0 in a
  *     field is its default.
  *
@@ -836,7 +837,8 @@ enum sp_mechanism { SP_MAPPED = 0, SP_CMA = 1, SP_MESSAGE = 2, SP_REGISTERED = 3
  * [any thread; returns at once] */
 int sp_count_of(const sp_node *node, int operation, int mechanism, uint64_t *count, uint64_t *bytes);
 
-/* A figure by its name in docs/STATISTICS.md ("denied", "malformed"). SP_ERR_NOT_FOUND: there is none.
+/* A figure by its name in docs/STATISTICS.md ("denied", "malformed", "hits"), or how many operations took their path for
+ * a reason of docs/PATHS.md. SP_ERR_NOT_FOUND: there is none.
  * [any thread; returns at once] */
 int sp_figure(const sp_node *node, const char *name, uint64_t *value);
 

@@ -1,7 +1,8 @@
-//! Which threads are inside a function of this interface, so that a closed node is freed when none may be using it.
+//! Which threads are inside a function of this interface, so that a closed node is freed when none may be
+//! using it.
 //!
-//! A thread that enters and leaves changes a counter that only it writes; to close is what costs. A node that was
-//! closed waits in [`BURIED`] until each thread that was inside then has left.
+//! A thread that enters and leaves changes a counter that only it writes; to close is what costs. A node that
+//! was closed waits in [`BURIED`] until each thread that was inside then has left.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
@@ -18,7 +19,7 @@ static VISITORS: Mutex<Vec<Visits>> = Mutex::new(Vec::new());
 /// A node that was closed, with the threads that were inside then, and their counters' values.
 type Closed = (Box<Node>, Vec<(Visits, u32)>);
 
-/// Those that may still be used.
+/// Closed nodes that may still be used.
 static BURIED: Mutex<Vec<Closed>> = Mutex::new(Vec::new());
 
 thread_local! {
@@ -62,8 +63,8 @@ impl Drop for Inside {
 /// Counts an entry or an exit of this thread's.
 fn step(visits: &Visits) {
     visits.store(visits.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-    // Whoever buries a node looks at the counter after it has taken the node's handle away; this thread looks at
-    // the handle after it has counted.
+    // To bury a node is to look at the counter after its handle was taken away. This thread looks at the
+    // handle after it has counted.
     fence(Ordering::SeqCst);
 }
 

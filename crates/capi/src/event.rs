@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use standpipe::{AllMemory, Buffer, Error, Event, FetchRoom, Foreign, GetBuffer, PutBuffer, TeamEvent};
 
-use crate::border::{Failure, NO_PEER, call, note, or};
+use crate::border::{call, note, or};
+use crate::failure::{Failure, NO_PEER};
 use crate::handle::{Handle, Kind, word};
 use crate::pointer::{self, memory};
 
@@ -36,10 +37,10 @@ unsafe impl Buffer for Local {
     }
 }
 
-// SAFETY: as of the foreign memory that it has.
+// SAFETY: as of the foreign memory that it has, if any.
 unsafe impl PutBuffer for Local {}
 
-// SAFETY: as of the foreign memory that it has.
+// SAFETY: as of the foreign memory that it has, if any.
 unsafe impl GetBuffer for Local {}
 
 impl FetchRoom for Local {
@@ -69,7 +70,7 @@ impl CEvent {
     /// # Safety
     /// `into` may be written.
     pub(crate) unsafe fn give(event: Event<Local>, into: *mut *mut Handle<CEvent>) -> Result<(), Failure> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller has promised what the header asks of these pointers.
         unsafe { pointer::put(into, Handle::give(CEvent::One(event)), "event") }
     }
 
@@ -108,140 +109,150 @@ impl CEvent {
     }
 }
 
-/// `sp_event_test` of the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sp_event_test(event: *mut Handle<CEvent>) -> c_int {
-    // SAFETY: the caller's promise.
-    call(|| Ok(unsafe { Handle::get_mut(event)? }.is_complete().into()))
+exported! {
+    /// `sp_event_test` of the header.
+    fn sp_event_test(event: *mut Handle<CEvent>) -> c_int {
+        // SAFETY: the caller has promised what the header asks of these pointers.
+        call(|| Ok(unsafe { Handle::get_mut(event)? }.is_complete().into()))
+    }
 }
 
-/// `sp_event_wait` of the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sp_event_wait(event: *mut Handle<CEvent>) -> c_int {
-    call(|| {
-        // SAFETY: the caller's promise.
-        let (result, _) = unsafe { Handle::take(event)? }.wait();
-        result?;
-        Ok(0)
-    })
-}
-
-/// `sp_event_wait_value` of the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sp_event_wait_value(event: *mut Handle<CEvent>, value: *mut u64) -> c_int {
-    call(|| {
-        pointer::needs(value, "value")?;
-        // SAFETY: the caller's promise.
-        let (result, old) = unsafe { Handle::take(event)? }.wait();
-        result?;
-        let old =
-            old.ok_or_else(|| Failure::argument("the event is of no atomic that fetches: it has no value"))?;
-        // SAFETY: the caller's promise.
-        unsafe { pointer::put(value, old, "value")? };
-        Ok(0)
-    })
-}
-
-/// `sp_event_wait_for` of the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sp_event_wait_for(event: *mut Handle<CEvent>, time: u64) -> c_int {
-    call(|| {
-        // SAFETY: the caller's promise.
-        let event = unsafe { Handle::get_mut(event)? };
-        Ok(event.wait_at_most(pointer::duration(time))?.into())
-    })
-}
-
-/// `sp_event_wait_local` of the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sp_event_wait_local(event: *mut Handle<CEvent>) -> c_int {
-    call(|| {
-        // SAFETY: the caller's promise.
-        let event = unsafe { Handle::get_mut(event)? };
-        match std::mem::replace(event, CEvent::Over(Ok(()), NO_PEER)) {
-            CEvent::One(one) => {
-                let (local, rest) = one.wait_local();
-                *event = CEvent::One(rest.holding(local));
-            }
-            other => {
-                *event = other;
-                // A collective's bytes are copied when it is started.
-            }
-        }
-        Ok(0)
-    })
-}
-
-/// `sp_event_test_local` of the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sp_event_test_local(event: *mut Handle<CEvent>) -> c_int {
-    call(|| {
-        // SAFETY: the caller's promise.
-        let event = unsafe { Handle::get_mut(event)? };
-        Ok(match event {
-            CEvent::One(one) => one.is_locally_complete(),
-            other => other.is_complete(),
-        }
-        .into())
-    })
-}
-
-/// `sp_event_cancel` of the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sp_event_cancel(event: *mut Handle<CEvent>) -> c_int {
-    call(|| {
-        // SAFETY: the caller's promise.
-        match unsafe { Handle::take(event)? } {
-            CEvent::One(one) => one.cancel().0?,
-            // To drop it is to give it up.
-            CEvent::Team(event, _) => {
-                drop(event);
-                return Err(Failure::new(standpipe::Code::Cancelled, "the collective was given up"));
-            }
-            CEvent::Over(result, _) => result?,
-        }
-        Ok(0)
-    })
-}
-
-/// `sp_event_forget` of the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sp_event_forget(event: *mut Handle<CEvent>) {
-    crate::config::free(event);
-}
-
-/// `sp_event_wait_all` of the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sp_event_wait_all(events: *mut *mut Handle<CEvent>, count: usize) -> c_int {
-    call(|| {
-        // SAFETY: the caller's promise.
-        let events = unsafe { pointer::slice(events.cast_const(), count, "the array of events")? };
-        let mut first = Ok(());
-        for event in events {
-            // SAFETY: the caller's promise.
-            let waited = unsafe { Handle::take(*event) }.and_then(|event| Ok(event.wait().0?));
-            first = first.and(waited);
-        }
-        first?;
-        Ok(0)
-    })
-}
-
-/// `sp_event_peer` of the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sp_event_peer(event: *const Handle<CEvent>) -> u32 {
-    let failed = |failure| {
-        note(failure);
-        NO_PEER
-    };
-    or(failed, || {
-        // SAFETY: the caller's promise.
-        Ok(match unsafe { Handle::get(event)? } {
-            CEvent::One(event) => event.peer(),
-            CEvent::Team(..) => NO_PEER,
-            CEvent::Over(_, peer) => *peer,
+exported! {
+    /// `sp_event_wait` of the header.
+    fn sp_event_wait(event: *mut Handle<CEvent>) -> c_int {
+        call(|| {
+            // SAFETY: the caller has promised what the header asks of these pointers.
+            let (result, _) = unsafe { Handle::take(event)? }.wait();
+            result?;
+            Ok(0)
         })
-    })
+    }
+}
+
+exported! {
+    /// `sp_event_wait_value` of the header.
+    fn sp_event_wait_value(event: *mut Handle<CEvent>, value: *mut u64) -> c_int {
+        call(|| {
+            pointer::needs(value, "value")?;
+            // SAFETY: the caller has promised what the header asks of these pointers.
+            let (result, old) = unsafe { Handle::take(event)? }.wait();
+            result?;
+            let old =
+                old.ok_or_else(|| Failure::argument("the event is of no atomic that fetches: it has no value"))?;
+            // SAFETY: the caller has promised what the header asks of these pointers.
+            unsafe { pointer::put(value, old, "value")? };
+            Ok(0)
+        })
+    }
+}
+
+exported! {
+    /// `sp_event_wait_for` of the header.
+    fn sp_event_wait_for(event: *mut Handle<CEvent>, time: u64) -> c_int {
+        call(|| {
+            // SAFETY: the caller has promised what the header asks of these pointers.
+            let event = unsafe { Handle::get_mut(event)? };
+            Ok(event.wait_at_most(pointer::duration(time))?.into())
+        })
+    }
+}
+
+exported! {
+    /// `sp_event_wait_local` of the header.
+    fn sp_event_wait_local(event: *mut Handle<CEvent>) -> c_int {
+        call(|| {
+            // SAFETY: the caller has promised what the header asks of these pointers.
+            let event = unsafe { Handle::get_mut(event)? };
+            match std::mem::replace(event, CEvent::Over(Ok(()), NO_PEER)) {
+                CEvent::One(one) => {
+                    let (local, rest) = one.wait_local();
+                    *event = CEvent::One(rest.holding(local));
+                }
+                other => {
+                    *event = other;
+                    // A collective's bytes are copied when it is started.
+                }
+            }
+            Ok(0)
+        })
+    }
+}
+
+exported! {
+    /// `sp_event_test_local` of the header.
+    fn sp_event_test_local(event: *mut Handle<CEvent>) -> c_int {
+        call(|| {
+            // SAFETY: the caller has promised what the header asks of these pointers.
+            let event = unsafe { Handle::get_mut(event)? };
+            Ok(match event {
+                CEvent::One(one) => one.is_locally_complete(),
+                other => other.is_complete(),
+            }
+            .into())
+        })
+    }
+}
+
+exported! {
+    /// `sp_event_cancel` of the header.
+    fn sp_event_cancel(event: *mut Handle<CEvent>) -> c_int {
+        call(|| {
+            // SAFETY: the caller has promised what the header asks of these pointers.
+            match unsafe { Handle::take(event)? } {
+                CEvent::One(one) => one.cancel().0?,
+                // To drop it is to give it up.
+                CEvent::Team(event, _) => {
+                    drop(event);
+                    return Err(Failure::new(standpipe::Code::Cancelled, "the collective was given up"));
+                }
+                CEvent::Over(result, _) => result?,
+            }
+            Ok(0)
+        })
+    }
+}
+
+exported! {
+    /// `sp_event_forget` of the header.
+    fn sp_event_forget(event: *mut Handle<CEvent>) {
+        crate::border::free(event);
+    }
+}
+
+exported! {
+    /// `sp_event_wait_all` of the header.
+    fn sp_event_wait_all(events: *mut *mut Handle<CEvent>, count: usize) -> c_int {
+        call(|| {
+            // SAFETY: the caller has promised what the header asks of these pointers.
+            let events = unsafe { pointer::slice(events.cast_const(), count, "the array of events")? };
+            let mut first = Ok(());
+            for event in events {
+                // SAFETY: the caller has promised what the header asks of these pointers.
+                let waited = unsafe { Handle::take(*event) }.and_then(|event| Ok(event.wait().0?));
+                first = first.and(waited);
+            }
+            first?;
+            Ok(0)
+        })
+    }
+}
+
+exported! {
+    /// `sp_event_peer` of the header.
+    fn sp_event_peer(event: *const Handle<CEvent>) -> u32 {
+        let failed = |failure| {
+            note(failure);
+            NO_PEER
+        };
+        or(failed, || {
+            // SAFETY: the caller has promised what the header asks of these pointers.
+            Ok(match unsafe { Handle::get(event)? } {
+                CEvent::One(event) => event.peer(),
+                CEvent::Team(..) => NO_PEER,
+                CEvent::Over(_, peer) => *peer,
+            })
+        })
+    }
 }
 
 /// `void *` of a callback's context, to be kept by values that move between threads.
@@ -250,7 +261,7 @@ pub(crate) struct Context(*mut c_void);
 
 // SAFETY: it is the program's, which is told on which threads its functions run.
 unsafe impl Send for Context {}
-// SAFETY: as above.
+// SAFETY: as above: the header asks for it of whoever calls this.
 unsafe impl Sync for Context {}
 
 impl Context {

@@ -1,12 +1,13 @@
 //! Handles: what C has of a value of this library's.
 //!
 //! Each begins with a word that tells its kind, so that a handle of another kind, or memory that is none, is
-//! refused in words. A handle that is freed gets another word first; that finds mistakes, and promises nothing.
+//! refused in words. A handle that is freed gets another word first; that finds mistakes, and promises
+//! nothing.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::border::Failure;
+use crate::failure::Failure;
 
 /// A kind of handles.
 pub trait Kind {
@@ -40,10 +41,10 @@ impl<T: Kind> Handle<T> {
     /// The value behind a handle.
     ///
     /// # Safety
-    /// `handle` is null, or points to at least eight readable bytes. If these are those of such a handle, it is
-    /// one that was given and not freed, and stays so for `'a`.
+    /// `handle` is null, or points to at least eight readable bytes. If these are those of such a handle, it
+    /// is one that was given and not freed, and stays so for `'a`.
     pub(crate) unsafe fn get<'a>(handle: *const Handle<T>) -> Result<&'a T, Failure> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller has promised what the header asks of these pointers.
         Ok(unsafe { &checked(handle.cast_mut())?.as_ref().value })
     }
 
@@ -52,7 +53,7 @@ impl<T: Kind> Handle<T> {
     /// # Safety
     /// As for [`Handle::get`]; besides, no other thread uses the handle for `'a`.
     pub(crate) unsafe fn get_mut<'a>(handle: *mut Handle<T>) -> Result<&'a mut T, Failure> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller has promised what the header asks of these pointers.
         Ok(unsafe { &mut checked(handle)?.as_mut().value })
     }
 
@@ -61,7 +62,7 @@ impl<T: Kind> Handle<T> {
     /// # Safety
     /// As for [`Handle::get_mut`]; nobody uses the handle any more.
     pub(crate) unsafe fn take(handle: *mut Handle<T>) -> Result<T, Failure> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller has promised what the header asks of these pointers.
         let handle = unsafe { checked(handle)? };
         // SAFETY: it was given by `give`, and nobody uses it any more.
         let handle = unsafe { Box::from_raw(handle.as_ptr()) };

@@ -1,18 +1,21 @@
 //! The C interface: `include/standpipe.h`, and the symbols that it declares.
 //!
-//! The header says what each function does, and is the only place that does. Here is no logic of its own: each
-//! function checks its arguments, turns pointers into what the Rust library takes, and turns what comes back
-//! into statuses. All that is unsafe about it is that a C program's pointers are believed, as the header asks.
+//! The header says what each function does, and is the only place that does. Here is no logic of its own:
+//! each function checks its arguments, turns pointers into what the Rust library takes, and turns what comes
+//! back into statuses. All that is unsafe about it is that a C program's pointers are believed, as the header
+//! asks.
 //!
 //! No panic crosses into C: [`border::call`] makes a status of it, keeps `errno`, and notes the error.
 
-#![expect(clippy::missing_safety_doc, reason = "the header says of each function what it asks of its caller")]
+#[macro_use]
+mod exported;
 
 pub mod border;
 mod call;
 pub mod config;
 pub mod copies;
 pub mod event;
+mod failure;
 pub mod figures;
 pub mod grant;
 pub mod handle;

@@ -6,13 +6,15 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use standpipe::underneath::InlineCounters;
 use standpipe::{Code, Config, Error, Node, Rank};
 
-use crate::border::{Failure, call, note, or, status};
+use crate::border::{call, note, or};
 use crate::call;
 use crate::config::Settings;
+use crate::failure::{Failure, status};
 use crate::handle::{Handle, Kind, word};
 use crate::pointer;
 
-/// What the header's inline functions read of a node's handle, behind its first word: `struct sp_inline` there.
+/// The part of a node's handle that the header's inline functions read, behind its first word: `struct
+/// sp_inline` there.
 #[repr(C)]
 struct Inline {
     /// Peers in the table; 0 once it is closed.
@@ -24,6 +26,9 @@ struct Inline {
     counts: [*mut u64; 3],
 }
 
+/// A function of the program's, which gets its context.
+type Asks = unsafe extern "C" fn(*mut c_void) -> c_int;
+
 /// The layout of [`Inline`], which programs are compiled for. Others are refused when a node is opened.
 const LAYOUT: c_int = 1;
 
@@ -33,14 +38,14 @@ pub struct CNode {
     inline: Inline,
     /// Null once it is closed.
     node: AtomicPtr<Node>,
-    /// What `inline` points to.
+    /// The counters that `inline` points to.
     _counters: InlineCounters,
 }
 
-// SAFETY: the table and the counters are those of the node, which all threads may use; of the counters only one
-// thread writes, which `thread` names.
+// SAFETY: the table and the counters are those of the node, which all threads may use; of the counters only
+// one thread writes, which `thread` names.
 unsafe impl Send for CNode {}
-// SAFETY: as above.
+// SAFETY: as above: the header asks for it of whoever calls this.
 unsafe impl Sync for CNode {}
 
 impl Kind for CNode {
@@ -65,8 +70,8 @@ impl CNode {
     /// The node, unless this handle was closed. For the call that this thread is inside of.
     pub(crate) fn node(&self) -> Result<&Node, Failure> {
         let node = self.node.load(Ordering::Acquire);
-        // SAFETY: it is null, or a node that is freed only when each thread has left that was inside when it was
-        // taken away, as `call` has it.
+        // SAFETY: it is null, or a node that is freed only when each thread has left that was inside when it
+        // was taken away, as `call` has it.
         unsafe { node.as_ref() }.ok_or_else(|| Failure::from(Error::Closed { call: "a call by this handle" }))
     }
 }
@@ -81,7 +86,8 @@ impl Drop for CNode {
     }
 }
 
-/// What tells this thread from all others that run: C compilers have it as `__builtin_thread_pointer()`.
+/// A pointer that tells this thread from all others that run. C compilers have it as
+/// `__builtin_thread_pointer()`.
 fn thread_pointer() -> *mut c_void {
     let pointer: *mut c_void;
     #[cfg(target_arch = "x86_64")]
@@ -107,133 +113,141 @@ fn thread_pointer() -> *mut c_void {
 /// # Safety
 /// As for [`Handle::get`].
 pub(crate) unsafe fn node_of<'a>(handle: *const Handle<CNode>) -> Result<&'a Node, Failure> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller has promised what the header asks of these pointers.
     unsafe { Handle::get(handle)? }.node()
 }
 
-/// `sp_open` of the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sp_open(config: *mut Handle<Settings>, node: *mut *mut Handle<CNode>) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { sp_open_as(config, 0, node) }
+exported! {
+    /// `sp_open` of the header.
+    fn sp_open(config: *mut Handle<Settings>, node: *mut *mut Handle<CNode>) -> c_int {
+        // SAFETY: the caller has promised what the header asks of these pointers.
+        unsafe { sp_open_as(config, 0, node) }
+    }
 }
 
-/// `sp_open_as` of the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sp_open_as(
-    config: *mut Handle<Settings>,
-    how: c_int,
-    node: *mut *mut Handle<CNode>,
-) -> c_int {
-    call(|| {
-        call::clear();
-        let config = match config.is_null() {
-            true => Config::from_env()?,
-            // SAFETY: the caller's promise.
-            false => unsafe { Handle::take(config)? }.0,
+exported! {
+    /// `sp_open_as` of the header.
+    fn sp_open_as(
+        config: *mut Handle<Settings>,
+        how: c_int,
+        node: *mut *mut Handle<CNode>,
+    ) -> c_int {
+        call(|| {
+            call::clear();
+            let config = match config.is_null() {
+                true => Config::from_env()?,
+                // SAFETY: the caller has promised what the header asks of these pointers.
+                false => unsafe { Handle::take(config)? }.0,
+            };
+            pointer::needs(node, "node")?;
+            let (layout, how) = (how >> 8, how & 0xff);
+            // A program without inlined functions names none.
+            if layout != 0 && layout != LAYOUT {
+                let text = format!(
+                    "the program's inlined functions are of layout {layout}, and the library's of {LAYOUT}"
+                );
+                return Err(Failure::argument(text));
+            }
+            let opened = match how {
+                0 => Node::open(config)?,
+                1 => Node::shared(config)?,
+                2 => Node::open_in(config, None)?,
+                other => return Err(Failure::value("`as`", other.into(), "SP_OWN, SP_SHARED or SP_ALONE")),
+            };
+            // SAFETY: the caller has promised what the header asks of these pointers.
+            unsafe { pointer::put(node, Handle::give(CNode::new(opened)), "node")? };
+            Ok(0)
+        })
+    }
+}
+
+exported! {
+    /// `sp_close` of the header.
+    fn sp_close(node: *mut Handle<CNode>, within: u64) -> c_int {
+        call(|| {
+            // SAFETY: the caller has promised what the header asks of these pointers.
+            let handle = unsafe { Handle::get(node)? };
+            let closed = handle.node()?.clone().close(pointer::duration(within));
+            if let Err(error) = &closed
+                && !error.has_closed()
+            {
+                return Err(closed.expect_err("it is an error").into());
+            }
+            handle.inline.places.store(0, Ordering::SeqCst);
+            let own = handle.node.swap(std::ptr::null_mut(), Ordering::AcqRel);
+            if !own.is_null() {
+                // SAFETY: it came from a box, and this thread alone has taken it out.
+                call::bury(unsafe { Box::from_raw(own) });
+            }
+            closed?;
+            Ok(0)
+        })
+    }
+}
+
+exported! {
+    /// `sp_release` of the header.
+    fn sp_release(node: *mut Handle<CNode>) {
+        crate::border::free(node);
+    }
+}
+
+exported! {
+    /// `sp_within` of the header.
+    fn sp_within(
+        node: *mut Handle<CNode>,
+        timeout: u64,
+        limited: *mut *mut Handle<CNode>,
+    ) -> c_int {
+        call(|| {
+            pointer::needs(limited, "limited")?;
+            // SAFETY: the caller has promised what the header asks of these pointers.
+            let own = unsafe { node_of(node)? };
+            let other = CNode::new(own.within(pointer::duration(timeout)));
+            // SAFETY: the caller has promised what the header asks of these pointers.
+            unsafe { pointer::put(limited, Handle::give(other), "limited")? };
+            Ok(0)
+        })
+    }
+}
+
+exported! {
+    /// `sp_rank` of the header.
+    fn sp_rank(node: *const Handle<CNode>) -> u32 {
+        let failed = |failure| {
+            crate::border::note(failure);
+            u32::MAX
         };
-        pointer::needs(node, "node")?;
-        let (layout, how) = (how >> 8, how & 0xff);
-        // A program without inlined functions names none.
-        if layout != 0 && layout != LAYOUT {
-            let text = format!(
-                "the program's inlined functions are of layout {layout}, and the library's of {LAYOUT}"
-            );
-            return Err(Failure::argument(text));
-        }
-        let opened = match how {
-            0 => Node::open(config)?,
-            1 => Node::shared(config)?,
-            2 => Node::open_in(config, None)?,
-            other => return Err(Failure::value("`as`", other.into(), "SP_OWN, SP_SHARED or SP_ALONE")),
+        // SAFETY: the caller has promised what the header asks of these pointers.
+        or(failed, || Ok(unsafe { node_of(node)? }.rank()))
+    }
+}
+
+exported! {
+    /// `sp_size` of the header.
+    fn sp_size(node: *const Handle<CNode>) -> u32 {
+        let failed = |failure| {
+            crate::border::note(failure);
+            0
         };
-        // SAFETY: the caller's promise.
-        unsafe { pointer::put(node, Handle::give(CNode::new(opened)), "node")? };
-        Ok(0)
-    })
-}
-
-/// `sp_close` of the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sp_close(node: *mut Handle<CNode>, within: u64) -> c_int {
-    call(|| {
-        // SAFETY: the caller's promise.
-        let handle = unsafe { Handle::get(node)? };
-        let closed = handle.node()?.clone().close(pointer::duration(within));
-        if let Err(error) = &closed
-            && !error.has_closed()
-        {
-            return Err(closed.expect_err("it is an error").into());
-        }
-        handle.inline.places.store(0, Ordering::SeqCst);
-        let own = handle.node.swap(std::ptr::null_mut(), Ordering::AcqRel);
-        if !own.is_null() {
-            // SAFETY: it came from a box, and this thread alone has taken it out.
-            call::bury(unsafe { Box::from_raw(own) });
-        }
-        closed?;
-        Ok(0)
-    })
-}
-
-/// `sp_release` of the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sp_release(node: *mut Handle<CNode>) {
-    crate::config::free(node);
-}
-
-/// `sp_within` of the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sp_within(
-    node: *mut Handle<CNode>,
-    timeout: u64,
-    limited: *mut *mut Handle<CNode>,
-) -> c_int {
-    call(|| {
-        pointer::needs(limited, "limited")?;
-        // SAFETY: the caller's promise.
-        let own = unsafe { node_of(node)? };
-        let other = CNode::new(own.within(pointer::duration(timeout)));
-        // SAFETY: the caller's promise.
-        unsafe { pointer::put(limited, Handle::give(other), "limited")? };
-        Ok(0)
-    })
-}
-
-/// `sp_rank` of the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sp_rank(node: *const Handle<CNode>) -> u32 {
-    let failed = |failure| {
-        crate::border::note(failure);
-        u32::MAX
-    };
-    // SAFETY: the caller's promise.
-    or(failed, || Ok(unsafe { node_of(node)? }.rank()))
-}
-
-/// `sp_size` of the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sp_size(node: *const Handle<CNode>) -> u32 {
-    let failed = |failure| {
-        crate::border::note(failure);
-        0
-    };
-    // SAFETY: the caller's promise.
-    or(failed, || Ok(unsafe { node_of(node)? }.size()))
+        // SAFETY: the caller has promised what the header asks of these pointers.
+        or(failed, || Ok(unsafe { node_of(node)? }.size()))
+    }
 }
 
 /// Functions that a node's method of the same kind does, and that give nothing but a status.
 macro_rules! by_node {
     ($($(#[$meta:meta])* $name:ident($node:ident $(, $arg:ident: $type:ty)*) $body:expr;)*) => {
-        $($(#[$meta])*
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(node: *const Handle<CNode> $(, $arg: $type)*) -> c_int {
-            call(|| {
-                // SAFETY: the caller's promise.
-                let $node = unsafe { node_of(node)? };
-                let done: Result<c_int, Failure> = $body;
-                done
-            })
+        $(exported! {
+            $(#[$meta])*
+            fn $name(node: *const Handle<CNode> $(, $arg: $type)*) -> c_int {
+                call(|| {
+                    // SAFETY: the caller has promised what the header asks of these pointers.
+                    let $node = unsafe { node_of(node)? };
+                    let done: Result<c_int, Failure> = $body;
+                    done
+                })
+            }
         })*
     };
 }
@@ -266,11 +280,11 @@ by_node! {
     /// `sp_wait_until` of the header.
     sp_wait_until(
         node,
-        condition: Option<unsafe extern "C" fn(*mut c_void) -> c_int>,
+        condition: Option<Asks>,
         context: *mut c_void
     ) {
         let condition = condition.ok_or_else(|| Failure::argument("the condition is NULL"))?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller has promised what the header asks of these pointers.
         node.wait_until(|| unsafe { condition(context) } != 0).map(|()| 0).map_err(Failure::from)
     };
     /// `sp_peers` of the header.
@@ -283,7 +297,7 @@ by_node! {
             other => return Err(Failure::value("`which`", other.into(), "SP_ALL_PEERS, SP_NEAR_PEERS or SP_LOST_PEERS")),
         };
         let given = peers.len().min(room);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller has promised what the header asks of these pointers.
         unsafe {
             pointer::slice_mut(into, given, "the room")?.copy_from_slice(&peers[..given]);
             pointer::put(count, peers.len(), "count")?;
@@ -299,7 +313,7 @@ by_node! {
                 return Err(Failure::new(Code::NotConnected, format!("there has been no contact with peer {peer}")));
             }
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller has promised what the header asks of these pointers.
         unsafe { pointer::give(path.as_bytes(), true, into.cast(), room, len)? };
         Ok(0)
     };
@@ -308,7 +322,7 @@ by_node! {
         may_call(node, "the provider")?;
         let provider = node.provider();
         let provider = provider.ok_or_else(|| Failure::new(Code::NotFound, "the node has no network"))?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller has promised what the header asks of these pointers.
         unsafe { pointer::give(provider.as_bytes(), true, into.cast(), room, len)? };
         Ok(0)
     };
@@ -319,38 +333,41 @@ pub(crate) fn may_call(node: &Node, call: &'static str) -> Result<(), Failure> {
     node.check(call).map_err(Failure::from)
 }
 
-/// `sp_wake` of the header. As it may be called in a signal handler, it allocates nothing and takes no lock.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sp_wake(node: *mut Handle<CNode>) -> c_int {
-    // SAFETY: the caller's promise.
-    match unsafe { Handle::get(node) }.map(|handle| handle.node.load(Ordering::Acquire)) {
-        // SAFETY: it is null, or a node that nobody closes meanwhile, as the header asks.
-        Ok(node) => match unsafe { node.as_ref() } {
-            Some(node) => {
-                node.wake();
-                0
-            }
-            None => status(Code::Closed),
-        },
-        Err(failure) => note(failure),
+exported! {
+    /// `sp_wake` of the header. As it may be called in a signal handler, it allocates nothing and takes no
+    /// lock.
+    fn sp_wake(node: *mut Handle<CNode>) -> c_int {
+        // SAFETY: the caller has promised what the header asks of these pointers.
+        match unsafe { Handle::get(node) }.map(|handle| handle.node.load(Ordering::Acquire)) {
+            // SAFETY: it is null, or a node that nobody closes meanwhile, as the header asks.
+            Ok(node) => match unsafe { node.as_ref() } {
+                Some(node) => {
+                    node.wake();
+                    0
+                }
+                None => status(Code::Closed),
+            },
+            Err(failure) => note(failure),
+        }
     }
 }
 
-/// `sp_on_wait` of the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sp_on_wait(
-    interrupted: Option<unsafe extern "C" fn(*mut c_void) -> c_int>,
-    context: *mut c_void,
-) -> c_int {
-    call(|| {
-        let context = context.expose_provenance();
-        standpipe::interrupt_waits(interrupted.map(|interrupted| {
-            let asks = move || {
-                // SAFETY: the caller's promise.
-                unsafe { interrupted(std::ptr::with_exposed_provenance_mut(context)) != 0 }
-            };
-            Box::new(asks) as Box<dyn Fn() -> bool + Send + Sync>
-        }));
-        Ok(0)
-    })
+exported! {
+    /// `sp_on_wait` of the header.
+    fn sp_on_wait(
+        interrupted: Option<Asks>,
+        context: *mut c_void,
+    ) -> c_int {
+        call(|| {
+            let context = context.expose_provenance();
+            standpipe::interrupt_waits(interrupted.map(|interrupted| {
+                let asks = move || {
+                    // SAFETY: the caller has promised what the header asks of these pointers.
+                    unsafe { interrupted(std::ptr::with_exposed_provenance_mut(context)) != 0 }
+                };
+                Box::new(asks) as Box<dyn Fn() -> bool + Send + Sync>
+            }));
+            Ok(0)
+        })
+    }
 }

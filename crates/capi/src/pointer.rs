@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use standpipe::{AllMemory, Remote};
 
-use crate::border::Failure;
+use crate::failure::Failure;
 
 /// The promise of a program that calls this interface: it vouches for the addresses that it passes.
 pub(crate) fn memory() -> AllMemory {
@@ -57,7 +57,7 @@ pub(crate) unsafe fn text<'a>(text: *const c_char, what: &str) -> Result<&'a str
     if text.is_null() {
         return Err(Failure::argument(format!("{what} is NULL")));
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller has promised what the header asks of these pointers.
     let bytes = unsafe { CStr::from_ptr(text) };
     bytes.to_str().map_err(|_| Failure::argument(format!("{what} is no UTF-8: {bytes:?}")))
 }
@@ -71,7 +71,7 @@ pub(crate) unsafe fn slice<'a, T>(start: *const T, len: usize, what: &str) -> Re
         return Ok(&[]);
     }
     is_there(start, len, what)?;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller has promised what the header asks of these pointers.
     Ok(unsafe { std::slice::from_raw_parts(start, len) })
 }
 
@@ -84,7 +84,7 @@ pub(crate) unsafe fn slice_mut<'a, T>(start: *mut T, len: usize, what: &str) -> 
         return Ok(&mut []);
     }
     is_there(start, len, what)?;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller has promised what the header asks of these pointers.
     Ok(unsafe { std::slice::from_raw_parts_mut(start, len) })
 }
 
@@ -114,7 +114,7 @@ pub(crate) unsafe fn put<T>(into: *mut T, value: T, what: &str) -> Result<(), Fa
     if into.is_null() {
         return Err(Failure::argument(format!("{what}, where the result goes, is NULL")));
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller has promised what the header asks of these pointers.
     unsafe { into.write_unaligned(value) };
     Ok(())
 }
@@ -125,7 +125,7 @@ pub(crate) unsafe fn put<T>(into: *mut T, value: T, what: &str) -> Result<(), Fa
 /// As for [`put`].
 pub(crate) unsafe fn put_if<T>(into: *mut T, value: T) {
     if !into.is_null() {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller has promised what the header asks of these pointers.
         unsafe { into.write_unaligned(value) };
     }
 }
@@ -150,13 +150,13 @@ pub(crate) unsafe fn give(
     room: usize,
     len: *mut usize,
 ) -> Result<(), Failure> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller has promised what the header asks of these pointers.
     unsafe { put_if(len, bytes.len()) };
     let needed = bytes.len() + usize::from(is_text);
     if room < needed {
         return Err(Failure::room(room, needed));
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller has promised what the header asks of these pointers.
     let into = unsafe { slice_mut(into, needed, "the room")? };
     into[..bytes.len()].copy_from_slice(bytes);
     if let Some(end) = into.get_mut(bytes.len()) {
@@ -177,7 +177,7 @@ pub(crate) unsafe fn sized<T: Params>(given: *const T) -> Result<Option<T>, Fail
     if !given.is_aligned() {
         return Err(Failure::argument(format!("{name} is not aligned: {given:p}")));
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller has promised what the header asks of these pointers.
     let size = unsafe { given.cast::<usize>().read() };
     // A caller that forgot it mostly has 0, or anything, there.
     if !(T::LEAST..=4096).contains(&size) {
@@ -185,7 +185,8 @@ pub(crate) unsafe fn sized<T: Params>(given: *const T) -> Result<Option<T>, Fail
         return Err(Failure::argument(text));
     }
     let known = size.min(size_of::<T>());
-    // SAFETY: the caller's promise. What is beyond is of a later version, which asks for nothing there if it is 0.
+    // SAFETY: the caller has promised what the header asks of these pointers. A later version's fields lie
+    // beyond, and ask for nothing if they are 0.
     let beyond = unsafe { std::slice::from_raw_parts(given.cast::<u8>().add(known), size - known) };
     if beyond.iter().any(|byte| *byte != 0) {
         let text =
@@ -205,7 +206,7 @@ pub(crate) unsafe fn sized<T: Params>(given: *const T) -> Result<Option<T>, Fail
 /// # Safety
 /// As for [`sized`].
 pub(crate) unsafe fn sized_or_refused<T: Params>(given: *const T) -> Result<T, Failure> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller has promised what the header asks of these pointers.
     unsafe { sized(given)? }.ok_or_else(|| Failure::argument(format!("the {} is NULL", T::NAME)))
 }
 
@@ -226,7 +227,7 @@ pub(crate) unsafe trait Params: Copy {
 /// `into` is null, or points to a size and as many bytes as that says, all in all.
 pub(crate) unsafe fn write_sized<T>(into: *mut T, value: T, what: &str) -> Result<(), Failure> {
     needs(into, what)?;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller has promised what the header asks of these pointers.
     let size = unsafe { into.cast::<usize>().read_unaligned() };
     if size < 2 * size_of::<usize>() || size > 4096 {
         let text = format!("{what}->size is {size}: set it to the struct's sizeof, {}", size_of::<T>());
@@ -235,7 +236,8 @@ pub(crate) unsafe fn write_sized<T>(into: *mut T, value: T, what: &str) -> Resul
     let known = size.min(size_of::<T>());
     let from = (&raw const value).cast::<u8>();
     let head = size_of::<usize>();
-    // SAFETY: the caller's promise. The size stays as the caller has it.
+    // SAFETY: the caller has promised what the header asks of these pointers. The size stays as the caller
+    // has it.
     unsafe { std::ptr::copy_nonoverlapping(from.add(head), into.cast::<u8>().add(head), known - head) };
     Ok(())
 }

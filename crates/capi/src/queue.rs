@@ -5,8 +5,9 @@ use std::os::fd::AsRawFd;
 
 use standpipe::{Completion, Completions};
 
-use crate::border::{Failure, call, note, or, status};
+use crate::border::{call, note, or};
 use crate::event::{CEvent, Local};
+use crate::failure::{Failure, status};
 use crate::handle::{Handle, Kind, word};
 use crate::node::{CNode, node_of};
 use crate::pointer::{self, CRemote, memory};
@@ -44,85 +45,89 @@ impl CCompletion {
 /// # Safety
 /// As for [`Handle::get`].
 unsafe fn queue_of<'a>(queue: *const Handle<Queue>) -> Result<&'a Completions<Local>, Failure> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller has promised what the header asks of these pointers.
     Ok(&unsafe { Handle::get(queue)? }.0)
 }
 
-/// `sp_queue_new` of the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sp_queue_new(
-    node: *mut Handle<CNode>,
-    capacity: usize,
-    queue: *mut *mut Handle<Queue>,
-) -> c_int {
-    call(|| {
-        pointer::needs(queue, "queue")?;
-        // SAFETY: the caller's promise.
-        let made = unsafe { node_of(node)? }.completions(capacity)?;
-        // SAFETY: the caller's promise.
-        unsafe { pointer::put(queue, Handle::give(Queue(made)), "queue")? };
-        Ok(0)
-    })
+exported! {
+    /// `sp_queue_new` of the header.
+    fn sp_queue_new(
+        node: *mut Handle<CNode>,
+        capacity: usize,
+        queue: *mut *mut Handle<Queue>,
+    ) -> c_int {
+        call(|| {
+            pointer::needs(queue, "queue")?;
+            // SAFETY: the caller has promised what the header asks of these pointers.
+            let made = unsafe { node_of(node)? }.completions(capacity)?;
+            // SAFETY: the caller has promised what the header asks of these pointers.
+            unsafe { pointer::put(queue, Handle::give(Queue(made)), "queue")? };
+            Ok(0)
+        })
+    }
 }
 
-/// `sp_queue_put` of the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sp_queue_put(
-    queue: *mut Handle<Queue>,
-    token: u64,
-    to: CRemote,
-    from: *const c_void,
-    len: usize,
-) -> c_int {
-    call(|| {
-        pointer::is_there(from.cast::<u8>(), len, "the local memory")?;
-        // SAFETY: the caller's promise.
-        let queue = unsafe { queue_of(queue)? };
-        let (to, local) = (to.remote()?, Local::of(memory(), from.cast_mut().cast(), len));
-        queue.reserve()?.put(token, to, local);
-        Ok(0)
-    })
+exported! {
+    /// `sp_queue_put` of the header.
+    fn sp_queue_put(
+        queue: *mut Handle<Queue>,
+        token: u64,
+        to: CRemote,
+        from: *const c_void,
+        len: usize,
+    ) -> c_int {
+        call(|| {
+            pointer::is_there(from.cast::<u8>(), len, "the local memory")?;
+            // SAFETY: the caller has promised what the header asks of these pointers.
+            let queue = unsafe { queue_of(queue)? };
+            let (to, local) = (to.remote()?, Local::of(memory(), from.cast_mut().cast(), len));
+            queue.reserve()?.put(token, to, local);
+            Ok(0)
+        })
+    }
 }
 
-/// `sp_queue_get` of the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sp_queue_get(
-    queue: *mut Handle<Queue>,
-    token: u64,
-    from: CRemote,
-    into: *mut c_void,
-    len: usize,
-) -> c_int {
-    call(|| {
-        pointer::is_there(into.cast::<u8>(), len, "the local memory")?;
-        // SAFETY: the caller's promise.
-        let queue = unsafe { queue_of(queue)? };
-        let (from, local) = (from.remote()?, Local::of(memory(), into.cast(), len));
-        queue.reserve()?.get(token, from, local);
-        Ok(0)
-    })
+exported! {
+    /// `sp_queue_get` of the header.
+    fn sp_queue_get(
+        queue: *mut Handle<Queue>,
+        token: u64,
+        from: CRemote,
+        into: *mut c_void,
+        len: usize,
+    ) -> c_int {
+        call(|| {
+            pointer::is_there(into.cast::<u8>(), len, "the local memory")?;
+            // SAFETY: the caller has promised what the header asks of these pointers.
+            let queue = unsafe { queue_of(queue)? };
+            let (from, local) = (from.remote()?, Local::of(memory(), into.cast(), len));
+            queue.reserve()?.get(token, from, local);
+            Ok(0)
+        })
+    }
 }
 
-/// `sp_queue_add` of the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sp_queue_add(
-    queue: *mut Handle<Queue>,
-    token: u64,
-    event: *mut Handle<CEvent>,
-) -> c_int {
-    call(|| {
-        // SAFETY: the caller's promise.
-        let (queue, looked) = unsafe { (queue_of(queue)?, Handle::get(event)?) };
-        if !matches!(looked, CEvent::One(_)) {
-            return Err(Failure::argument("the event is of a collective, which no queue takes"));
-        }
-        let permit = queue.reserve()?;
-        // SAFETY: the caller's promise.
-        if let CEvent::One(event) = unsafe { Handle::take(event)? } {
-            permit.start(token, event);
-        }
-        Ok(0)
-    })
+exported! {
+    /// `sp_queue_add` of the header.
+    fn sp_queue_add(
+        queue: *mut Handle<Queue>,
+        token: u64,
+        event: *mut Handle<CEvent>,
+    ) -> c_int {
+        call(|| {
+            // SAFETY: the caller has promised what the header asks of these pointers.
+            let (queue, looked) = unsafe { (queue_of(queue)?, Handle::get(event)?) };
+            if !matches!(looked, CEvent::One(_)) {
+                return Err(Failure::argument("the event is of a collective, which no queue takes"));
+            }
+            let permit = queue.reserve()?;
+            // SAFETY: the caller has promised what the header asks of these pointers.
+            if let CEvent::One(event) = unsafe { Handle::take(event)? } {
+                permit.start(token, event);
+            }
+            Ok(0)
+        })
+    }
 }
 
 /// Gives completions to C, and says how many.
@@ -132,7 +137,7 @@ pub unsafe extern "C" fn sp_queue_add(
 unsafe fn give(taken: Vec<Completion<Local>>, into: *mut CCompletion) -> c_int {
     let count = taken.len();
     for (index, done) in taken.into_iter().enumerate() {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller has promised what the header asks of these pointers.
         unsafe { into.add(index).write(CCompletion::of(done)) };
     }
     count as c_int
@@ -143,83 +148,90 @@ fn most_of(most: usize) -> usize {
     most.min(c_int::MAX as usize)
 }
 
-/// `sp_queue_take` of the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sp_queue_take(
-    queue: *mut Handle<Queue>,
-    into: *mut CCompletion,
-    most: usize,
-) -> c_int {
-    call(|| {
-        pointer::is_there(into, most, "the room for completions")?;
-        // SAFETY: the caller's promise.
-        let queue = unsafe { queue_of(queue)? };
-        let mut taken = Vec::new();
-        queue.take_some(most_of(most), &mut taken)?;
-        // SAFETY: the caller's promise.
-        Ok(unsafe { give(taken, into) })
-    })
+exported! {
+    /// `sp_queue_take` of the header.
+    fn sp_queue_take(
+        queue: *mut Handle<Queue>,
+        into: *mut CCompletion,
+        most: usize,
+    ) -> c_int {
+        call(|| {
+            pointer::is_there(into, most, "the room for completions")?;
+            // SAFETY: the caller has promised what the header asks of these pointers.
+            let queue = unsafe { queue_of(queue)? };
+            let mut taken = Vec::new();
+            queue.take_some(most_of(most), &mut taken)?;
+            // SAFETY: the caller has promised what the header asks of these pointers.
+            Ok(unsafe { give(taken, into) })
+        })
+    }
 }
 
-/// `sp_queue_wait` of the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sp_queue_wait(
-    queue: *mut Handle<Queue>,
-    into: *mut CCompletion,
-    most: usize,
-    time: u64,
-) -> c_int {
-    call(|| {
-        pointer::is_there(into, most, "the room for completions")?;
-        // SAFETY: the caller's promise.
-        let queue = unsafe { queue_of(queue)? };
-        if most == 0 {
-            return Ok(0);
-        }
-        let mut taken: Vec<_> = queue.wait_at_most(pointer::duration(time))?.into_iter().collect();
-        if !taken.is_empty() {
-            queue.take_some(most_of(most) - 1, &mut taken)?;
-        }
-        // SAFETY: the caller's promise.
-        Ok(unsafe { give(taken, into) })
-    })
+exported! {
+    /// `sp_queue_wait` of the header.
+    fn sp_queue_wait(
+        queue: *mut Handle<Queue>,
+        into: *mut CCompletion,
+        most: usize,
+        time: u64,
+    ) -> c_int {
+        call(|| {
+            pointer::is_there(into, most, "the room for completions")?;
+            // SAFETY: the caller has promised what the header asks of these pointers.
+            let queue = unsafe { queue_of(queue)? };
+            if most == 0 {
+                return Ok(0);
+            }
+            let mut taken: Vec<_> = queue.wait_at_most(pointer::duration(time))?.into_iter().collect();
+            if !taken.is_empty() {
+                queue.take_some(most_of(most) - 1, &mut taken)?;
+            }
+            // SAFETY: the caller has promised what the header asks of these pointers.
+            Ok(unsafe { give(taken, into) })
+        })
+    }
 }
 
-/// `sp_queue_fd` of the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sp_queue_fd(queue: *const Handle<Queue>) -> c_int {
-    // SAFETY: the caller's promise.
-    call(|| Ok(unsafe { queue_of(queue)? }.as_raw_fd()))
+exported! {
+    /// `sp_queue_fd` of the header.
+    fn sp_queue_fd(queue: *const Handle<Queue>) -> c_int {
+        // SAFETY: the caller has promised what the header asks of these pointers.
+        call(|| Ok(unsafe { queue_of(queue)? }.as_raw_fd()))
+    }
 }
 
-/// `sp_queue_cancel` of the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sp_queue_cancel(queue: *mut Handle<Queue>, token: u64) -> c_int {
-    // SAFETY: the caller's promise.
-    call(|| Ok(unsafe { queue_of(queue)? }.cancel(token) as c_int))
+exported! {
+    /// `sp_queue_cancel` of the header.
+    fn sp_queue_cancel(queue: *mut Handle<Queue>, token: u64) -> c_int {
+        // SAFETY: the caller has promised what the header asks of these pointers.
+        call(|| Ok(unsafe { queue_of(queue)? }.cancel(token) as c_int))
+    }
 }
 
-/// `sp_queue_cancel_all` of the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sp_queue_cancel_all(queue: *mut Handle<Queue>) -> c_int {
-    // SAFETY: the caller's promise.
-    call(|| Ok(unsafe { queue_of(queue)? }.cancel_all() as c_int))
+exported! {
+    /// `sp_queue_cancel_all` of the header.
+    fn sp_queue_cancel_all(queue: *mut Handle<Queue>) -> c_int {
+        // SAFETY: the caller has promised what the header asks of these pointers.
+        call(|| Ok(unsafe { queue_of(queue)? }.cancel_all() as c_int))
+    }
 }
 
-/// `sp_queue_len` of the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sp_queue_len(queue: *const Handle<Queue>) -> i64 {
-    let failed = |failure: Failure| {
-        let code = failure.code;
-        note(failure);
-        status(code).into()
-    };
-    // SAFETY: the caller's promise.
-    or(failed, || Ok(unsafe { queue_of(queue)? }.len() as i64))
+exported! {
+    /// `sp_queue_len` of the header.
+    fn sp_queue_len(queue: *const Handle<Queue>) -> i64 {
+        let failed = |failure: Failure| {
+            let code = failure.code;
+            note(failure);
+            status(code).into()
+        };
+        // SAFETY: the caller has promised what the header asks of these pointers.
+        or(failed, || Ok(unsafe { queue_of(queue)? }.len() as i64))
+    }
 }
 
-/// `sp_queue_free` of the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sp_queue_free(queue: *mut Handle<Queue>) {
-    crate::config::free(queue);
+exported! {
+    /// `sp_queue_free` of the header.
+    fn sp_queue_free(queue: *mut Handle<Queue>) {
+        crate::border::free(queue);
+    }
 }

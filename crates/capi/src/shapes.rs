@@ -4,9 +4,10 @@ use std::ffi::{c_int, c_void};
 
 use standpipe::{Event, Indexed, Node, Remote, Strided};
 
-use crate::border::{Failure, call};
+use crate::border::call;
 use crate::copies::Way;
 use crate::event::{CEvent, Local};
+use crate::failure::Failure;
 use crate::handle::Handle;
 use crate::node::{CNode, node_of};
 use crate::pointer::{self, CRemote, Params, memory};
@@ -23,7 +24,7 @@ pub struct CStrided {
     local_strides: *const i64,
 }
 
-// SAFETY: it has integers and pointers alone.
+// SAFETY: it has integers and pointers alone, which may all be zero.
 unsafe impl Params for CStrided {
     const NAME: &'static str = "sp_strided";
     const LEAST: usize = size_of::<CStrided>();
@@ -42,7 +43,7 @@ pub struct CIndexed {
     local_offsets: *const usize,
 }
 
-// SAFETY: it has integers and pointers alone.
+// SAFETY: it has integers and pointers alone, which may all be zero.
 unsafe impl Params for CIndexed {
     const NAME: &'static str = "sp_indexed";
     const LEAST: usize = size_of::<CIndexed>();
@@ -54,7 +55,7 @@ enum Shape<'a> {
     Indexed(Indexed<'a>),
 }
 
-/// What an operation of a shape is about.
+/// An operation of a shape.
 struct Shaped<'a> {
     node: &'a Node,
     there: Remote,
@@ -63,8 +64,8 @@ struct Shaped<'a> {
     shape: Shape<'a>,
 }
 
-/// The first byte here that blocks touch, relative to the first block, and how many bytes from there to the last
-/// one's end. `None`: more than memory has.
+/// The first byte here that blocks touch, relative to the first block, and how many bytes from there to the
+/// last one's end. `None`: more than memory has.
 fn touched(block: usize, counts: &[usize], strides: &[i64]) -> Option<(i64, usize)> {
     let (mut lowest, mut highest) = (0_i64, 0_i64);
     for (count, stride) in counts.iter().zip(strides) {
@@ -87,10 +88,10 @@ impl<'a> Shaped<'a> {
         here: *const u8,
         shape: *const CStrided,
     ) -> Result<Shaped<'a>, Failure> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller has promised what the header asks of these pointers.
         let (node, shape) = unsafe { (node_of(node)?, pointer::sized_or_refused(shape)?) };
         let dimensions = shape.dimensions;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller has promised what the header asks of these pointers.
         let (counts, remote_strides, local) = unsafe {
             (
                 pointer::slice(shape.counts, dimensions, "counts")?,
@@ -98,7 +99,7 @@ impl<'a> Shaped<'a> {
                 pointer::slice(shape.local_strides, dimensions, "local_strides")?,
             )
         };
-        // SAFETY: both are signed numbers of 64 bits.
+        // SAFETY: both are signed numbers of 64 bits, in as many places.
         let local_strides: &[isize] =
             unsafe { std::slice::from_raw_parts(local.as_ptr().cast(), local.len()) };
         let (block, is_empty) = (shape.block, counts.contains(&0) || shape.block == 0);
@@ -122,9 +123,9 @@ impl<'a> Shaped<'a> {
         here: *const u8,
         shape: *const CIndexed,
     ) -> Result<Shaped<'a>, Failure> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller has promised what the header asks of these pointers.
         let (node, shape) = unsafe { (node_of(node)?, pointer::sized_or_refused(shape)?) };
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller has promised what the header asks of these pointers.
         let (remote_offsets, local_offsets) = unsafe {
             (
                 pointer::slice(shape.remote_offsets, shape.remote_count, "remote_offsets")?,
@@ -153,7 +154,7 @@ impl<'a> Shaped<'a> {
                 }
             }
             Way::Get => {
-                // SAFETY: as above.
+                // SAFETY: as above: the header asks for it of whoever calls this.
                 let into = unsafe { pointer::slice_mut(*start, *len, "the local memory")? };
                 match shape {
                     Shape::Strided(shape) => node.get_strided(*there, into, shape)?,
@@ -178,21 +179,22 @@ impl<'a> Shaped<'a> {
 /// The functions of a shape: blocking, and with an event.
 macro_rules! shaped {
     ($way:expr, $of:ident, $params:ty, $local:ty, $blocking:ident, $nb:ident) => {
+        exported! {
         #[doc = concat!("`", stringify!($blocking), "` of the header.")]
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $blocking(
+        fn $blocking(
             node: *mut Handle<CNode>,
             there: CRemote,
             here: $local,
             shape: *const $params,
         ) -> c_int {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller has promised what the header asks of these pointers.
             call(|| unsafe { Shaped::$of(node, there, here.cast(), shape)? }.moved($way))
         }
+        }
 
+        exported! {
         #[doc = concat!("`", stringify!($nb), "` of the header.")]
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $nb(
+        fn $nb(
             node: *mut Handle<CNode>,
             there: CRemote,
             here: $local,
@@ -201,13 +203,14 @@ macro_rules! shaped {
         ) -> c_int {
             call(|| {
                 pointer::needs(event, "event")?;
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller has promised what the header asks of these pointers.
                 unsafe {
                     let shaped = Shaped::$of(node, there, here.cast(), shape)?;
                     CEvent::give(shaped.start($way), event)?;
                 }
                 Ok(0)
             })
+        }
         }
     };
 }

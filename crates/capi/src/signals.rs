@@ -4,8 +4,9 @@ use std::ffi::{c_int, c_void};
 
 use standpipe::{GlobalPtr, Node, Signal, SignalWait, SignalWord, Until};
 
-use crate::border::{Failure, NO_PEER, call};
+use crate::border::call;
 use crate::event::{CEvent, Local};
+use crate::failure::{Failure, NO_PEER};
 use crate::handle::Handle;
 use crate::heap::in_heap;
 use crate::node::{CNode, node_of};
@@ -27,63 +28,66 @@ impl CSignal {
     }
 }
 
-/// `sp_put_signal` of the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sp_put_signal(
-    node: *mut Handle<CNode>,
-    to: CRemote,
-    from: *const c_void,
-    len: usize,
-    signal: CSignal,
-) -> c_int {
-    call(|| {
-        // SAFETY: the caller's promise.
-        let (node, bytes) =
-            unsafe { (node_of(node)?, pointer::slice(from.cast::<u8>(), len, "the local memory")?) };
-        node.put_signal(to.remote()?, bytes, signal.signal()?)?;
-        Ok(0)
-    })
+exported! {
+    /// `sp_put_signal` of the header.
+    fn sp_put_signal(
+        node: *mut Handle<CNode>,
+        to: CRemote,
+        from: *const c_void,
+        len: usize,
+        signal: CSignal,
+    ) -> c_int {
+        call(|| {
+            // SAFETY: the caller has promised what the header asks of these pointers.
+            let (node, bytes) =
+                unsafe { (node_of(node)?, pointer::slice(from.cast::<u8>(), len, "the local memory")?) };
+            node.put_signal(to.remote()?, bytes, signal.signal()?)?;
+            Ok(0)
+        })
+    }
 }
 
-/// `sp_put_signal_nbi` of the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sp_put_signal_nbi(
-    node: *mut Handle<CNode>,
-    to: CRemote,
-    from: *const c_void,
-    len: usize,
-    signal: CSignal,
-) -> c_int {
-    call(|| {
-        // SAFETY: the caller's promise.
-        let (node, bytes) =
-            unsafe { (node_of(node)?, pointer::slice(from.cast::<u8>(), len, "the local memory")?) };
-        node.put_signal_nbi(to.remote()?, bytes, signal.signal()?)?;
-        Ok(0)
-    })
+exported! {
+    /// `sp_put_signal_nbi` of the header.
+    fn sp_put_signal_nbi(
+        node: *mut Handle<CNode>,
+        to: CRemote,
+        from: *const c_void,
+        len: usize,
+        signal: CSignal,
+    ) -> c_int {
+        call(|| {
+            // SAFETY: the caller has promised what the header asks of these pointers.
+            let (node, bytes) =
+                unsafe { (node_of(node)?, pointer::slice(from.cast::<u8>(), len, "the local memory")?) };
+            node.put_signal_nbi(to.remote()?, bytes, signal.signal()?)?;
+            Ok(0)
+        })
+    }
 }
 
-/// `sp_put_signal_nb` of the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sp_put_signal_nb(
-    node: *mut Handle<CNode>,
-    to: CRemote,
-    from: *const c_void,
-    len: usize,
-    signal: CSignal,
-    event: *mut *mut Handle<CEvent>,
-) -> c_int {
-    call(|| {
-        pointer::needs(event, "event")?;
-        pointer::is_there(from.cast::<u8>(), len, "the local memory")?;
-        // SAFETY: the caller's promise.
-        let node = unsafe { node_of(node)? };
-        let local = Local::of(memory(), from.cast_mut().cast(), len);
-        let started = node.put_signal_nb(to.remote()?, local, signal.signal()?);
-        // SAFETY: the caller's promise.
-        unsafe { CEvent::give(started, event)? };
-        Ok(0)
-    })
+exported! {
+    /// `sp_put_signal_nb` of the header.
+    fn sp_put_signal_nb(
+        node: *mut Handle<CNode>,
+        to: CRemote,
+        from: *const c_void,
+        len: usize,
+        signal: CSignal,
+        event: *mut *mut Handle<CEvent>,
+    ) -> c_int {
+        call(|| {
+            pointer::needs(event, "event")?;
+            pointer::is_there(from.cast::<u8>(), len, "the local memory")?;
+            // SAFETY: the caller has promised what the header asks of these pointers.
+            let node = unsafe { node_of(node)? };
+            let local = Local::of(memory(), from.cast_mut().cast(), len);
+            let started = node.put_signal_nb(to.remote()?, local, signal.signal()?);
+            // SAFETY: the caller has promised what the header asks of these pointers.
+            unsafe { CEvent::give(started, event)? };
+            Ok(0)
+        })
+    }
 }
 
 /// `sp_wait` of the header.
@@ -167,40 +171,42 @@ impl One<'_> {
     }
 }
 
-/// `sp_wait_signal` of the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sp_wait_signal(
-    node: *mut Handle<CNode>,
-    wait: *const CWait,
-    seen: *mut u64,
-) -> c_int {
-    call(|| {
-        // SAFETY: the caller's promise.
-        let (node, wait) = unsafe { (node_of(node)?, pointer::slice(wait, 1, "the wait")?[0]) };
-        let value = act(wait.kind, One { node, wait, may_wait: true })?;
-        // SAFETY: the caller's promise.
-        unsafe { pointer::put_if(seen, value.unwrap_or(0)) };
-        Ok(0)
-    })
+exported! {
+    /// `sp_wait_signal` of the header.
+    fn sp_wait_signal(
+        node: *mut Handle<CNode>,
+        wait: *const CWait,
+        seen: *mut u64,
+    ) -> c_int {
+        call(|| {
+            // SAFETY: the caller has promised what the header asks of these pointers.
+            let (node, wait) = unsafe { (node_of(node)?, pointer::slice(wait, 1, "the wait")?[0]) };
+            let value = act(wait.kind, One { node, wait, may_wait: true })?;
+            // SAFETY: the caller has promised what the header asks of these pointers.
+            unsafe { pointer::put_if(seen, value.unwrap_or(0)) };
+            Ok(0)
+        })
+    }
 }
 
-/// `sp_test_signal` of the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sp_test_signal(
-    node: *mut Handle<CNode>,
-    wait: *const CWait,
-    seen: *mut u64,
-) -> c_int {
-    call(|| {
-        // SAFETY: the caller's promise.
-        let (node, wait) = unsafe { (node_of(node)?, pointer::slice(wait, 1, "the wait")?[0]) };
-        let value = act(wait.kind, One { node, wait, may_wait: false })?;
-        if let Some(value) = value {
-            // SAFETY: the caller's promise.
-            unsafe { pointer::put_if(seen, value) };
-        }
-        Ok(value.is_some().into())
-    })
+exported! {
+    /// `sp_test_signal` of the header.
+    fn sp_test_signal(
+        node: *mut Handle<CNode>,
+        wait: *const CWait,
+        seen: *mut u64,
+    ) -> c_int {
+        call(|| {
+            // SAFETY: the caller has promised what the header asks of these pointers.
+            let (node, wait) = unsafe { (node_of(node)?, pointer::slice(wait, 1, "the wait")?[0]) };
+            let value = act(wait.kind, One { node, wait, may_wait: false })?;
+            if let Some(value) = value {
+                // SAFETY: the caller has promised what the header asks of these pointers.
+                unsafe { pointer::put_if(seen, value) };
+            }
+            Ok(value.is_some().into())
+        })
+    }
 }
 
 /// How many of a list have to be met.
@@ -236,43 +242,44 @@ impl Act for Many<'_> {
     }
 }
 
-/// `sp_wait_signals` of the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sp_wait_signals(
-    node: *mut Handle<CNode>,
-    waits: *const CWait,
-    count: usize,
-    how_many: c_int,
-    met: *mut usize,
-    met_count: *mut usize,
-) -> c_int {
-    call(|| {
-        pointer::is_there(met, count, "`met`")?;
-        // SAFETY: the caller's promise.
-        let (node, waits) = unsafe { (node_of(node)?, pointer::slice(waits, count, "the list of waits")?) };
-        let how_many = match how_many {
-            0 => HowMany::Any,
-            1 => HowMany::Some,
-            2 => HowMany::All,
-            3 => HowMany::Now,
-            other => {
-                return Err(Failure::value("`how_many`", other.into(), "SP_ANY, SP_SOME, SP_ALL or SP_NOW"));
+exported! {
+    /// `sp_wait_signals` of the header.
+    fn sp_wait_signals(
+        node: *mut Handle<CNode>,
+        waits: *const CWait,
+        count: usize,
+        how_many: c_int,
+        met: *mut usize,
+        met_count: *mut usize,
+    ) -> c_int {
+        call(|| {
+            pointer::is_there(met, count, "`met`")?;
+            // SAFETY: the caller has promised what the header asks of these pointers.
+            let (node, waits) = unsafe { (node_of(node)?, pointer::slice(waits, count, "the list of waits")?) };
+            let how_many = match how_many {
+                0 => HowMany::Any,
+                1 => HowMany::Some,
+                2 => HowMany::All,
+                3 => HowMany::Now,
+                other => {
+                    return Err(Failure::value("`how_many`", other.into(), "SP_ANY, SP_SOME, SP_ALL or SP_NOW"));
+                }
+            };
+            let kind = waits.first().map_or(4, |wait| wait.kind);
+            if let Some(other) = waits.iter().find(|wait| wait.kind != kind) {
+                let text = format!(
+                    "a list of waits has counters of types {kind} and {}: all must be of one",
+                    other.kind
+                );
+                return Err(Failure::argument(text));
             }
-        };
-        let kind = waits.first().map_or(4, |wait| wait.kind);
-        if let Some(other) = waits.iter().find(|wait| wait.kind != kind) {
-            let text = format!(
-                "a list of waits has counters of types {kind} and {}: all must be of one",
-                other.kind
-            );
-            return Err(Failure::argument(text));
-        }
-        let found = act(kind, Many { node, waits, how_many })?;
-        // SAFETY: the caller's promise.
-        unsafe {
-            pointer::slice_mut(met, found.len(), "`met`")?.copy_from_slice(&found);
-            pointer::put_if(met_count, found.len());
-        }
-        Ok(0)
-    })
+            let found = act(kind, Many { node, waits, how_many })?;
+            // SAFETY: the caller has promised what the header asks of these pointers.
+            unsafe {
+                pointer::slice_mut(met, found.len(), "`met`")?.copy_from_slice(&found);
+                pointer::put_if(met_count, found.len());
+            }
+            Ok(0)
+        })
+    }
 }

@@ -4,14 +4,16 @@ use std::ffi::c_int;
 
 use standpipe::{AtomicOp, AtomicWord, Error, Event, GlobalPtr, Node};
 
-use crate::border::{Failure, call};
+use crate::border::call;
 use crate::event::{CEvent, Local};
+use crate::failure::Failure;
 use crate::handle::Handle;
 use crate::heap::in_heap;
 use crate::node::{CNode, node_of};
 use crate::pointer::{self, CRemote};
 
-/// The operation that reads alone, as C numbers it; the others come before it, in the order of [`AtomicOp::ALL`].
+/// The operation that reads alone, as C numbers it; the others come before it, in the order of
+/// [`AtomicOp::ALL`].
 const LOAD: c_int = 7;
 
 /// A change of a word, its values as bits.
@@ -140,78 +142,82 @@ unsafe fn now(
     change: Change,
     old: *mut u64,
 ) -> Result<c_int, Failure> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller has promised what the header asks of these pointers.
     let node = unsafe { node_of(node)? };
     let was = act(word, of, Now(node, change))??;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller has promised what the header asks of these pointers.
     unsafe { pointer::put_if(old, was) };
     Ok(0)
 }
 
-/// `sp_fetch` of the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sp_fetch(
-    node: *mut Handle<CNode>,
-    word: CRemote,
-    of: c_int,
-    op: c_int,
-    value: u64,
-    old: *mut u64,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    call(|| unsafe { now(node, word, of, Change::of(op, value)?, old) })
+exported! {
+    /// `sp_fetch` of the header.
+    fn sp_fetch(
+        node: *mut Handle<CNode>,
+        word: CRemote,
+        of: c_int,
+        op: c_int,
+        value: u64,
+        old: *mut u64,
+    ) -> c_int {
+        // SAFETY: the caller has promised what the header asks of these pointers.
+        call(|| unsafe { now(node, word, of, Change::of(op, value)?, old) })
+    }
 }
 
-/// `sp_compare_swap` of the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sp_compare_swap(
-    node: *mut Handle<CNode>,
-    word: CRemote,
-    of: c_int,
-    expected: u64,
-    replacement: u64,
-    old: *mut u64,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    call(|| unsafe { now(node, word, of, Change::CompareSwap(expected, replacement), old) })
+exported! {
+    /// `sp_compare_swap` of the header.
+    fn sp_compare_swap(
+        node: *mut Handle<CNode>,
+        word: CRemote,
+        of: c_int,
+        expected: u64,
+        replacement: u64,
+        old: *mut u64,
+    ) -> c_int {
+        // SAFETY: the caller has promised what the header asks of these pointers.
+        call(|| unsafe { now(node, word, of, Change::CompareSwap(expected, replacement), old) })
+    }
 }
 
-/// `sp_fetch_add_u64` of the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sp_fetch_add_u64(
-    node: *mut Handle<CNode>,
-    word: CRemote,
-    value: u64,
-    old: *mut u64,
-) -> c_int {
-    call(|| {
-        // SAFETY: the caller's promise.
-        let node = unsafe { node_of(node)? };
-        let was = node.fetch_add(in_heap::<u64>(word, "the word")?, value)?;
-        // SAFETY: the caller's promise.
-        unsafe { pointer::put_if(old, was) };
-        Ok(0)
-    })
+exported! {
+    /// `sp_fetch_add_u64` of the header.
+    fn sp_fetch_add_u64(
+        node: *mut Handle<CNode>,
+        word: CRemote,
+        value: u64,
+        old: *mut u64,
+    ) -> c_int {
+        call(|| {
+            // SAFETY: the caller has promised what the header asks of these pointers.
+            let node = unsafe { node_of(node)? };
+            let was = node.fetch_add(in_heap::<u64>(word, "the word")?, value)?;
+            // SAFETY: the caller has promised what the header asks of these pointers.
+            unsafe { pointer::put_if(old, was) };
+            Ok(0)
+        })
+    }
 }
 
-/// `sp_update_nbi` of the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sp_update_nbi(
-    node: *mut Handle<CNode>,
-    word: CRemote,
-    of: c_int,
-    op: c_int,
-    value: u64,
-) -> c_int {
-    call(|| {
-        // SAFETY: the caller's promise.
-        let node = unsafe { node_of(node)? };
-        let Change::Apply(op, value) = Change::of(op, value)? else {
-            return Err(Failure::argument("SP_LOAD changes nothing: use sp_fetch"));
-        };
-        act(word, of, Forgotten(node, op, value))??;
-        Ok(0)
-    })
+exported! {
+    /// `sp_update_nbi` of the header.
+    fn sp_update_nbi(
+        node: *mut Handle<CNode>,
+        word: CRemote,
+        of: c_int,
+        op: c_int,
+        value: u64,
+    ) -> c_int {
+        call(|| {
+            // SAFETY: the caller has promised what the header asks of these pointers.
+            let node = unsafe { node_of(node)? };
+            let Change::Apply(op, value) = Change::of(op, value)? else {
+                return Err(Failure::argument("SP_LOAD changes nothing: use sp_fetch"));
+            };
+            act(word, of, Forgotten(node, op, value))??;
+            Ok(0)
+        })
+    }
 }
 
 /// # Safety
@@ -224,7 +230,7 @@ unsafe fn start(
     event: *mut *mut Handle<CEvent>,
 ) -> Result<c_int, Failure> {
     pointer::needs(event, "event")?;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller has promised what the header asks of these pointers.
     unsafe {
         let node = node_of(node)?;
         CEvent::give(act(word, of, Started(node, change))?, event)?;
@@ -232,30 +238,32 @@ unsafe fn start(
     Ok(0)
 }
 
-/// `sp_fetch_nb` of the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sp_fetch_nb(
-    node: *mut Handle<CNode>,
-    word: CRemote,
-    of: c_int,
-    op: c_int,
-    value: u64,
-    event: *mut *mut Handle<CEvent>,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    call(|| unsafe { start(node, word, of, Change::of(op, value)?, event) })
+exported! {
+    /// `sp_fetch_nb` of the header.
+    fn sp_fetch_nb(
+        node: *mut Handle<CNode>,
+        word: CRemote,
+        of: c_int,
+        op: c_int,
+        value: u64,
+        event: *mut *mut Handle<CEvent>,
+    ) -> c_int {
+        // SAFETY: the caller has promised what the header asks of these pointers.
+        call(|| unsafe { start(node, word, of, Change::of(op, value)?, event) })
+    }
 }
 
-/// `sp_compare_swap_nb` of the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sp_compare_swap_nb(
-    node: *mut Handle<CNode>,
-    word: CRemote,
-    of: c_int,
-    expected: u64,
-    replacement: u64,
-    event: *mut *mut Handle<CEvent>,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    call(|| unsafe { start(node, word, of, Change::CompareSwap(expected, replacement), event) })
+exported! {
+    /// `sp_compare_swap_nb` of the header.
+    fn sp_compare_swap_nb(
+        node: *mut Handle<CNode>,
+        word: CRemote,
+        of: c_int,
+        expected: u64,
+        replacement: u64,
+        event: *mut *mut Handle<CEvent>,
+    ) -> c_int {
+        // SAFETY: the caller has promised what the header asks of these pointers.
+        call(|| unsafe { start(node, word, of, Change::CompareSwap(expected, replacement), event) })
+    }
 }

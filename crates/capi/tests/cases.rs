@@ -1,5 +1,5 @@
-//! Every function of the header, by the cases of `programs/cases.c`: alone and as jobs, over shared memory, by messages,
-//! over a network, and under the checkers that C programmers use.
+//! Every function of the header, by the cases of `programs/cases.c`: alone and as jobs, over shared memory,
+//! by messages, over a network, and under the checkers that C programmers use.
 
 mod support;
 

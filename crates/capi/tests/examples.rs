@@ -1,4 +1,5 @@
-//! The examples of `examples/c`, and the program that the header begins with: built and run as their users would.
+//! The examples of `examples/c`, and the program that the header begins with: built and run as their users
+//! would.
 
 mod support;
 

@@ -40,10 +40,14 @@ impl NearPeers {
 }
 
 /// Where a node's near peers are found by those who are no Rust: `len` pointers, by rank, that are atomics.
-/// Each is null as long as the peer has not been talked to, and in a child made by `fork`, and does not change
-/// after that. It then points to three words: bytes of the peer's heap that may be accessed now, an atomic that
-/// is 0 once the peer is lost; how many offsets in it begin 8 such bytes, likewise; and the address where the
-/// heap begins here. All that lives as long as the node.
+/// Each is null as long as the peer has not been talked to, and in a child made by `fork`. After that it does
+/// not change, and points to three words:
+///
+/// - how many bytes of the peer's heap may be accessed now, an atomic that is 0 once the peer is lost,
+/// - how many offsets in the heap begin 8 such bytes, likewise,
+/// - the address where the heap begins here.
+///
+/// All that lives as long as the node.
 #[derive(Clone, Copy, Debug)]
 pub struct NearTable {
     /// The first pointer.
@@ -71,7 +75,7 @@ impl Ledgers {
     }
 }
 
-/// What puts and gets that are inlined into programs of other languages look at.
+/// The words that inlined puts and gets of programs in other languages look at.
 #[repr(C)]
 pub(crate) struct HeapWindow {
     /// Bytes of the heap that may be accessed: what is live, as far as known here, and 0 once the peer is

@@ -53,8 +53,8 @@ impl<T> OnceTable<T> {
         self.len == 0
     }
 
-    /// Where the places begin, for those who look without this: a pointer a place, null where it is empty, that
-    /// is read by one atomic access. What it points to lives as long as the table.
+    /// Where the places begin, for those who look without this: a pointer a place, null where it is empty,
+    /// that one atomic access reads. Its target lives as long as the table.
     pub fn start(&self) -> *mut AtomicPtr<T> {
         self.places.as_ptr()
     }
