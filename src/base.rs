@@ -9,6 +9,7 @@ pub(crate) mod fd_limit;
 pub(crate) mod grant_name;
 pub(crate) mod handler_id;
 pub(crate) mod handler_scope;
+pub(crate) mod interrupt;
 pub mod limits;
 pub(crate) mod lock;
 pub(crate) mod pointers;

@@ -58,7 +58,7 @@ pub use api::heap::{Heap, HeapArray, HeapError};
 pub use api::node::Node;
 pub use api::open::OpenError;
 pub use api::ops::active_message::{Call, Landed};
-pub use api::ops::atomics::AtomicWord;
+pub use api::ops::atomics::{AtomicWord, FetchRoom};
 pub use api::ops::buffer::{Append, Buffer, Foreign, GetBuffer, Grow, Part, PutBuffer};
 pub use api::ops::completions::{Completion, Completions, Next, Permit};
 pub use api::ops::event::Event;
@@ -79,6 +79,7 @@ pub use base::code::Code;
 pub use base::error::{Error, Memory};
 pub use base::grant_name::GrantName;
 pub use base::handler_id::HandlerId;
+pub use base::interrupt::{Interrupt, interrupt_waits};
 #[doc(hidden)]
 pub use base::limits;
 pub use base::pointers::{GlobalPtr, Remote};

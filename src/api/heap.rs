@@ -224,15 +224,20 @@ impl Heap<'_> {
         Ok(array)
     }
 
-    /// The pointer by which any rank reaches what this program has allocated at an address; `None` where that
-    /// is not in this node's heap. It is if [`GlobalHeap`](crate::GlobalHeap) is the program's allocator, and
-    /// this the process's first node. Nothing is read or written; what others write there is seen by atomics
-    /// only.
-    #[cfg(feature = "allocator")]
+    /// The pointer by which any rank reaches what lies at an address of this process; `None` where that is
+    /// not in this node's heap. There lie the heap's own blocks, and all that the program allocates if
+    /// `GlobalHeap` is its allocator, and this the process's first node. Nothing is read or written; what
+    /// others write there is seen by atomics only.
     pub fn ptr_of<T: Pod>(&self, addr: *const T) -> Option<GlobalPtr<T>> {
-        let allocated = self.node.core.peers.own().identity.allocated;
-        let offset = allocated.offset(addr.addr() as u64, size_of::<T>() as u64)?;
-        Some(GlobalPtr::new(self.node.rank(), offset))
+        let (addr, size) = (addr.addr() as u64, size_of::<T>() as u64);
+        let own = self.node.core.peers.own();
+        let mapped = self.node.core.peers.itself().heap();
+        let in_mapped = || {
+            let offset = addr.checked_sub(mapped.base_addr())?;
+            Some(offset).filter(|offset| offset.saturating_add(size) <= mapped.len())
+        };
+        let offset = own.identity.allocated.offset(addr, size).or_else(in_mapped)?;
+        Some(GlobalPtr::new(own.rank, offset))
     }
 
     /// Bytes that the heap's arrays may grow to; what the program's allocator has of it is not counted.

@@ -9,6 +9,7 @@ use engine::{Counters, Nanos, OpError, OpId, PathReason, Rank};
 
 use crate::base::error::Error;
 use crate::base::handler_scope;
+use crate::base::interrupt;
 use crate::base::pointers::Remote;
 use crate::counters::latency::{Latencies, Timed};
 use crate::counters::stats::Stats;
@@ -81,6 +82,15 @@ impl Node {
             return Err(Error::NoSuchPeer { peer, size: self.size() });
         }
         Ok(())
+    }
+
+    /// Whether calls by this handle are answered: `call` is what an error names. For faces whose own calls
+    /// must say so where a method of this has nothing to say it by. Any thread, and handlers.
+    ///
+    /// # Errors
+    /// [`Error::Closed`], [`Error::Forked`].
+    pub fn check(&self, call: &'static str) -> Result<(), Error> {
+        self.may_call(call)
     }
 
     /// This process's rank: its number in the job, from 0.
@@ -423,24 +433,28 @@ impl Node {
         self.core.peers.clients.generation(self.client) == handler_scope::CLOSED
     }
 
-    /// Makes progress until `done` gives something. `None`: the time is over, or the client has closed.
+    /// Makes progress until `done` gives something. `None`: the time is over, the client has closed, or the
+    /// program's hook has ended the wait.
     pub(crate) fn wait<R>(
         &self,
         timeout: Option<Duration>,
         mut done: impl FnMut() -> Option<R>,
     ) -> Option<R> {
+        let mut asking = interrupt::Asking::begin();
         let done_or_closed = || match done() {
             Some(result) => Some(Some(result)),
-            None if self.has_closed() => Some(None),
+            None if self.has_closed() || asking.ends() => Some(None),
             None => None,
         };
         self.core.wait(timeout, done_or_closed).flatten()
     }
 
-    /// The error of a wait that was given up: its own, of time that has passed, unless the client has closed.
+    /// The error of a wait that was given up: its own, of time that has passed, unless the client has closed
+    /// or the program's hook has ended it.
     #[cold]
     pub(crate) fn gave_up(&self, call: &'static str, late: Error) -> Error {
-        self.may_call(call).err().unwrap_or(late)
+        let interrupted = || if interrupt::has_ended() { Error::Interrupted { call } } else { late };
+        self.may_call(call).err().unwrap_or_else(interrupted)
     }
 
     /// When an operation that starts now must end, as the engine counts time.

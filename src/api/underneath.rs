@@ -1,7 +1,8 @@
-//! A node's own means, for benchmarks that measure beside it. They reach the very memory that the node
-//! reaches, and the network by the node's own choice, and then do without it.
+//! A node's own means, for benchmarks that measure beside it, and for the functions of the C face that are
+//! inlined into programs. They reach the very memory that the node reaches, and the network by the node's own
+//! choice, and then do without it.
 //!
-//! Only the node knows these four: it alone has its peers' heaps mapped, knows their processes and picks a
+//! Only the node knows these: it alone has its peers' heaps mapped, knows their processes and picks a
 //! provider's addresses. The benchmarks themselves are no part of the library. This module is not part of
 //! the stable interface.
 
@@ -45,6 +46,14 @@ pub fn process(node: &Node, rank: Rank) -> Result<u32, Error> {
 /// [`NetworkError`].
 pub fn provider(name: &str) -> Result<Provider, NetworkError> {
     provider::provider(Fabric::load()?, name, &Reach::Host)
+}
+
+pub use crate::counters::thread_counters::InlineCounters;
+pub use crate::transport::peers::near::NearTable;
+
+/// Where the node's near peers are found, and counters for who finds them so.
+pub fn inline_face(node: &Node) -> (NearTable, InlineCounters) {
+    (node.core.near.table(), node.core.counted.thread_counters.of_others())
 }
 
 /// A peer that shared memory reaches: the limits are those of memory.

@@ -82,6 +82,8 @@ codes! {
     Panicked = 39, "panicked", Other, "A function of the program's panicked while the library ran it.";
     Revoked = 40, "revoked", NotFound, "There is no such grant: it was revoked, or never was.";
     InUse = 41, "in-use", ResourceBusy, "Somebody still uses it.";
+    Argument = 42, "argument", InvalidInput, "An argument is none that the call takes.";
+    Interrupted = 43, "interrupted", Interrupted, "The program's own hook ended the wait.";
 }
 
 impl Code {
@@ -136,7 +138,8 @@ mod tests {
         9 no-such-peer 10 length 11 unaligned 12 overlap 13 elsewhere 14 no-reply-due 15 handlers-differ 16 protocol \
         17 team-over 18 unreachable 19 no-room 20 no-memory 21 setting 22 name 23 taken 24 address 25 not-listening \
         26 in-job 27 no-network 28 refused 29 join 30 not-found 31 denied 32 system 33 failed 34 cancelled \
-        35 not-connected 36 no-such-handler 37 not-offered 38 no-such-operation 39 panicked 40 revoked 41 in-use";
+        35 not-connected 36 no-such-handler 37 not-offered 38 no-such-operation 39 panicked 40 revoked 41 in-use \
+        42 argument 43 interrupted";
 
     #[test]
     fn numbers_and_names_are_as_they_ever_were() {

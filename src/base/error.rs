@@ -159,6 +159,13 @@ pub enum Error {
         /// The awaited condition, in words: all ranks at a barrier, for example.
         waited_for: &'static str,
     },
+    /// The program's [hook](crate::interrupt_waits) ended the wait. An operation that was waited for has
+    /// ended as at a deadline: its buffers are touched no more.
+    #[error("{call}: the program's hook ended the wait")]
+    Interrupted {
+        /// The call.
+        call: &'static str,
+    },
     /// The job has no such rank; or, outside any, no node of that number has been met.
     #[error("there is no peer {peer}{}", match size {
         1 => " in a job of 1, and no node has come by that number".to_owned(),
@@ -420,6 +427,7 @@ impl Error {
         match self {
             Error::PeerLost { .. } => Code::PeerLost,
             Error::Timeout { .. } | Error::WaitTimeout { .. } | Error::SignalTimeout { .. } => Code::Timeout,
+            Error::Interrupted { .. } => Code::Interrupted,
             Error::Cancelled { .. } => Code::Cancelled,
             Error::QueueFull { .. } | Error::PayloadsKept { .. } => Code::NoRoom,
             Error::HandlersFull { .. } | Error::TeamsFull { .. } => Code::NoRoom,

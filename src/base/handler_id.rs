@@ -24,6 +24,16 @@ impl HandlerId {
         HandlerId(HandlerKey::of(namespace, name))
     }
 
+    /// The id as a word, to be stored or sent.
+    pub const fn to_word(self) -> u64 {
+        (self.0.check as u64) << 32 | self.0.number as u64
+    }
+
+    /// The id that a word stands for. Of a word that none was made of, nobody has the handler.
+    pub const fn from_word(word: u64) -> HandlerId {
+        HandlerId(HandlerKey { number: word as u32, check: (word >> 32) as u32 })
+    }
+
     /// Its number in messages. Of 1,000 handlers two have one number in one program of 8,600.
     pub const fn number(self) -> u32 {
         self.0.number

@@ -106,6 +106,28 @@ thread_local! {
     static LAST: RefCell<Option<(u64, Arc<Block>)>> = const { RefCell::new(None) };
 }
 
+/// Counters of one thread at a time, that is no Rust: it adds 1 to one of these for each operation of 8
+/// bytes. They are the node's as long as this lives, and their sum after that.
+#[derive(Debug)]
+pub struct InlineCounters(Arc<Block>);
+
+impl InlineCounters {
+    /// Puts in mapped heaps.
+    pub fn puts(&self) -> *mut u64 {
+        self.0.counts[FastOp::Put8Mapped as usize].as_ptr()
+    }
+
+    /// Gets from mapped heaps.
+    pub fn gets(&self) -> *mut u64 {
+        self.0.counts[FastOp::Get8Mapped as usize].as_ptr()
+    }
+
+    /// Atomics on mapped heaps.
+    pub fn atomics(&self) -> *mut u64 {
+        self.0.counts[FastOp::Atomic8Mapped as usize].as_ptr()
+    }
+}
+
 /// All threads' counts of one node.
 #[derive(Debug)]
 pub(crate) struct ThreadCounters {
@@ -121,7 +143,7 @@ pub(crate) struct ThreadCounters {
 /// The counters of those threads that may still count, and the sum of the others'.
 #[derive(Debug, Default)]
 struct Threads {
-    blocks: Vec<(std::thread::ThreadId, Arc<Block>)>,
+    blocks: Vec<(Option<std::thread::ThreadId>, Arc<Block>)>,
     past: Block,
 }
 
@@ -198,16 +220,26 @@ impl ThreadCounters {
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         threads.fold();
         let blocks = &mut threads.blocks;
-        let block = match blocks.iter().find(|(id, _)| *id == thread) {
+        let block = match blocks.iter().find(|(id, _)| *id == Some(thread)) {
             Some((_, block)) => Arc::clone(block),
             None => {
                 let block = Arc::new(Block::default());
-                blocks.push((thread, Arc::clone(&block)));
+                blocks.push((Some(thread), Arc::clone(&block)));
                 block
             }
         };
         block.add(what, bytes);
         last.replace(Some((self.node, block)));
+    }
+
+    /// Counters that no thread of this library's writes, for operations that are inlined into programs of
+    /// other languages.
+    pub(crate) fn of_others(&self) -> InlineCounters {
+        let block = Arc::new(Block::default());
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        threads.fold();
+        threads.blocks.push((None, Arc::clone(&block)));
+        InlineCounters(block)
     }
 
     /// Adds everything counted so far to `counters`.

@@ -6,12 +6,12 @@ mod clients;
 mod failure_detection;
 mod far;
 mod handlers;
-mod near;
+pub(crate) mod near;
 mod unanswered;
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ pub(crate) use self::clients::{CLIENTS, Clients};
 pub(crate) use self::far::{Card, Far};
 use self::handlers::{KnownHandlers, shown};
 pub(crate) use self::handlers::{NotAdded, OwnHandlers, Standing};
-use self::near::open_segment;
+use self::near::{HeapWindow, open_segment};
 pub(crate) use self::near::{Ledgers, Near, NearPeers};
 use super::shm::control::{Control, Identity};
 use super::shm::ledger::Ledger;
@@ -202,7 +202,7 @@ impl Peers {
         let itself = Arc::new(Near {
             rank: own.rank,
             place: own.rank,
-            limit: AtomicU64::new(0),
+            window: HeapWindow::of(&own.heap),
             heap: own.heap.clone(),
             control: own.control.clone(),
             bell: own.control.bell(),
@@ -457,7 +457,7 @@ impl Peers {
         Ok(Near {
             rank,
             place: terms.place,
-            limit: AtomicU64::new(0),
+            window: HeapWindow::of(heap.memory()),
             heap: heap.memory().clone(),
             bell: control.bell(),
             control,

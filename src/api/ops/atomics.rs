@@ -105,6 +105,13 @@ words! {
     f64, WordType::F64, f64::to_bits, f64::from_bits, u64, AtomicU64, atomic_u64, fetch_u64, swap_u64;
 }
 
+/// Room of a caller's own for the word that an atomic gives back.
+pub trait FetchRoom: Send + 'static {
+    /// Takes the word from before as its bits; of a word of 4 bytes the lower half. Called once, when the
+    /// event gives the room back, and not where the atomic failed.
+    fn set_old(&mut self, bits: u64);
+}
+
 /// Atomics. Any thread may call them; in handlers, only on heaps that are mapped here. A process that sees an
 /// atomic's effect by an atomic of its own sees all that was written before it.
 impl Node {
@@ -259,9 +266,46 @@ impl Node {
         self.follow_fetch(word, Change::CompareSwap { expected: expected.bits(), new: new.bits() })
     }
 
+    /// As [`Node::atomic_load_nb`], with a room of the caller's own for the word.
+    pub fn atomic_load_nb_into<T: AtomicWord, R: FetchRoom>(&self, word: GlobalPtr<T>, room: R) -> Event<R> {
+        self.follow_fetch_into(word, Atomic::load(T::TYPE).change, room)
+    }
+
+    /// As [`Node::fetch_nb`], with a room of the caller's own for the word from before: so one queue takes
+    /// atomics on words of all types, and other operations.
+    pub fn fetch_nb_into<T: AtomicWord, R: FetchRoom>(
+        &self,
+        word: GlobalPtr<T>,
+        op: AtomicOp,
+        value: T,
+        room: R,
+    ) -> Event<R> {
+        self.follow_fetch_into(word, Change::Apply(op, value.bits()), room)
+    }
+
+    /// As [`Node::compare_swap_nb`], with a room as that of [`Node::fetch_nb_into`].
+    pub fn compare_swap_nb_into<T: AtomicWord, R: FetchRoom>(
+        &self,
+        word: GlobalPtr<T>,
+        expected: T,
+        new: T,
+        room: R,
+    ) -> Event<R> {
+        self.follow_fetch_into(word, Change::CompareSwap { expected: expected.bits(), new: new.bits() }, room)
+    }
+
     fn follow_fetch<T: AtomicWord>(&self, word: GlobalPtr<T>, change: Change) -> Event<Option<T>> {
         let old_into = |into: &mut Option<T>, old: u64| *into = Some(T::of(old));
-        Event::of_fetch(self, word.peer(), self.start_atomic(word, change), old_into)
+        Event::of_fetch(self, word.peer(), self.start_atomic(word, change), (None, old_into))
+    }
+
+    fn follow_fetch_into<T: AtomicWord, R: FetchRoom>(
+        &self,
+        word: GlobalPtr<T>,
+        change: Change,
+        room: R,
+    ) -> Event<R> {
+        Event::of_fetch(self, word.peer(), self.start_atomic(word, change), (room, R::set_old))
     }
 
     /// Does it if the word is mapped here, or starts it.

@@ -78,16 +78,27 @@ impl Begun {
     }
 }
 
-impl<T: Send + 'static> Event<Option<T>> {
+impl Event<()> {
+    /// The same operation with a value that it gives back when it has ended, or its queue: so one queue takes
+    /// operations of several kinds. It uses none of the value.
+    pub fn holding<B: Send + 'static>(mut self, value: B) -> Event<B> {
+        let state = std::mem::replace(&mut self.state, State::Taken);
+        let mut with = Event::new(&self.node, self.peer, Ok(None), value);
+        (with.state, with.is_awaited) = (state, self.is_awaited);
+        with
+    }
+}
+
+impl<B: Send + 'static> Event<B> {
     /// As [`Event::new`], of an atomic, whose old word goes where `old_into` writes it.
     pub(crate) fn of_fetch(
         node: &Node,
         peer: Rank,
         started: Result<Begun, Error>,
-        old_into: fn(&mut Option<T>, u64),
-    ) -> Event<Option<T>> {
+        (room, old_into): (B, fn(&mut B, u64)),
+    ) -> Event<B> {
         let done = if let Ok(Begun::Done(old)) = started { Some(old) } else { None };
-        let mut event = Event::new(node, peer, started.map(Begun::op), None);
+        let mut event = Event::new(node, peer, started.map(Begun::op), room);
         event.filled = old_into;
         if let Some(old) = done {
             event.state = State::Done(Ok(old));

@@ -28,10 +28,32 @@ impl NearPeers {
         self.0.get(rank as usize)
     }
 
+    /// Where the table lies.
+    pub(crate) fn table(&self) -> NearTable {
+        NearTable { places: self.0.start().cast_const().cast(), len: self.0.len() }
+    }
+
     /// The same, for whoever keeps it.
     pub(crate) fn get_shared(&self, rank: Rank) -> Option<Arc<Near>> {
         self.0.get_shared(rank as usize)
     }
+}
+
+/// Where a node's near peers are found by those who are no Rust: `len` pointers, by rank, that are atomics.
+/// Each is null as long as the peer has not been talked to, and in a child made by `fork`. After that it does
+/// not change, and points to three words:
+///
+/// - how many bytes of the peer's heap may be accessed now, an atomic that is 0 once the peer is lost,
+/// - how many offsets in the heap begin 8 such bytes, likewise,
+/// - the address where the heap begins here.
+///
+/// All that lives as long as the node.
+#[derive(Clone, Copy, Debug)]
+pub struct NearTable {
+    /// The first pointer.
+    pub places: *const std::ffi::c_void,
+    /// How many there are.
+    pub len: usize,
 }
 
 /// The ledgers of both processes.
@@ -53,15 +75,46 @@ impl Ledgers {
     }
 }
 
-/// A process whose heap and control segment are mapped here: this one itself, one of its job on this host, or
-/// one from outside.
-pub(crate) struct Near {
-    pub(crate) rank: Rank,
-    /// This process's place in its control segment.
-    pub(crate) place: u32,
+/// The words that inlined puts and gets of programs in other languages look at.
+#[repr(C)]
+pub(crate) struct HeapWindow {
     /// Bytes of the heap that may be accessed: what is live, as far as known here, and 0 once the peer is
     /// lost. One comparison thus answers both questions on the fast path.
     pub(super) limit: AtomicU64,
+    /// Offsets below this begin 8 bytes that may be accessed, as far as `limit` says: what inlined functions
+    /// compare with.
+    words: AtomicU64,
+    /// Where the heap begins here.
+    base: u64,
+}
+
+impl HeapWindow {
+    /// Of a heap of which nothing is known to be live.
+    pub(super) fn of(heap: &SharedMemory) -> HeapWindow {
+        HeapWindow { limit: AtomicU64::new(0), words: AtomicU64::new(0), base: heap.base_addr() }
+    }
+
+    /// So many bytes may be accessed, or more.
+    fn grow(&self, live: u64) {
+        self.limit.fetch_max(live, Ordering::SeqCst);
+        self.words.fetch_max(live.saturating_sub(7), Ordering::SeqCst);
+    }
+
+    /// None may be accessed.
+    fn shut(&self) {
+        self.limit.store(0, Ordering::SeqCst);
+        self.words.store(0, Ordering::SeqCst);
+    }
+}
+
+/// A process whose heap and control segment are mapped here: this one itself, one of its job on this host, or
+/// one from outside. In C's order, as [`NearTable`] says where the window is: first.
+#[repr(C)]
+pub(crate) struct Near {
+    pub(super) window: HeapWindow,
+    pub(crate) rank: Rank,
+    /// This process's place in its control segment.
+    pub(crate) place: u32,
     pub(super) heap: SharedMemory,
     pub(crate) control: Control,
     pub(crate) bell: Bell<Words>,
@@ -85,7 +138,7 @@ impl Near {
     /// The heap, if the first `end` bytes of it may be accessed.
     #[inline(always)]
     pub(crate) fn heap_up_to(&self, end: u64) -> Option<&SharedMemory> {
-        if end <= self.limit.load(Ordering::Relaxed) { Some(&self.heap) } else { self.heap_grown(end) }
+        if end <= self.window.limit.load(Ordering::Relaxed) { Some(&self.heap) } else { self.heap_grown(end) }
     }
 
     /// Where so many bytes of the peer's are reached best: in its heap, for those that lie there.
@@ -159,10 +212,10 @@ impl Near {
             tracing::warn!(peer = self.rank, %error, "what it uses of its heap cannot be made accessible here");
             return None;
         }
-        self.limit.fetch_max(live, Ordering::SeqCst);
+        self.window.grow(live);
         // The loss may have come between: it stores 0 after `lost`, so whoever is second leaves 0.
         if self.is_lost() {
-            self.limit.store(0, Ordering::Relaxed);
+            self.window.shut();
             return None;
         }
         Some(&self.heap)
@@ -184,7 +237,7 @@ impl Near {
     /// From now on its memory is not accessed.
     pub(crate) fn lose(&self) {
         self.reach.lose();
-        self.limit.store(0, Ordering::SeqCst);
+        self.window.shut();
     }
 }
 

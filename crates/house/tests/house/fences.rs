@@ -28,6 +28,7 @@ const FENCES: &[&str] = &[
     "src/transport/ofi/endpoint/rma_small.rs",
     // Exported symbols and the addresses of C programs.
     "crates/layers-c/",
+    "crates/capi/",
     // The kernels' ranks name the addresses of their peers' inboxes.
     "crates/studies/src/kernels/job.rs",
     // The example's ranks name the addresses of their peers' blocks.

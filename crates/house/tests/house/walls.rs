@@ -31,7 +31,7 @@ const WALLS: &[Wall] = &[
     wall("standpipe-layer-list", &[], &[]),
     wall("standpipe-layers", &["standpipe", "standpipe-layer-list"], &["standpipe-testbed"]),
     wall("standpipe-layers-c", &["standpipe", "standpipe-layers"], &["standpipe-testbed"]),
-    wall("standpipe-capi", &["standpipe"], &[]),
+    wall("standpipe-capi", &["standpipe"], &["standpipe-testbed"]),
     wall("standpipe-python", &["standpipe"], &[]),
     wall("block-directory", &["standpipe"], &[]),
     // Its limits do without the library what the library does: they call the same system underneath.

@@ -43,6 +43,22 @@ impl<T> OnceTable<T> {
         Ok(OnceTable { places, len, _memory: Arc::new(Memory { places, len, owns: PhantomData }) })
     }
 
+    /// How many places there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Where the places begin, for those who look without this: a pointer a place, null where it is empty,
+    /// that one atomic access reads. Its target lives as long as the table.
+    pub fn start(&self) -> *mut AtomicPtr<T> {
+        self.places.as_ptr()
+    }
+
     /// The value at a place; nothing also where there is no such place. Any thread.
     #[inline(always)]
     pub fn get(&self, index: usize) -> Option<&T> {

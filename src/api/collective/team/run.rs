@@ -13,6 +13,7 @@ use super::buffers::{Buffers, Operands};
 use super::fold::do_step;
 use crate::api::collective::reduction::Combine;
 use crate::base::error::Error;
+use crate::base::interrupt;
 use crate::base::lock::lock;
 use crate::counters::latency::Timed;
 use crate::runtime::collective_scratch::Scratch;
@@ -257,6 +258,10 @@ impl Team {
                 std::mem::forget(given_up);
                 self.node.core.flush_for_others(timeout);
                 Some(outcome)
+            }
+            None if interrupt::has_ended() => {
+                drop(given_up);
+                return Err(self.node.gave_up("a collective", Error::Interrupted { call: "a collective" }));
             }
             None => match (given_up.end(), self.node.may_call("a collective")) {
                 // Its client has closed while it waited.

@@ -1,0 +1,91 @@
+//! Every function of the header, by the cases of `programs/cases.c`: alone and as jobs, over shared memory,
+//! by messages, over a network, and under the checkers that C programmers use.
+
+mod support;
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::LazyLock;
+
+use support::{Programs, STRICT, has_network, here, run_alone, run_well, text};
+
+static PROGRAMS: LazyLock<Programs> = LazyLock::new(Programs::new);
+
+fn cases(flags: &[&str]) -> std::path::PathBuf {
+    let flags = [&["-std=gnu11", "-g", "-O1"][..], &STRICT, flags].concat();
+    PROGRAMS.compile(&here("tests/programs/cases.c"), &flags)
+}
+
+fn run_in(program: &Path, sizes: &[u32], env: &[(&str, &str)]) {
+    for ranks in sizes {
+        let ran = run_well(program, *ranks, &[], env);
+        assert!(ran.says("14 cases"), "{ran:#?}");
+    }
+}
+
+#[test]
+fn all_cases_hold_within_a_host() {
+    run_in(&cases(&[]), &[1, 2, 3], &[]);
+}
+
+#[test]
+fn all_cases_hold_by_message() {
+    run_in(&cases(&["-DBY_MESSAGE"]), &[1, 2], &[("STANDPIPE_ATTACH", "never")]);
+}
+
+#[test]
+fn all_cases_hold_over_a_network() {
+    if has_network() {
+        run_in(&cases(&["-DOVER_TCP"]), &[2, 3], &[("STANDPIPE_TRANSPORT", "ofi:tcp")]);
+    }
+}
+
+#[test]
+fn a_program_that_nobody_launched_is_a_job_of_one() {
+    let output = run_alone(&mut Command::new(cases(&["-DALONE"])));
+    assert!(output.status.success(), "{}", text(&output));
+}
+
+/// Whether the compiler has a sanitizer, by a program of one line.
+fn has(flag: &str) -> bool {
+    let source = PROGRAMS.folder.path().join("one.c");
+    std::fs::write(&source, "int main(void) { return 0; }\n").expect("there is room");
+    let built =
+        Command::new("cc").arg(flag).arg(&source).arg("-o").arg(source.with_extension("out")).output();
+    let has = built.is_ok_and(|output| output.status.success());
+    if !has {
+        testbed::skip(&format!("the C compiler has no {flag}"));
+    }
+    has
+}
+
+#[test]
+fn no_case_is_at_odds_with_address_and_undefined_behaviour_sanitizers() {
+    if has("-fsanitize=address,undefined") {
+        let program = cases(&["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]);
+        // The library's own heap of shared memory is no leak, and threads of it outlive `main`.
+        run_in(&program, &[2], &[("ASAN_OPTIONS", "detect_leaks=0")]);
+    }
+}
+
+#[test]
+fn no_case_is_at_odds_with_the_thread_sanitizer() {
+    if has("-fsanitize=thread") {
+        // The library is not instrumented: what it orders, the sanitizer does not see. So its threads run no
+        // handlers of the program's here.
+        let env = [("TSAN_OPTIONS", "ignore_noninstrumented_modules=1"), ("STANDPIPE_PROGRESS", "off")];
+        run_in(&cases(&["-fsanitize=thread"]), &[2], &env);
+    }
+}
+
+#[test]
+fn no_case_is_at_odds_with_valgrind() {
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        testbed::skip("valgrind is not installed");
+        return;
+    }
+    let mut command = Command::new("valgrind");
+    command.args(["-q", "--error-exitcode=9"]).arg(cases(&["-DVALGRIND"]));
+    let output = run_alone(&mut command);
+    assert!(output.status.success(), "{}", text(&output));
+}
