@@ -89,3 +89,19 @@ fn no_case_is_at_odds_with_valgrind() {
     let output = run_alone(&mut command);
     assert!(output.status.success(), "{}", text(&output));
 }
+
+/// Garbage in every argument that is no pointer. `STANDPIPE_TEST_GARBAGE` says how many seeds, by name.
+#[test]
+fn garbage_is_answered_by_a_status() {
+    let seeds =
+        std::env::var("STANDPIPE_TEST_GARBAGE").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(3);
+    let sanitize = if has("-fsanitize=address") { "-fsanitize=address" } else { "-O1" };
+    let flags = [&["-std=gnu11", "-g", "-O1", sanitize][..], &STRICT].concat();
+    let program = PROGRAMS.compile(&here("tests/programs/garbage.c"), &flags);
+    for seed in 1..=seeds {
+        let mut command = Command::new(&program);
+        command.args([seed.to_string().as_str(), "5000"]).env("ASAN_OPTIONS", "detect_leaks=0");
+        let output = run_alone(&mut command);
+        assert!(output.status.success(), "seed {seed}: {}", text(&output));
+    }
+}
