@@ -20,6 +20,9 @@ impl Run {
         if let Some(owner) = self.crews[rank as usize].curious.take() {
             return self.get_news(rank, owner);
         }
+        if self.acts_by_grants(rank) {
+            return;
+        }
         let peer = self.peer(rank);
         match self.dice.below(16) {
             0..5 => self.put(rank),
@@ -189,7 +192,7 @@ impl Run {
     }
 
     /// Notes an operation of `rank` with `peer` that was started.
-    fn launch(
+    pub(super) fn launch(
         &mut self,
         rank: Rank,
         peer: Rank,
@@ -210,7 +213,7 @@ impl Run {
         }
     }
 
-    fn deadline(&mut self, rank: Rank) -> Option<Nanos> {
+    pub(super) fn deadline(&mut self, rank: Rank) -> Option<Nanos> {
         if !self.dice.once_in(10) || !self.is(rank, Health::Alive) {
             return None;
         }
@@ -220,7 +223,7 @@ impl Run {
     }
 
     /// A local buffer that nobody uses.
-    fn free_slot(&mut self, rank: Rank) -> Option<u32> {
+    pub(super) fn free_slot(&mut self, rank: Rank) -> Option<u32> {
         // Mostly the first, which was used just before.
         let from = if self.dice.once_in(8) { self.dice.below(u64::from(SLOTS)) as u32 } else { 0 };
         let used = self.crews[rank as usize].slots_used;

@@ -45,6 +45,7 @@ impl Run {
                 Ok(())
             }
             Work::Get { .. } => self.judge_get(rank, flying),
+            Work::ByName { .. } => self.judge_by_name(rank, flying),
             Work::Count if self.counts[flying.peer as usize].insert(value) => Ok(()),
             Work::Count => Err(format!("rank {rank} counts {value} at rank {}, as before", flying.peer)),
             Work::Look { floor } => {
@@ -82,7 +83,7 @@ impl Run {
     }
 
     /// Whether an operation's local buffer is what it was when it began.
-    fn is_local_clean(&self, rank: Rank, flying: &Flying) -> bool {
+    pub(super) fn is_local_clean(&self, rank: Rank, flying: &Flying) -> bool {
         let Some(slot) = flying.slot else { return true };
         let place = self.crews[rank as usize].slots.plus(u64::from(slot) * SLOT_BYTES);
         !self.shadow.had_hole(rank, place, SLOT_BYTES, flying.started)
@@ -98,12 +99,17 @@ impl Run {
         let explained = match error {
             OpError::PeerLost { peer } => peer == flying.peer && (is_gone || self.is_cut(rank, peer)),
             OpError::Timeout { peer } => peer == flying.peer && flying.timed,
-            OpError::Fault { peer, .. } => peer == flying.peer && (is_gone || self.had_remote_hole(flying)),
+            OpError::Fault { peer, .. } => {
+                let explained = is_gone || self.had_remote_hole(flying);
+                peer == flying.peer && (explained || self.explains_by_name(rank, flying, error))
+            }
             OpError::LocalFault { .. } => !self.is_local_clean(rank, flying),
             OpError::NotExposed { .. } | OpError::NoSuchHandler { .. } | OpError::NoSuchAtomic { .. } => {
                 false
             }
-            OpError::Revoked { .. } | OpError::NotGranted { .. } => false,
+            OpError::Revoked { peer, .. } | OpError::NotGranted { peer, .. } => {
+                peer == flying.peer && self.explains_by_name(rank, flying, error)
+            }
             OpError::Protocol { .. } | OpError::Unsupported { .. } | OpError::Team { .. } => false,
             OpError::Panicked => false,
         };
