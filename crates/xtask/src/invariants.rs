@@ -205,6 +205,13 @@ pub(crate) const MUTATIONS: &[Mutation] = &[
         by: By::Storm,
     },
     Mutation {
+        rule: "a name that was revoked means nothing",
+        file: "engine/src/grants.rs",
+        keeps: "line.granted.as_ref().filter(|_| line.generation == grant.generation)",
+        breaks: "line.granted.as_ref()",
+        by: By::Storm,
+    },
+    Mutation {
         rule: "what waits for a lane goes before what comes later",
         file: "engine/src/node/mail/mod.rs",
         keeps: "self.must_wait(peer, lane) || self.outbox.has(peer, lane)",
