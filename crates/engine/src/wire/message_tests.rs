@@ -2,14 +2,14 @@ use super::*;
 use crate::collective::{Difference, Signature};
 use crate::wire::status::ALL;
 use crate::wire::{
-    AmForm, Because, BreakReason, Found, GrantAsk, GrantIs, HandlerAsk, HandlerIs, MoveId, Pace, Status,
-    Step, StepData, TeamBroken,
+    AmForm, Because, BreakReason, Found, GivenKey, GrantAsk, GrantIs, HandlerAsk, HandlerIs, KeyAsk, KeyIs,
+    MoveId, Pace, Status, Step, StepData, TeamBroken,
 };
 use crate::{Atomic, AtomicOp, Change, GrantId, HandlerKey, MemId, OpId, Place, WordType};
 use proptest::prelude::*;
 
 /// How many kinds there are.
-const KINDS: u8 = 35;
+const KINDS: u8 = 37;
 
 /// A message of the kind with that number, with fields out of `w`, and bytes of payload that it may have. An
 /// odd `nonsense` makes nonsense of the field that may be nonsense.
@@ -76,6 +76,17 @@ fn sample(kind: u8, w: [u64; 8], nonsense: bool) -> (Message, usize) {
             let grant = GrantId { line: b as u32 >> 8, generation: c as u32 >> 4 };
             let found = Some((grant, d, e)).filter(|_| !nonsense);
             if kind == 33 { Message::GrantAsk(ask) } else { Message::GrantIs(GrantIs { ask, found }) }
+        }
+        35 => {
+            let id = MoveId { at: a as u32, serial: b as u32 };
+            let grant = GrantId { line: c as u32 >> 8, generation: d as u32 >> 4 };
+            Message::KeyAsk(KeyAsk { id, grant: Some(grant).filter(|_| !nonsense), detach: e })
+        }
+        36 => {
+            let id = MoveId { at: a as u32, serial: b as u32 };
+            let given = GivenKey { holder: HolderId(c as u32), key: Key(d), start: e };
+            let given = Some(given).filter(|_| !nonsense);
+            Message::KeyIs(KeyIs { id, limit: f, len: g, given })
         }
         _ => {
             let op = AtomicOp::ALL[(e % 7) as usize];

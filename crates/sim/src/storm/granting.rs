@@ -145,8 +145,12 @@ impl Run {
     /// Takes the memory back at which nobody is any more, for other objects.
     pub(super) fn take_memory_back(&mut self, rank: Rank) -> Result<(), String> {
         let Some(granted) = &mut self.granted else { return Ok(()) };
-        let leaving = std::mem::take(&mut granted.owners[rank as usize].leaving);
-        for (name, object) in leaving {
+        let node = self.cluster.view(rank);
+        let is_idle = |&mut (name, _): &mut (u32, u32)| node.is_grant_idle(granted.names[name as usize].id);
+        let mut leaving = std::mem::take(&mut granted.owners[rank as usize].leaving);
+        let left: Vec<(u32, u32)> = leaving.extract_if(.., is_idle).collect();
+        granted.owners[rank as usize].leaving = leaving;
+        for (name, object) in left {
             let Some(granted) = &mut self.granted else { break };
             if granted.is_left(name, object, self.step) {
                 self.judge_object(rank, object)?;
