@@ -212,6 +212,27 @@ pub(crate) const MUTATIONS: &[Mutation] = &[
         by: By::Storm,
     },
     Mutation {
+        rule: "a grant's key is taken back before its memory is another's",
+        file: "engine/src/registration/table/granted.rs",
+        keeps: "self.granted.counts.get(&grant).is_none_or(|count| *count == current)",
+        breaks: "self.granted.counts.get(&grant).is_none_or(|count| *count >= current)",
+        by: By::Storm,
+    },
+    Mutation {
+        rule: "who revokes or re-points takes keys back",
+        file: "engine/src/node/registration/granted.rs",
+        keeps: "        registration.table.recall_grant(grant);\n",
+        breaks: "        registration.table.is_grant_idle(grant);\n",
+        by: By::Storm,
+    },
+    Mutation {
+        rule: "a key is for those to whom its memory is granted",
+        file: "engine/src/node/registration/granted.rs",
+        keeps: "granted.rights == Rights::ReadWrite && granted.is_for(peer)",
+        breaks: "granted.rights == Rights::ReadWrite",
+        by: By::Storm,
+    },
+    Mutation {
         rule: "what waits for a lane goes before what comes later",
         file: "engine/src/node/mail/mod.rs",
         keeps: "self.must_wait(peer, lane) || self.outbox.has(peer, lane)",

@@ -5,7 +5,7 @@ use crate::wire::{
     AmForm, Because, BreakReason, Found, GivenKey, GrantAsk, GrantIs, HandlerAsk, HandlerIs, KeyAsk, KeyIs,
     MoveId, Pace, Status, Step, StepData, TeamBroken,
 };
-use crate::{Atomic, AtomicOp, Change, GrantId, HandlerKey, MemId, OpId, Place, WordType};
+use crate::{Atomic, AtomicOp, Change, GrantId, HandlerKey, Key, MemId, OpId, Place, WordType};
 use proptest::prelude::*;
 
 /// How many kinds there are.
@@ -142,6 +142,7 @@ fn has_payload(message: &Message) -> bool {
         Message::ChunkDone(done) => done.direction == Direction::Get && done.status == Some(Status::Ok),
         Message::Team(_, TeamMessage::Step(step)) => step.data == Some(StepData::Payload),
         Message::Put(_) | Message::PutSignal(..) | Message::Move(_) | Message::Moved(_) => true,
+        Message::KeyAsk(_) => true,
         _ => false,
     }
 }
@@ -283,6 +284,16 @@ const GOLDEN: [[u64; Header::WORDS]; KINDS as usize] = [
         0x3132_3334_3536_3739,
         0x4142_4344_4546_4748,
         0x7172_7374_7576_777a,
+    ],
+    [0x77a_0000_0023, 0x1516_1719_0506_0708, 0x353_6373_0025_2627, 0x4142_4344_4546_4748, 0, 0, 0],
+    [
+        0x24,
+        0x1516_1719_0506_0708,
+        0x5152_5354_5556_5759,
+        0x6162_6364_6566_6768,
+        0x3132_3334_3536_3739,
+        0x4142_4344_4546_4748,
+        0x2526_272e,
     ],
 ];
 

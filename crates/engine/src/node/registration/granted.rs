@@ -43,8 +43,10 @@ impl<T: Transport> Node<T> {
     /// Gives no key, as this process registers nothing: what is granted is reached by message then.
     #[cold]
     pub(in crate::node) fn refuse_key(&mut self, peer: Rank, ask: &KeyAsk, payload: &[u8]) {
-        let is_ask = ask.grant.is_some() && message::take_detached(payload, ask.detach).is_some();
-        self.core.counters.malformed += u64::from(!is_ask);
+        if ask.grant.is_none() || message::take_detached(payload, ask.detach).is_none() {
+            self.core.counters.malformed += 1;
+            return;
+        }
         let answer = KeyIs { id: ask.id, limit: 0, len: 0, given: None };
         self.mail.answer(&mut self.core, peer, Message::KeyIs(answer), 0);
     }

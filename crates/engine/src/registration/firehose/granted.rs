@@ -177,3 +177,72 @@ impl Firehoses {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Released;
+    use super::*;
+    use crate::registration::Order;
+
+    const PAGE: u64 = 4096;
+
+    fn grant(line: u32) -> GrantId {
+        GrantId { line, generation: 3 }
+    }
+
+    fn reach(line: u32, start: u64, len: u64) -> GrantedReach {
+        GrantedReach { grant: grant(line), start, len }
+    }
+
+    #[test]
+    fn a_key_is_found_by_its_grant_until_it_is_taken_back() {
+        let mut hoses = Firehoses::new(Order::Fifo, PAGE, 8 * PAGE);
+        hoses.ask_granted(1, grant(5), 9);
+        assert_eq!(hoses.find_granted(1, grant(5)), Found::Asked(9));
+        hoses.answered_granted(1, grant(5), 9);
+        assert_eq!(hoses.find_granted(1, grant(5)), Found::Miss);
+        hoses.add_granted(1, reach(5, 3 * PAGE - 1, 2), Key(6), HolderId(4));
+        let Found::Held(id) = hoses.find_granted(1, grant(5)) else { panic!("it was given") };
+        assert_eq!(hoses.reach_granted(id), Some((reach(5, 3 * PAGE - 1, 2), Key(6))));
+        assert_eq!((hoses.held(1), hoses.find(1, 2)), (2 * PAGE, Found::Miss), "no bucket leads there");
+        hoses.audit().expect("sound");
+        hoses.acquire(id);
+        assert!(!hoses.revoke(1, HolderId(4)), "it is in use");
+        assert_eq!(hoses.find_granted(1, grant(5)), Found::Miss);
+        assert_eq!(
+            hoses.reach_granted(id),
+            Some((reach(5, 3 * PAGE - 1, 2), Key(6))),
+            "its user knows it still"
+        );
+        hoses.audit().expect("sound");
+        assert_eq!(hoses.release(id), Released::Wanted(1, HolderId(4)));
+        assert_eq!((hoses.held(1), hoses.reach_granted(id)), (0, None));
+        hoses.audit().expect("sound");
+    }
+
+    #[test]
+    fn what_was_refused_is_asked_for_again_by_and_by_and_makes_room() {
+        let mut hoses = Firehoses::new(Order::Fifo, PAGE, 2 * PAGE);
+        hoses.add_granted(1, reach(1, 0, 2 * PAGE), Key(1), HolderId(0));
+        hoses.ask_granted(1, grant(2), 3);
+        hoses.answered_granted(1, grant(2), 3);
+        hoses.refuse_granted(1, grant(2), 10);
+        let turns = (0..).take_while(|_| hoses.is_refused(1, grant(2))).count();
+        assert_eq!(turns, REFUSED_TURNS as usize - 1);
+        let mut given_up = Vec::new();
+        hoses.ask_granted(1, grant(2), 4);
+        hoses.make_room(1, 9, &mut given_up);
+        assert_eq!(given_up, [HolderId(0)]);
+        hoses.drop_peer(1);
+        hoses.answered_granted(1, grant(2), 4);
+        assert!(
+            hoses.granted.known.is_empty()
+                && hoses.granted.reach.is_empty()
+                && hoses.granted.asked.is_empty()
+        );
+        for line in 0..=REFUSED_MAX as u32 {
+            hoses.refuse_granted(2, grant(line), 0);
+        }
+        assert!(hoses.granted.known.is_empty(), "there is an end to what is kept");
+    }
+}

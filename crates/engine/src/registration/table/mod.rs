@@ -12,6 +12,7 @@
 //! No clock, no messages: what is to be done comes out as [`Action`]s, and the results are told.
 
 mod audit;
+mod changes;
 pub(crate) mod entry;
 pub(crate) mod granted;
 mod holders;
@@ -318,34 +319,6 @@ impl Table {
         self.make_room();
     }
 
-    /// Takes note that the memory of the buckets from `first` to before `end` is not what it was: no
-    /// operation that starts from now on uses a registration from before. Holders are told to give theirs
-    /// back.
-    pub(crate) fn invalidate(&mut self, first: u64, end: u64) {
-        let touched =
-            |entry: &Entry| entry.state != State::Free && entry.first < end && first < end_of(run(entry));
-        if end.saturating_sub(first) > self.entries.0.len() as u64 {
-            for at in 0..self.entries.0.len() as u32 {
-                if touched(&self.entries.0[at as usize]) {
-                    self.revoke(at);
-                }
-            }
-        } else {
-            let mut at = first;
-            while at < end {
-                let entry = self.index.get(&at).copied();
-                at = entry.map_or(at + 1, |entry| end_of(self.run_of(entry)));
-                entry.into_iter().for_each(|entry| self.revoke(entry));
-            }
-            for at in self.granted.touching(first, end) {
-                if touched(&self.entries.0[at as usize]) {
-                    self.revoke(at);
-                }
-            }
-        }
-        self.make_room();
-    }
-
     /// Calls `f` with each run that covers part of `wanted`, as it is or would be made.
     fn each_part(&self, wanted: Run, mut f: impl FnMut(Run, Option<&Entry>)) {
         let mut at = wanted.first;
@@ -487,34 +460,6 @@ impl Table {
         self.forget(at);
         self.entries.0[at as usize].state = State::Failed(error);
         self.actions.push_back(Action::Settled(self.id_of(at)));
-        if !self.is_referred_to(at) {
-            self.on_idle(at);
-        }
-    }
-
-    fn revoke(&mut self, at: u32) {
-        // A run that is not begun yet will register the pages that are there then.
-        let Entry { state, is_for, .. } = self.entries.0[at as usize];
-        if is_for == IsFor::Nobody || !matches!(state, State::Registering | State::Ready) {
-            return;
-        }
-        self.counters.invalidations += 1;
-        self.forget(at);
-        self.queue.remove(&mut self.entries, at);
-        if self.is_victim(at) {
-            self.used.victims -= self.bytes(at);
-        }
-        self.entries.0[at as usize].is_for = IsFor::Nobody;
-        let mut holder = self.entries.0[at as usize].holder;
-        while holder != NONE {
-            self.actions.push_back(Action::Revoke(self.holders[holder as usize].peer, HolderId(holder)));
-            holder = self.holders[holder as usize].next;
-        }
-        let pins = self.pins.end(self.id_of(at), self.run_of(at));
-        self.entries.0[at as usize].local -= pins;
-        if pins > 0 && self.entries.0[at as usize].local == 0 {
-            self.used.local -= self.bytes(at);
-        }
         if !self.is_referred_to(at) {
             self.on_idle(at);
         }
