@@ -138,7 +138,8 @@ impl Nic {
         self.limit = limit;
     }
 
-    /// Pins the pages that `len` bytes from `offset` on touch. The key reaches those bytes, and works from [`Nic::ready`] on.
+    /// Pins the pages that `len` bytes from `offset` on touch. The key reaches those bytes, and works from
+    /// [`Nic::ready`] on.
     ///
     /// # Panics
     /// When `reg` is registered already, or was before.

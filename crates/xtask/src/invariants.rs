@@ -38,14 +38,14 @@ pub(crate) const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         rule: "a revocation is answered when the last use is over",
-        file: "engine/src/registration/firehose/mod.rs",
+        file: "engine/src/registration/firehose/giving_up.rs",
         keeps: "let idle = hose.refs == 0;",
         breaks: "let idle = true;",
         by: By::Storm,
     },
     Mutation {
         rule: "a revoked right is not used any more",
-        file: "engine/src/registration/firehose/mod.rs",
+        file: "engine/src/registration/firehose/giving_up.rs",
         keeps: "self.forget(at);\n        let hose = &mut self.hoses.0[at as usize];\n        hose.revoked = true;",
         breaks: "let hose = &mut self.hoses.0[at as usize];\n        hose.revoked = true;",
         by: By::Storm,
@@ -81,15 +81,15 @@ pub(crate) const MUTATIONS: &[Mutation] = &[
     Mutation {
         rule: "peers are told keys of what is ready, and nothing else",
         file: "engine/src/registration/table/mod.rs",
-        keeps: "(entry.state == State::Ready && entry.is_for == IsFor::All).then_some(entry.key)",
-        breaks: "(entry.is_for == IsFor::All).then_some(entry.key)",
+        keeps: "(entry.state == State::Ready && is_for_peers(entry)).then_some(entry.key)",
+        breaks: "is_for_peers(entry).then_some(entry.key)",
         by: By::Storm,
     },
     Mutation {
         rule: "a move names what was given up for it",
-        file: "engine/src/node/registration/moves.rs",
-        keeps: "registration.hoses.make_room(peer, detach_max, detach);",
-        breaks: "registration.hoses.make_room(peer, detach_max, &mut Vec::new());",
+        file: "engine/src/node/registration/state.rs",
+        keeps: "self.hoses.make_room(peer, most, detach);",
+        breaks: "self.hoses.make_room(peer, most, &mut Vec::new());",
         by: By::Storm,
     },
     Mutation {
@@ -108,7 +108,7 @@ pub(crate) const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         rule: "changed memory is registered anew before it is used",
-        file: "engine/src/registration/table/mod.rs",
+        file: "engine/src/registration/table/changes.rs",
         keeps: "self.counters.invalidations += 1;\n        self.forget(at);",
         breaks: "self.counters.invalidations += 1;",
         by: By::Storm,
@@ -220,7 +220,7 @@ pub(crate) const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         rule: "who revokes or re-points takes keys back",
-        file: "engine/src/node/registration/granted.rs",
+        file: "engine/src/node/calls/grants.rs",
         keeps: "        registration.table.recall_grant(grant);\n",
         breaks: "        registration.table.is_grant_idle(grant);\n",
         by: By::Storm,

@@ -91,7 +91,7 @@ pub struct KeyIs {
     pub limit: u64,
     /// Bytes of the grant; 0 where it has no key for the asker, whatever room there is.
     pub len: u64,
-    /// What the asker may use. `None`: nothing now.
+    /// The firehose that the asker is given. `None`: none now.
     pub given: Option<GivenKey>,
 }
 

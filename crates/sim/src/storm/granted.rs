@@ -1,4 +1,4 @@
-//! What owners have granted, what each name has stood for, and what may lie there.
+//! The grants of all owners: each name, the objects that it has stood for, and the words that may lie there.
 //!
 //! Each owner has an arena of a few slots, in which *objects* live. A new object's words say whose they are;
 //! a word that is put says by which put it came. A name stands for an object, or for part of one, until the
@@ -10,6 +10,8 @@ use std::sync::Arc;
 use engine::{Direction, GrantId, Place, Rank, Rights};
 
 use super::shadow::WORD;
+use crate::cluster::Cluster;
+use crate::space::Access;
 
 /// Objects that an owner can have at a time, and the words of each: no whole page, so that neighbours lie in
 /// one bucket.
@@ -23,7 +25,10 @@ const _: () = assert!(SLOT_WORDS < 1 << PLACE_BITS);
 /// Set in the words that an object has from its owner.
 const OWNERS: u64 = 1 << 63;
 
-/// What a name has stood for.
+/// A line that no owner has.
+pub(super) const FORGED_LINE: u32 = 77_777;
+
+/// An object that a name has stood for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shown {
     pub(super) object: u32,
@@ -72,7 +77,7 @@ pub(super) struct Since {
 }
 
 impl Since {
-    /// Whoever looks at all that was ever shown.
+    /// For a look at all that was ever shown.
     const EVER: Since = Since { step: 0, known: 0 };
 
     /// Whether what it did then may have come to what the name stood for.
@@ -110,7 +115,7 @@ struct Object {
     names: u32,
 }
 
-/// What an owner has granted.
+/// The grants of one owner.
 #[derive(Debug, Default)]
 pub(super) struct Owner {
     /// Names that stand for something.
@@ -145,6 +150,21 @@ pub(super) struct Found<'a> {
     pub(super) bytes: &'a [u8],
     /// Whether some of the owner's arena was ever unmapped: zeros may lie there.
     pub(super) has_holes: bool,
+}
+
+/// Whether ranks of this storm grant memory. It rolls no dice: the storms of other seeds stay as they are.
+pub(super) fn grants(seed: u64) -> bool {
+    seed % 7 == 3
+}
+
+/// Makes the memory of objects at each of these ranks, which is at the same place everywhere.
+pub(super) fn make_arenas(cluster: &mut Cluster, ranks: impl Iterator<Item = Rank>) -> Place {
+    let places = ranks.map(|rank| {
+        let incarnation = u64::from(cluster.incarnation(rank));
+        cluster.node(rank).seed_grants(u64::from(rank) << 32 | incarnation);
+        cluster.map(rank, Granted::arena_bytes(), Access::Full)
+    });
+    places.last().expect("there are ranks")
 }
 
 impl Granted {
@@ -188,12 +208,12 @@ impl Granted {
         self.arena.plus(u64::from(slot * SLOT_WORDS + word) * WORD)
     }
 
-    /// What an object's owner writes to a word of it.
+    /// The value that an object's owner writes to a word of it.
     pub(super) fn first_value(object: u32, word: u32) -> u64 {
         OWNERS | u64::from(object) << PLACE_BITS | u64::from(word)
     }
 
-    /// What a put brings to a word of whatever object.
+    /// The value that a put brings to a word of whatever object.
     pub(super) fn put_value(put: u32, word: u32) -> u64 {
         u64::from(put) << PLACE_BITS | u64::from(word)
     }
@@ -219,7 +239,7 @@ impl Granted {
         self.objects[object as usize].names += 1;
     }
 
-    /// What a name stood for last is barred from now on, by that change of its owner's memory.
+    /// That change of its owner's memory bars the object that a name stood for last.
     pub(super) fn bar(&mut self, name: u32, change: u32) {
         let Name { owner, shown, .. } = &mut self.names[name as usize];
         let shown = shown.last_mut().expect("each stands for something from the first");

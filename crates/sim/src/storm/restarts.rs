@@ -2,7 +2,7 @@
 
 use engine::Rank;
 
-use super::granting;
+use super::granted::make_arenas;
 use super::run::{Crew, Run};
 
 impl Run {
@@ -15,7 +15,7 @@ impl Run {
         self.counts_begun[rank as usize] = 0;
         self.crews[rank as usize] = Crew::new(&mut self.cluster, rank);
         if let Some(granted) = &mut self.granted {
-            let arena = granting::make_arenas(&mut self.cluster, rank..rank + 1);
+            let arena = make_arenas(&mut self.cluster, rank..rank + 1);
             assert_eq!(arena, granted.arena, "memory that is made alike lies where it did");
             granted.restart(rank);
         }

@@ -8,8 +8,7 @@ use super::active_messages::InFlightMessages;
 use super::definition::{Outcome, Storm};
 use super::draw::{self, Dice};
 use super::given_up::GivenUp;
-use super::granted::{Granted, Named};
-use super::granting;
+use super::granted::{Granted, Named, grants, make_arenas};
 use super::knowledge::Knowledge;
 use super::locality::Locality;
 use super::shadow::{Shadow, Words};
@@ -201,8 +200,8 @@ impl Run {
         let window = dice.pick(&[1, 3, 8, 16]);
         let locality = Locality::new(&mut dice, &shadow);
         let crews = (0..storm.nodes).map(|rank| Crew::new(&mut cluster, rank)).collect();
-        let granted = granting::grants(storm.seed).then(|| {
-            let arena = granting::make_arenas(&mut cluster, 0..storm.nodes);
+        let granted = grants(storm.seed).then(|| {
+            let arena = make_arenas(&mut cluster, 0..storm.nodes);
             Granted::new(arena, storm.nodes)
         });
         Run {

@@ -45,7 +45,10 @@ impl Run {
                 Ok(())
             }
             Work::Get { .. } => self.judge_get(rank, flying),
-            Work::ByName { .. } => self.judge_by_name(rank, flying),
+            Work::ByName { .. } => {
+                let is_clean = self.is_local_clean(rank, flying);
+                self.judge_by_name(rank, flying, is_clean)
+            }
             Work::Count if self.counts[flying.peer as usize].insert(value) => Ok(()),
             Work::Count => Err(format!("rank {rank} counts {value} at rank {}, as before", flying.peer)),
             Work::Look { floor } => {
@@ -83,7 +86,7 @@ impl Run {
     }
 
     /// Whether an operation's local buffer is what it was when it began.
-    pub(super) fn is_local_clean(&self, rank: Rank, flying: &Flying) -> bool {
+    fn is_local_clean(&self, rank: Rank, flying: &Flying) -> bool {
         let Some(slot) = flying.slot else { return true };
         let place = self.crews[rank as usize].slots.plus(u64::from(slot) * SLOT_BYTES);
         !self.shadow.had_hole(rank, place, SLOT_BYTES, flying.started)

@@ -39,10 +39,18 @@ impl<T: Transport> Node<T> {
         Some(old)
     }
 
-    /// Whether no peer reaches memory by a key any more that a grant has named and names no longer: of a
-    /// grant that was [revoked](Node::revoke), all of its memory; of one that was [re-pointed](Node::repoint),
-    /// what it named before. That takes the answers of those who hold a key, who have as long for it as after
-    /// [`Node::invalidate`], and it takes polls.
+    /// Takes back the keys for memory that a grant names no more.
+    fn recall_grant(&mut self, grant: GrantId) {
+        let Some(registration) = &mut self.registration else { return };
+        registration.table.recall_grant(grant);
+        self.run_actions();
+        self.work();
+    }
+
+    /// Whether every key is closed for memory that a grant has named and names no more. Of a grant that was
+    /// [revoked](Node::revoke) that is all of its memory, of one that was [re-pointed](Node::repoint) what it
+    /// named before. It takes polls, and the answers of those who hold a key: they have as long for them as
+    /// after [`Node::invalidate`].
     pub fn is_grant_idle(&self, grant: GrantId) -> bool {
         self.registration.as_ref().is_none_or(|registration| registration.table.is_grant_idle(grant))
     }

@@ -2,44 +2,13 @@
 //! before the memory is anybody else's. Asking is a kind of move, and what is given is a firehose.
 
 use super::state::{PendingMove, ServedMove};
-use super::trace_spans::MoveSpan;
 use crate::node::Node;
-use crate::op_id::OpKey;
-use crate::registration::firehose::granted::GrantedReach;
+use crate::registration::extent::Extent;
 use crate::registration::message;
-use crate::registration::table::HolderId;
-use crate::registration::table::granted::Extent;
 use crate::wire::{GivenKey, KeyAsk, KeyIs, Message, MoveId, Status};
-use crate::{GRANT_BYTES, GrantId, Granted, Lane, Rank, Rights, Transport};
+use crate::{GRANT_BYTES, Granted, Rank, Rights, Transport};
 
 impl<T: Transport> Node<T> {
-    /// Asks `peer` for the key of a grant. The operation goes on when that is answered.
-    pub(in crate::node) fn ask_for_key(&mut self, peer: Rank, grant: GrantId, op: OpKey) {
-        let detach_max =
-            (self.core.transport.payload_max() / message::DETACH_BYTES).min(super::moves::DETACH_MAX);
-        let Some(registration) = &mut self.registration else { return };
-        registration.serial = registration.serial.wrapping_add(1);
-        let serial = registration.serial;
-        let spare = registration.spare_moves.pop().unwrap_or_default();
-        let key = registration.moves.insert(PendingMove { serial, peer, grant: Some(grant), ..spare });
-        registration.hoses.ask_granted(peer, grant, key as u32);
-        registration.early_revocations.asked_for_key(peer);
-        registration.give_up_for(peer, detach_max);
-        let detach = registration.detach.len();
-        registration.moves[key].waiters.push(op);
-        registration.moves[key].span = Some(MoveSpan::begin(peer, &[], detach, false));
-        registration.counters.moves += 1;
-        registration.hoses.count_move(peer);
-        let mut payload = std::mem::take(&mut registration.payload);
-        message::put_detached(&registration.detach, &mut payload);
-        let id = MoveId { at: key as u32, serial };
-        let ask = KeyAsk { id, grant: Some(grant), detach: detach as u64 };
-        self.mail.post(&mut self.core, peer, Lane::Request, Message::KeyAsk(ask), &payload);
-        if let Some(registration) = &mut self.registration {
-            registration.payload = payload;
-        }
-    }
-
     /// Gives no key, as this process registers nothing: what is granted is reached by message then.
     #[cold]
     pub(in crate::node) fn refuse_key(&mut self, peer: Rank, ask: &KeyAsk, payload: &[u8]) {
@@ -79,25 +48,6 @@ impl<T: Transport> Node<T> {
         self.serve(ServedMove { peer, id, holders, pending, status, grant: Some(its_len) });
     }
 
-    /// Tells a peer the key that it is given, or that there is none.
-    pub(super) fn answer_key_ask(&mut self, peer: Rank, id: MoveId, mut holders: Vec<HolderId>, len: u64) {
-        let Some(registration) = &mut self.registration else { return };
-        let mut given = None;
-        for holder in holders.drain(..) {
-            // It may have said that it gives it up before it was told of it.
-            let Some((reg, _)) = registration.table.held_by(peer, holder) else { continue };
-            let start = registration.table.extent_of(reg).map(|extent| extent.start);
-            match start.zip(registration.table.key(reg)) {
-                Some((start, key)) => given = Some(GivenKey { holder, key, start }),
-                None => _ = registration.give_up(peer, holder),
-            }
-        }
-        self.mail.hold_back(registration.revocations.are_out());
-        registration.spare_holders.push(holders);
-        let answer = KeyIs { id, limit: registration.table.limit(peer), len, given };
-        self.mail.post(&mut self.core, peer, Lane::Reply, Message::KeyIs(answer), &[]);
-    }
-
     /// Takes a peer's answer.
     pub(in crate::node) fn on_key_is(&mut self, peer: Rank, answer: &KeyIs) {
         let MoveId { at, serial } = answer.id;
@@ -123,19 +73,11 @@ impl<T: Transport> Node<T> {
                 } else if registration.early_revocations.take(peer, holder) {
                     refused.push(holder);
                 } else {
-                    registration.hoses.add_granted(peer, GrantedReach { grant, start, len }, key, holder);
+                    registration.hoses.add_granted(peer, Extent { grant, start, len }, key, holder);
                     moved = 1;
                 }
             }
         }
         self.end_move(peer, asked, refused, moved, None);
-    }
-
-    /// A grant names this memory no more: the key of its registration is taken back.
-    pub(in crate::node) fn recall_grant(&mut self, grant: GrantId) {
-        let Some(registration) = &mut self.registration else { return };
-        registration.table.recall_grant(grant);
-        self.run_actions();
-        self.work();
     }
 }

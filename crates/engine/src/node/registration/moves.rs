@@ -11,11 +11,13 @@ use crate::registration::firehose::{HoseId, Released};
 use crate::registration::message::{self, Given};
 use crate::registration::table::HolderId;
 use crate::registration::{Keep, Run, end_of};
-use crate::wire::{Because, Message, Move, MoveId, Moved, RELEASE_MAX, Release, Status};
-use crate::{Direction, Lane, MemId, Nanos, Piece, Place, Rank, Transport};
+use crate::wire::{
+    Because, GivenKey, KeyAsk, KeyIs, Message, Move, MoveId, Moved, RELEASE_MAX, Release, Status,
+};
+use crate::{Direction, GrantId, Lane, MemId, Nanos, Piece, Place, Rank, Transport};
 
 /// Firehoses, at most, that one move gives up.
-pub(super) const DETACH_MAX: usize = 64;
+const DETACH_MAX: usize = 64;
 
 /// Buckets, at most, of a move whose time says what a small piece waits for: as many as it may lie in.
 const FEW_BUCKETS: u32 = 2;
@@ -78,6 +80,32 @@ impl<T: Transport> Node<T> {
             None => asked.waiters.push(op),
         }
         self.mail.post(&mut self.core, peer, Lane::Request, message, &payload);
+        if let Some(registration) = &mut self.registration {
+            registration.payload = payload;
+        }
+    }
+
+    /// Asks `peer` for the key of a grant. The operation goes on when that is answered.
+    pub(in crate::node) fn ask_for_key(&mut self, peer: Rank, grant: GrantId, op: OpKey) {
+        let detach_max = (self.core.transport.payload_max() / message::DETACH_BYTES).min(DETACH_MAX);
+        let Some(registration) = &mut self.registration else { return };
+        registration.serial = registration.serial.wrapping_add(1);
+        let serial = registration.serial;
+        let spare = registration.spare_moves.pop().unwrap_or_default();
+        let key = registration.moves.insert(PendingMove { serial, peer, grant: Some(grant), ..spare });
+        registration.hoses.ask_granted(peer, grant, key as u32);
+        registration.early_revocations.asked_for_key(peer);
+        registration.give_up_for(peer, detach_max);
+        let detach = registration.detach.len();
+        registration.moves[key].waiters.push(op);
+        registration.moves[key].span = Some(MoveSpan::begin(peer, &[], detach, false));
+        registration.counters.moves += 1;
+        registration.hoses.count_move(peer);
+        let mut payload = std::mem::take(&mut registration.payload);
+        message::put_detached(&registration.detach, &mut payload);
+        let id = MoveId { at: key as u32, serial };
+        let ask = KeyAsk { id, grant: Some(grant), detach: detach as u64 };
+        self.mail.post(&mut self.core, peer, Lane::Request, Message::KeyAsk(ask), &payload);
         if let Some(registration) = &mut self.registration {
             registration.payload = payload;
         }
@@ -196,6 +224,25 @@ impl<T: Transport> Node<T> {
         if let Some(registration) = &mut self.registration {
             registration.payload = payload;
         }
+    }
+
+    /// Tells a peer the key that it is given, or that there is none.
+    fn answer_key_ask(&mut self, peer: Rank, id: MoveId, mut holders: Vec<HolderId>, len: u64) {
+        let Some(registration) = &mut self.registration else { return };
+        let mut given = None;
+        for holder in holders.drain(..) {
+            // It may have said that it gives it up before it was told of it.
+            let Some((reg, _)) = registration.table.held_by(peer, holder) else { continue };
+            let start = registration.table.extent_of(reg).map(|extent| extent.start);
+            match start.zip(registration.table.key(reg)) {
+                Some((start, key)) => given = Some(GivenKey { holder, key, start }),
+                None => _ = registration.give_up(peer, holder),
+            }
+        }
+        self.mail.hold_back(registration.revocations.are_out());
+        registration.spare_holders.push(holders);
+        let answer = KeyIs { id, limit: registration.table.limit(peer), len, given };
+        self.mail.post(&mut self.core, peer, Lane::Reply, Message::KeyIs(answer), &[]);
     }
 
     /// Takes a peer's answer.

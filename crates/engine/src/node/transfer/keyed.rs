@@ -5,6 +5,7 @@
 //! Remote before local; a part in flight keeps its firehoses and registrations, a transfer that waits keeps
 //! nothing of its peer's.
 
+use super::by_grant::{WithoutKey, as_granted, without_key};
 use super::state::{KeyedTransfer, OnComplete, Part};
 use crate::limits::CHILDREN_MAX;
 use crate::node::Node;
@@ -18,15 +19,15 @@ use crate::registration::firehose::{Found, HoseId};
 use crate::registration::{Key, RegId, Run, end_of};
 use crate::wire::{self, Status};
 use crate::{
-    Direction, KeyedPiece, Mechanism, MemId, OpError, Operation, Outcome, PathReason, Piece, Place, Rank,
-    Submit, Tally, Transport,
+    Direction, GrantId, KeyedPiece, Mechanism, MemId, OpError, Operation, Outcome, PathReason, Piece, Place,
+    Rank, Submit, Tally, Transport,
 };
 
 /// Pieces, at most, of one part.
 const PART_PIECES: usize = 32;
 
 /// The next step of a transfer.
-pub(super) enum Next {
+enum Next {
     /// Submit what has been gathered.
     Submit,
     /// Nothing, before something comes.
@@ -47,7 +48,7 @@ pub(in crate::node) fn goes_as_given(piece: &Piece) -> bool {
     matches!(piece.remote.mem, MemId::Space | MemId::Grant(_)) && piece.local.mem == MemId::Space
 }
 
-/// What a firehose reaches of a piece.
+/// The part of a piece that a firehose reaches.
 struct Reached {
     /// The first byte of the peer's space that the key reaches, and where the piece begins there.
     base: u64,
@@ -204,7 +205,7 @@ impl<T: Transport> Node<T> {
     /// The next piece's first bucket is not held.
     fn on_absent(&mut self, key: OpKey, piece: Piece, found: Found) -> Next {
         if let Some((grant, _)) = piece.remote.in_grant() {
-            return self.on_absent_key(key, piece, grant, found);
+            return self.on_absent_key(key, (piece, grant), found);
         }
         let registration = self.registration.as_mut().expect("keyed transfers need one");
         let run = registration.buckets(piece.remote.offset, piece.len.min(CHUNK_BYTES));
@@ -259,8 +260,28 @@ impl<T: Transport> Node<T> {
         Next::Wait
     }
 
+    /// The key of the grant that the next piece lies in is not held.
+    fn on_absent_key(&mut self, key: OpKey, next: (Piece, GrantId), found: Found) -> Next {
+        let weighs = self.core.transport.now().is_some();
+        let payload_max = self.core.transport.payload_max();
+        let (Some(registration), Some(OpKind::Keyed(keyed))) =
+            (&mut self.registration, self.ops.get_mut(key).map(|op| &mut op.kind))
+        else {
+            return Next::Wait;
+        };
+        let peer = keyed.peer;
+        let small = registration.small(payload_max);
+        match without_key(registration, keyed, next, found, (small, weighs)) {
+            WithoutKey::Await(by) => self.await_move(by, key),
+            WithoutKey::Ask => self.ask_for_key(peer, next.1, key),
+            WithoutKey::Message => return Next::ByMessage(next.0),
+            WithoutKey::Wait => {}
+        }
+        Next::Wait
+    }
+
     /// Whether to ask for what lies around a small piece, or to send that by message.
-    pub(super) fn is_worth_asking(&self, peer: Rank, wanted: Run) -> bool {
+    fn is_worth_asking(&self, peer: Rank, wanted: Run) -> bool {
         let Some(registration) = self.registration.as_ref().filter(|_| self.core.transport.now().is_some())
         else {
             return true;
@@ -342,7 +363,7 @@ impl<T: Transport> Node<T> {
         let Some(op) = self.ops.remove(key) else { return };
         let OpKind::Part(mut part) = op.kind else { return };
         self.ops.has_settled(Awaited::Report(OpId::of(key)), None);
-        let result = result.map_err(|error| self.as_granted(&part, error));
+        let result = result.map_err(|error| as_granted(self.registration.as_deref(), &part, error));
         self.let_go(part.hoses.drain(..), part.locals.drain(..));
         part.pieces.clear();
         part.bytes = 0;

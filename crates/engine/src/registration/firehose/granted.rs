@@ -1,102 +1,23 @@
 //! Firehoses of granted memory: found by the peer's name for the grant, and never by an address.
 
-use hashbrown::HashMap;
-
-use super::{Firehoses, Found, Hose, HoseId, Key, Slot};
-use crate::registration::Run;
+use super::granted_hoses::{Known, REFUSED_TURNS};
+use super::{Firehoses, Found, Hose, HoseId, Key};
+use crate::registration::extent::Extent;
 use crate::registration::table::HolderId;
 use crate::{GrantId, Rank};
-
-/// Transfers, at most, by a grant whose key was refused before it is asked for once more.
-const REFUSED_TURNS: u32 = 16;
-
-/// Grants, at most, of which is known that their keys were refused: beyond, all are forgotten.
-const REFUSED_MAX: usize = 4096;
-
-/// The memory that a firehose of a grant reaches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct GrantedReach {
-    pub(crate) grant: GrantId,
-    /// The first byte in the peer's space, and how many there are.
-    pub(crate) start: u64,
-    pub(crate) len: u64,
-}
-
-/// The state of a grant of a peer's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Known {
-    At(Slot),
-    /// Its key was refused, for so many bytes, and is not asked for in so many turns.
-    Refused {
-        bytes: u64,
-        turns: u32,
-    },
-}
-
-/// The grants of peers' that something is known of.
-#[derive(Default)]
-pub(super) struct GrantedHoses {
-    known: HashMap<(Rank, GrantId), Known>,
-    /// How many of them were refused.
-    refused: usize,
-    /// By the places of firehoses.
-    reach: HashMap<u32, GrantedReach>,
-    /// Bytes that questions which are not answered are about, by question.
-    asked: HashMap<u32, u64>,
-}
-
-impl GrantedHoses {
-    fn set(&mut self, peer: Rank, grant: GrantId, now: Option<Known>) {
-        let before = match now {
-            Some(now) => self.known.insert((peer, grant), now),
-            None => self.known.remove(&(peer, grant)),
-        };
-        let is_refused = |known: Option<Known>| usize::from(matches!(known, Some(Known::Refused { .. })));
-        self.refused = self.refused + is_refused(now) - is_refused(before);
-        if self.refused > REFUSED_MAX {
-            self.known.retain(|_, known| matches!(known, Known::At(_)));
-            self.refused = 0;
-        }
-    }
-
-    /// A firehose is not to be found any more. `false`: it is no grant's.
-    pub(super) fn forget(&mut self, peer: Rank, at: u32) -> bool {
-        let Some(GrantedReach { grant, .. }) = self.reach.get(&at).copied() else { return false };
-        if self.known.get(&(peer, grant)) == Some(&Known::At(Slot::hose(at))) {
-            self.set(peer, grant, None);
-        }
-        true
-    }
-
-    /// A firehose is no more.
-    pub(super) fn remove(&mut self, at: u32) {
-        self.reach.remove(&at);
-    }
-
-    /// A peer is gone.
-    pub(super) fn drop_peer(&mut self, peer: Rank) {
-        self.known.retain(|(of, _), _| *of != peer);
-        self.refused = self.known.values().filter(|known| matches!(known, Known::Refused { .. })).count();
-    }
-
-    /// Bytes of memory that all of this takes.
-    pub(super) fn memory_bytes(&self) -> usize {
-        self.known.allocation_size() + self.reach.allocation_size() + self.asked.allocation_size()
-    }
-}
 
 impl Firehoses {
     /// The state of a grant of `peer`'s.
     pub(crate) fn find_granted(&self, peer: Rank, grant: GrantId) -> Found {
         match self.granted.known.get(&(peer, grant)) {
-            Some(Known::At(Slot(at))) if at & Slot::ASKED == 0 => Found::Held(HoseId(*at)),
-            Some(Known::At(Slot(by))) => Found::Asked(by & !Slot::ASKED),
+            Some(Known::Held(at)) => Found::Held(HoseId(*at)),
+            Some(Known::Asked(by)) => Found::Asked(*by),
             Some(Known::Refused { .. }) | None => Found::Miss,
         }
     }
 
     /// The memory that a firehose reaches, and its key, if it is a grant's.
-    pub(crate) fn reach_granted(&self, id: HoseId) -> Option<(GrantedReach, Key)> {
+    pub(crate) fn reach_granted(&self, id: HoseId) -> Option<(Extent, Key)> {
         Some((*self.granted.reach.get(&id.0)?, self.hoses.0[id.0 as usize].key))
     }
 
@@ -120,7 +41,7 @@ impl Firehoses {
         let known = self.known(peer);
         self.peers[known as usize].asked += bytes;
         self.granted.asked.insert(by, bytes);
-        self.granted.set(peer, grant, Some(Known::At(Slot::asked(by))));
+        self.granted.set(peer, grant, Some(Known::Asked(by)));
     }
 
     /// Question `by` is answered.
@@ -131,7 +52,7 @@ impl Firehoses {
             let known = &mut self.peers[known as usize];
             known.asked = known.asked.saturating_sub(bytes);
         }
-        if self.granted.known.get(&(peer, grant)) == Some(&Known::At(Slot::asked(by))) {
+        if self.granted.known.get(&(peer, grant)) == Some(&Known::Asked(by)) {
             self.granted.set(peer, grant, None);
         }
     }
@@ -145,31 +66,30 @@ impl Firehoses {
     }
 
     /// Takes a firehose of a grant that the peer has given.
-    pub(crate) fn add_granted(&mut self, peer: Rank, reach: GrantedReach, key: Key, holder: HolderId) {
+    pub(crate) fn add_granted(&mut self, peer: Rank, reach: Extent, key: Key, holder: HolderId) {
         let shift = self.bucket_bytes.trailing_zeros();
-        let (first, last) = (reach.start >> shift, (reach.start + (reach.len - 1)) >> shift);
-        let at = self.insert(peer, Run { first, count: (last - first + 1) as u32 }, key, holder);
+        let at = self.insert(peer, reach.buckets(shift), key, holder);
         self.granted.reach.insert(at, reach);
-        self.granted.set(peer, reach.grant, Some(Known::At(Slot::hose(at))));
+        self.granted.set(peer, reach.grant, Some(Known::Held(at)));
     }
 
     /// Each firehose of a grant that may be used is found by its name, and no name leads elsewhere.
     pub(super) fn audit_granted(&self) -> Result<(), String> {
         for (&(peer, grant), known) in &self.granted.known {
-            let Known::At(Slot(at)) = *known else { continue };
+            let Known::Held(at) = *known else { continue };
             let is_its = self.granted.reach.get(&at).is_some_and(|reach| reach.grant == grant);
             let hose = self.hoses.0.get(at as usize);
             let is_there = hose.is_some_and(|hose: &Hose| !hose.free && !hose.revoked);
-            if at & Slot::ASKED == 0 && !(is_its && is_there) {
+            if !(is_its && is_there) {
                 return Err(format!(
                     "grant {grant} of peer {peer} leads to firehose {at}, which is another's"
                 ));
             }
         }
-        for (&at, &GrantedReach { grant, .. }) in &self.granted.reach {
+        for (&at, &Extent { grant, .. }) in &self.granted.reach {
             let hose = &self.hoses.0[at as usize];
             let peer = self.peers[hose.known as usize].rank;
-            let is_found = self.granted.known.get(&(peer, grant)) == Some(&Known::At(Slot::hose(at)));
+            let is_found = self.granted.known.get(&(peer, grant)) == Some(&Known::Held(at));
             if hose.free || (is_found == hose.revoked) {
                 return Err(format!("firehose {at} of grant {grant}: it is to be found: {is_found}"));
             }
@@ -181,6 +101,7 @@ impl Firehoses {
 #[cfg(test)]
 mod tests {
     use super::super::Released;
+    use super::super::granted_hoses::REFUSED_MAX;
     use super::*;
     use crate::registration::Order;
 
@@ -190,8 +111,8 @@ mod tests {
         GrantId { line, generation: 3 }
     }
 
-    fn reach(line: u32, start: u64, len: u64) -> GrantedReach {
-        GrantedReach { grant: grant(line), start, len }
+    fn reach(line: u32, start: u64, len: u64) -> Extent {
+        Extent { grant: grant(line), start, len }
     }
 
     #[test]

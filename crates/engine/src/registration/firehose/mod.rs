@@ -4,7 +4,9 @@
 //! are kept, and given up in the order of a `VictimQueue` when the peer allows no more.
 
 mod audit;
-pub(crate) mod granted;
+mod giving_up;
+mod granted;
+mod granted_hoses;
 #[cfg(test)]
 mod tests;
 mod uses;
@@ -14,7 +16,7 @@ use std::hash::{BuildHasher, Hash, Hasher};
 
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 
-use self::granted::GrantedHoses;
+use self::granted_hoses::GrantedHoses;
 use super::miss_policy::MissPolicy;
 use super::slots::{NONE, push};
 use super::table::HolderId;
@@ -227,7 +229,7 @@ pub struct Firehoses {
     granted: GrantedHoses,
 }
 
-/// What holds of every peer from the first.
+/// Settings of the table that hold of every peer from the first.
 struct AtFirst {
     order: Order,
     /// The bytes that a peer lets this process hold before it has said anything.
@@ -281,12 +283,6 @@ impl Firehoses {
     pub fn reach(&self, id: HoseId) -> (Run, Key) {
         let hose = &self.hoses.0[id.0 as usize];
         (hose.run(), hose.key)
-    }
-
-    /// Gives up a firehose that nobody uses, whatever the order. `None` where it is in use.
-    pub(crate) fn give_up(&mut self, id: HoseId) -> Option<(Rank, HolderId)> {
-        self.forget_recent();
-        (self.hoses.0[id.0 as usize].refs == 0).then(|| self.remove(id.0))
     }
 
     /// Marks what is not held of `wanted` as asked for by move `by`. Returns what there was to ask for, in
@@ -416,52 +412,9 @@ impl Firehoses {
         &mut self.peers[known as usize].miss_policy
     }
 
-    /// Gives up idle firehoses of `peer` until all that is asked for can be held besides what is left, as far
-    /// as the peer has said. If need be it gives up all that are idle. At most `most` of them.
-    pub(crate) fn make_room(&mut self, peer: Rank, most: usize, given_up: &mut Vec<HolderId>) {
-        let Some(known) = self.place_of(peer) else { return };
-        self.forget_recent();
-        while given_up.len() < most {
-            let known = &mut self.peers[known as usize];
-            if known.held + known.asked <= known.limit {
-                return;
-            }
-            known.miss_policy.on_replacement();
-            let Some(at) = known.queue.pick(&mut self.hoses) else { return };
-            given_up.push(self.remove(at).1);
-        }
-    }
-
-    /// Gives up idle firehoses of `peer` of `bytes` in all, or what there is.
-    pub(crate) fn shed(&mut self, peer: Rank, bytes: u64, given_up: &mut Vec<HolderId>) {
-        let mut shed = 0;
-        let Some(known) = self.place_of(peer) else { return };
-        self.forget_recent();
-        while shed < bytes {
-            let known = &mut self.peers[known as usize];
-            let Some(at) = known.queue.pick(&mut self.hoses) else { return };
-            shed += self.bytes(self.hoses.0[at as usize].run());
-            given_up.push(self.remove(at).1);
-        }
-    }
-
     /// Whether the firehose that `peer` calls `holder` is here.
     pub(crate) fn has(&self, peer: Rank, holder: HolderId) -> bool {
         self.named(peer, holder).is_some()
-    }
-
-    /// The owner wants a firehose back. `true`: nobody uses it, and it is gone; otherwise the last
-    /// [`Firehoses::release`] says so. It may have been given up already: then `true`, too.
-    pub(crate) fn revoke(&mut self, peer: Rank, holder: HolderId) -> bool {
-        let Some(at) = self.named(peer, holder) else { return true };
-        self.forget(at);
-        let hose = &mut self.hoses.0[at as usize];
-        hose.revoked = true;
-        let idle = hose.refs == 0;
-        if idle {
-            self.remove(at);
-        }
-        idle
     }
 
     /// Forgets a peer that is gone, and all its firehoses. Those in use go with their last release; should

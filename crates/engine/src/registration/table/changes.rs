@@ -34,8 +34,8 @@ impl Table {
         self.make_room();
     }
 
-    /// A registration is of memory that is not what it was, or named no more: it is found no more, and holders
-    /// are told to give theirs back.
+    /// The memory of a registration is not what it was, or is named no more: nobody finds the registration
+    /// any more, and holders are told to give theirs back.
     pub(super) fn revoke(&mut self, at: u32) {
         // A run that is not begun yet will register the pages that are there then.
         let Entry { state, is_for, .. } = self.entries.0[at as usize];

@@ -1,105 +1,15 @@
-//! Registrations of granted memory. Each is of the exact bytes of one grant, is made when a peer first asks
-//! for its key, and is found by the grant alone: no run of buckets is ever handed out for it. It is charged
-//! as the buckets that it touches, and is kept, evicted and taken back as any other.
+//! Registrations of granted memory.
+//!
+//! Each is of the exact bytes of one grant, and is made when a peer first asks for its key. It is found by
+//! the grant alone: no run of buckets is ever handed out for it. It is charged as the buckets that it
+//! touches, and is kept, evicted and taken back as any other.
 
-use std::collections::BTreeSet;
-
-use hashbrown::HashMap;
-
-use super::entry::{IsFor, State, bytes_of};
+use super::entry::{Entry, IsFor, State, bytes_of};
+use super::granted_runs::{GrantedRuns, class};
 use super::{HolderId, NoRoom, Table};
-use crate::registration::{RegId, RegisterError, Run, Settings};
+use crate::registration::extent::Extent;
+use crate::registration::{RegId, RegisterError};
 use crate::{GrantId, Rank};
-
-/// The exact memory that a registration is of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Extent {
-    pub(crate) grant: GrantId,
-    /// The first byte's address, and how many there are.
-    pub(crate) start: u64,
-    pub(crate) len: u64,
-}
-
-impl Extent {
-    /// The buckets that it touches.
-    pub(crate) fn buckets(&self, settings: &Settings) -> Run {
-        let (first, last) =
-            (settings.bucket.index(self.start), settings.bucket.index(self.start + (self.len - 1)));
-        Run { first, count: (last - first + 1) as u32 }
-    }
-}
-
-/// How many buckets a run has, about: of all of a class the longest is less than twice the shortest.
-fn class(run: Run) -> u32 {
-    run.count.ilog2()
-}
-
-/// The registrations of granted memory, by what they are looked for.
-#[derive(Default)]
-pub(super) struct GrantedRuns {
-    /// By the places of runs.
-    extents: HashMap<u32, Extent>,
-    /// The runs that stand for grants now.
-    current: HashMap<GrantId, u32>,
-    /// How many runs each grant has, those that are on their way out included.
-    counts: HashMap<GrantId, u32>,
-    /// The current ones: by how long they are, about, and where they begin.
-    by_address: BTreeSet<(u32, u64, u32)>,
-}
-
-impl GrantedRuns {
-    fn add(&mut self, at: u32, extent: Extent, run: Run) {
-        self.extents.insert(at, extent);
-        self.current.insert(extent.grant, at);
-        *self.counts.entry(extent.grant).or_default() += 1;
-        self.by_address.insert((class(run), run.first, at));
-    }
-
-    /// The memory of a run, if it is a grant's.
-    pub(super) fn extent(&self, at: u32) -> Option<Extent> {
-        self.extents.get(&at).copied()
-    }
-
-    /// A run is to be found no more. `false`: it is no grant's.
-    pub(super) fn forget(&mut self, at: u32, run: Run) -> bool {
-        let Some(extent) = self.extents.get(&at) else { return false };
-        if self.current.get(&extent.grant) == Some(&at) {
-            self.current.remove(&extent.grant);
-            self.by_address.remove(&(class(run), run.first, at));
-        }
-        true
-    }
-
-    /// A run is no more.
-    pub(super) fn remove(&mut self, at: u32) {
-        let Some(Extent { grant, .. }) = self.extents.remove(&at) else { return };
-        let count = self.counts.get_mut(&grant).expect("each run of a grant is counted");
-        *count -= 1;
-        if *count == 0 {
-            self.counts.remove(&grant);
-        }
-    }
-
-    /// The current runs that may have buckets from `first` to before `end`.
-    pub(super) fn touching(&self, first: u64, end: u64) -> Vec<u32> {
-        if self.by_address.is_empty() {
-            return Vec::new();
-        }
-        let of = |long: u32| {
-            let from = first.saturating_sub(2_u64 << long);
-            self.by_address.range((long, from, 0)..(long, end, 0))
-        };
-        (0..u32::BITS - 1).flat_map(of).map(|(.., at)| *at).collect()
-    }
-
-    /// Bytes of memory that all of this takes.
-    pub(super) fn memory_bytes(&self) -> usize {
-        self.extents.allocation_size()
-            + self.current.allocation_size()
-            + self.counts.allocation_size()
-            + self.by_address.len() * size_of::<(u32, u64, u32)>()
-    }
-}
 
 impl Table {
     /// Gives `peer` the right to memory that it was granted, as soon as that is registered. The firehose is
@@ -114,7 +24,7 @@ impl Table {
         got: &mut Vec<HolderId>,
     ) -> Result<(), NoRoom> {
         let current = self.granted.current.get(&extent.grant).copied();
-        let bytes = bytes_of(&self.settings, extent.buckets(&self.settings));
+        let bytes = bytes_of(&self.settings, extent.buckets_of(&self.settings));
         let is_held = current.is_some_and(|at| self.entries.0[at as usize].holders > 0);
         self.may_hold(peer, bytes, if is_held { 0 } else { bytes })?;
         let at = match current {
@@ -130,7 +40,7 @@ impl Table {
     }
 
     fn new_granted(&mut self, extent: Extent) -> u32 {
-        let run = extent.buckets(&self.settings);
+        let run = extent.buckets_of(&self.settings);
         let at = self.new_run(run);
         self.entries.0[at as usize].is_for = IsFor::Granted;
         self.granted.add(at, extent, run);
@@ -175,7 +85,7 @@ impl Table {
         let GrantedRuns { extents, current, counts, by_address } = &self.granted;
         for (&at, extent) in extents {
             let entry = &self.entries.0[at as usize];
-            let run = extent.buckets(&self.settings);
+            let run = extent.buckets_of(&self.settings);
             let is_current = current.get(&extent.grant) == Some(&at);
             let is_live = matches!(entry.state, State::Waiting | State::Registering | State::Ready);
             let is_new = is_live && entry.is_for == IsFor::Granted;
@@ -189,8 +99,7 @@ impl Table {
             }
         }
         let sum: u32 = counts.values().sum();
-        let granted =
-            |entry: &&super::entry::Entry| entry.state != State::Free && entry.is_for == IsFor::Granted;
+        let granted = |entry: &&Entry| entry.state != State::Free && entry.is_for == IsFor::Granted;
         let is_known = self.entries.0.iter().filter(granted).count() <= extents.len();
         if sum as usize != extents.len() || current.len() != by_address.len() || !is_known {
             return Err(format!("{} runs of grants, of which {sum} are counted", extents.len()));
@@ -203,7 +112,7 @@ impl Table {
 mod tests {
     use super::super::{Action, HolderId};
     use super::*;
-    use crate::registration::{Keep, Key, Order, Quota};
+    use crate::registration::{Keep, Key, Order, Quota, Run, Settings};
     use crate::span::BucketSize;
 
     const PAGE: u64 = 4096;

@@ -14,7 +14,8 @@
 mod audit;
 mod changes;
 pub(crate) mod entry;
-pub(crate) mod granted;
+mod granted;
+mod granted_runs;
 mod holders;
 pub(crate) mod pins;
 #[cfg(test)]
@@ -25,7 +26,7 @@ use std::collections::VecDeque;
 use hashbrown::HashMap;
 
 use self::entry::{Entries, Entry, Holder, IsFor, Pins, State, bytes_of, run};
-use self::granted::GrantedRuns;
+use self::granted_runs::GrantedRuns;
 use super::counters::TableCounters;
 use super::quota::Leases;
 use super::slots::{NONE, push};
