@@ -323,9 +323,9 @@ impl<B: Buffer> Grant<B> {
     /// In a handler it does not wait, whatever the time.
     ///
     /// # Errors
-    /// [`GrantError::StillInUse`], which names a peer that does: the grant keeps the memory, and the call may
-    /// be made again. [`GrantError::NotRevoked`]. [`GrantError::Revoked`] where the memory was given back
-    /// before.
+    /// [`GrantError::StillInUse`], which names a peer that does, or this node where its network is not done
+    /// with it yet: the grant keeps the memory, and the call may be made again. [`GrantError::NotRevoked`].
+    /// [`GrantError::Revoked`] where the memory was given back before.
     pub fn wait_idle(&mut self, within: Duration) -> Result<B, GrantError> {
         let grant = self.name.id();
         if self.its_core().is_some_and(|core| core.is_granted(grant)) {
@@ -338,6 +338,12 @@ impl<B: Buffer> Grant<B> {
     /// Its node, while that is there.
     fn its_core(&self) -> Option<Arc<NodeCore>> {
         self.core.upgrade().filter(|core| !core.is_forked() && !core.has_closed())
+    }
+
+    /// A peer that is at memory from afar that it names no more, for as long as the node's network is there.
+    fn far_user(&self) -> Option<Rank> {
+        let core = self.core.upgrade().filter(|core| !core.is_forked())?;
+        core.far_user(self.name.id())
     }
 
     /// The epoch from which on nobody begins to use it, once it is revoked or its node has ended.
@@ -358,7 +364,7 @@ impl<B: Buffer> Grant<B> {
             }
         };
         let grant = self.name.id();
-        let waited = self.users.wait(epoch, within, make_progress);
+        let waited = self.users.wait(epoch, within, || self.far_user(), make_progress);
         if let (Some(core), Ok(Some(peer)) | Err(peer)) = (&core, waited) {
             core.count_wait(peer, waited.is_err());
         }
@@ -385,7 +391,7 @@ impl<B: PutBuffer + GetBuffer> Grant<B> {
         let epoch = core.repoint(grant, start).ok_or(GrantError::Revoked { grant })?;
         let old = self.memory.replace(memory).ok_or(GrantError::Revoked { grant })?;
         // However this ends: a handler may panic meanwhile.
-        let mut old = Left { core: &core, epoch, memory: Some(old) };
+        let mut old = Left { core: &core, grant, epoch, memory: Some(old) };
         self.wait_unused(epoch, within)?;
         old.memory.take().ok_or(GrantError::Revoked { grant })
     }
@@ -394,6 +400,7 @@ impl<B: PutBuffer + GetBuffer> Grant<B> {
 /// Memory that a grant has left: where it is dropped here, the node keeps it until nobody is at it.
 struct Left<'a, B: Buffer> {
     core: &'a NodeCore,
+    grant: GrantId,
     epoch: u64,
     memory: Option<B>,
 }
@@ -401,7 +408,7 @@ struct Left<'a, B: Buffer> {
 impl<B: Buffer> Drop for Left<'_, B> {
     fn drop(&mut self) {
         if let Some(memory) = self.memory.take() {
-            self.core.keep_revoked(self.epoch, Box::new(memory));
+            self.core.keep_revoked(self.grant, self.epoch, Box::new(memory));
         }
     }
 }
@@ -416,13 +423,14 @@ impl<B: Buffer> Drop for Grant<B> {
     fn drop(&mut self) {
         let _ = self.revoke();
         let Some(memory) = self.memory.take() else { return };
+        let core = self.core.upgrade();
+        let user = || self.users.any(self.epoch()).or_else(|| self.far_user());
         // A child made by `fork` has a copy of the memory, which no peer is at.
-        if self.core.upgrade().is_some_and(|core| core.is_forked()) || self.users.any(self.epoch()).is_none()
-        {
+        if core.as_ref().is_some_and(|core| core.is_forked()) || user().is_none() {
             return drop(memory);
         }
-        match self.its_core() {
-            Some(core) => core.keep_revoked(self.epoch(), Box::new(memory)),
+        match core {
+            Some(core) => core.keep_revoked(self.name.id(), self.epoch(), Box::new(memory)),
             // Nobody is left to look after it.
             None => std::mem::forget(memory),
         }

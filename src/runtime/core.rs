@@ -400,8 +400,9 @@ impl NodeCore {
     #[cold]
     fn free_revoked(&self) {
         let free = {
+            let engine = self.engine();
             let mut revoked = lock(&self.due.revoked);
-            let (free, is_all) = revoked.take_unused();
+            let (free, is_all) = revoked.take_unused(|grant| engine.is_grant_idle(grant));
             if is_all {
                 self.due.flags.fetch_and(!REVOKED, Ordering::AcqRel);
             }

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
-use engine::Rank;
+use engine::{GrantId, Rank};
 
 use crate::transport::peers::NearPeers;
 
@@ -43,18 +43,20 @@ impl Users {
         using.filter(|(_, peer)| !peer.reach.is_gone()).map(|(since, _)| since).min().unwrap_or(u64::MAX)
     }
 
-    /// Waits until no peer is, for so long at most; between two looks it does something else. Returns the
-    /// peer that it waited for first, if it did. The error is a peer that is still there.
+    /// Waits until no peer is, nor is at it from `afar`, for so long at most; between two looks it does
+    /// something else. Returns the peer that it waited for first, if it did. The error is a peer that is
+    /// still there.
     pub(crate) fn wait(
         &self,
         before: u64,
         within: Duration,
+        afar: impl Fn() -> Option<Rank>,
         between: impl Fn(),
     ) -> Result<Option<Rank>, Rank> {
         let begun = Instant::now();
         let (mut sleep, mut first) = (SLEEP, None);
         loop {
-            let Some(peer) = self.any(before) else { return Ok(first) };
+            let Some(peer) = self.any(before).or_else(&afar) else { return Ok(first) };
             first = first.or(Some(peer));
             let left = within.saturating_sub(begun.elapsed());
             if left.is_zero() {
@@ -72,24 +74,35 @@ const LOOK_EVERY: Duration = Duration::from_micros(200);
 
 /// Memory that was granted and dropped while peers were at it, and when to look next whether they still are.
 #[derive(Default)]
-pub(crate) struct RevokedMemory(Vec<(u64, Users, Box<dyn Any + Send>)>, Option<Instant>);
+pub(crate) struct RevokedMemory(Vec<Kept>, Option<Instant>);
+
+/// Memory that a grant named until an epoch began.
+pub(crate) struct Kept {
+    pub(crate) grant: GrantId,
+    pub(crate) epoch: u64,
+    pub(crate) users: Users,
+    pub(crate) memory: Box<dyn Any + Send>,
+}
 
 impl RevokedMemory {
-    pub(crate) fn add(&mut self, epoch: u64, users: Users, memory: Box<dyn Any + Send>) {
-        self.0.push((epoch, users, memory));
+    pub(crate) fn add(&mut self, kept: Kept) {
+        self.0.push(kept);
     }
 
     /// Takes out the memory that no peer is at any more, for the caller to drop while it holds no lock; and
-    /// whether that is all.
-    pub(crate) fn take_unused(&mut self) -> (Vec<Box<dyn Any + Send>>, bool) {
+    /// whether that is all. `is_idle` says of which grants nobody is at it from afar.
+    pub(crate) fn take_unused(
+        &mut self,
+        is_idle: impl Fn(GrantId) -> bool,
+    ) -> (Vec<Box<dyn Any + Send>>, bool) {
         let now = Instant::now();
-        let Some((_, users, _)) = self.0.first().filter(|_| now >= self.1.unwrap_or(now)) else {
+        let Some(Kept { users, .. }) = self.0.first().filter(|_| now >= self.1.unwrap_or(now)) else {
             return (Vec::new(), self.0.is_empty());
         };
         self.1 = Some(now + LOOK_EVERY);
         let oldest = users.oldest();
-        let unused = |(epoch, ..): &mut (u64, Users, _)| *epoch <= oldest;
-        let free = self.0.extract_if(.., unused).map(|(.., memory)| memory).collect();
+        let unused = |kept: &mut Kept| kept.epoch <= oldest && is_idle(kept.grant);
+        let free = self.0.extract_if(.., unused).map(|kept| kept.memory).collect();
         (free, self.0.is_empty())
     }
 }
@@ -97,7 +110,8 @@ impl RevokedMemory {
 impl Drop for RevokedMemory {
     fn drop(&mut self) {
         // A peer that is at it still, as the node ends, may be so for ever: the memory is never used again.
-        let used = self.0.drain(..).filter(|(epoch, users, _)| users.any(*epoch).is_some());
+        // Nobody is at it from afar: the network has ended before.
+        let used = self.0.drain(..).filter(|kept| kept.users.any(kept.epoch).is_some());
         used.for_each(std::mem::forget);
     }
 }

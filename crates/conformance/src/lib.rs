@@ -102,6 +102,7 @@ declare! { $
     grants:
         what_is_granted_is_reached_by_name
         a_name_that_is_revoked_reaches_nothing
+        memory_that_is_idle_is_reached_by_newer_names_alone
         grants_are_for_those_who_are_named
         lists_mix_grants_with_other_memory
         puts_into_grants_signal_and_tell

@@ -39,7 +39,7 @@ pub struct Granted {
 }
 
 impl Granted {
-    fn is_for(&self, peer: Rank) -> bool {
+    pub(crate) fn is_for(&self, peer: Rank) -> bool {
         self.to.as_ref().is_none_or(|ranks| ranks.binary_search(&peer).is_ok())
     }
 }

@@ -3,6 +3,8 @@
 //! A registration holds the very pages that it pinned. Memory that is unmapped meanwhile stays pinned, and
 //! the card goes on reading and writing it: it cannot know.
 
+use std::ops::Range;
+
 use engine::registration::RegisterError;
 use engine::{Key, Nanos, Rank, RegId};
 
@@ -43,8 +45,11 @@ pub(crate) struct Unmapped {
 #[derive(Debug)]
 pub(crate) struct Registration {
     reg: RegId,
+    /// The whole pages that it pins.
     start: u64,
     end: u64,
+    /// The bytes that its key reaches.
+    reach: Range<u64>,
     state: State,
     parts: Vec<Part>,
     /// What of it was unmapped since, and when.
@@ -133,7 +138,8 @@ impl Nic {
         self.limit = limit;
     }
 
-    /// Pins the pages that `len` bytes from `offset` on touch. The key works from [`Nic::ready`] on.
+    /// Pins the pages that `len` bytes from `offset` on touch. The key reaches those bytes, and works from
+    /// [`Nic::ready`] on.
     ///
     /// # Panics
     /// When `reg` is registered already, or was before.
@@ -158,8 +164,8 @@ impl Nic {
         if self.pinned + (end - start) > self.limit {
             return Err(RegisterError::Limit);
         }
-        let registration =
-            Registration { reg, start, end, state: State::Registering, parts, stale: Vec::new() };
+        let (reach, state, stale) = (offset..offset + len, State::Registering, Vec::new());
+        let registration = Registration { reg, start, end, reach, state, parts, stale };
         (slot.registration, slot.next_generation) = (Some(registration), u64::from(reg.generation) + 1);
         self.pinned += end - start;
         self.pinned_peak = self.pinned_peak.max(self.pinned);
@@ -207,7 +213,7 @@ impl Nic {
         let plain = key.0 ^ salt(self.rank);
         let reg = RegId { index: plain as u32, generation: (plain >> 32) as u32 };
         let registration = self.find(reg, offset, len)?;
-        if registration.start == base { Ok(registration) } else { Err(Breach::Base) }
+        if registration.reach.start == base { Ok(registration) } else { Err(Breach::Base) }
     }
 
     /// A live registration, if it covers these bytes.
@@ -222,7 +228,9 @@ impl Nic {
         match registration.state {
             State::Registering => Err(Breach::Early),
             State::Deregistering => Err(Breach::Revoked),
-            State::Live if offset < registration.start || end > registration.end => Err(Breach::Beyond),
+            State::Live if offset < registration.reach.start || end > registration.reach.end => {
+                Err(Breach::Beyond)
+            }
             State::Live => Ok(registration),
         }
     }
@@ -318,18 +326,19 @@ mod tests {
     #[test]
     fn a_key_reaches_what_was_registered_while_it_is() {
         let (mut nic, space, at) = card();
-        let key = nic.register(reg(3, 0), &space, at + 100, 2 * PAGE).expect("it is mapped");
-        assert_eq!(breach(nic.by_key(key, at, at, 8)), Some(Breach::Early));
+        let from = at + 100;
+        let key = nic.register(reg(3, 0), &space, from, 2 * PAGE).expect("it is mapped");
+        assert_eq!(breach(nic.by_key(key, from, from, 8)), Some(Breach::Early));
         nic.ready(reg(3, 0));
-        assert_eq!(breach(nic.by_key(key, at, at, 3 * PAGE)), None, "whole pages are registered");
-        assert_eq!(breach(nic.by_key(key, at, at + 1, 3 * PAGE)), Some(Breach::Beyond));
-        assert_eq!(breach(nic.by_key(key, at, at - 1, 1)), Some(Breach::Beyond));
-        assert_eq!(breach(nic.by_key(key, at, u64::MAX, 8)), Some(Breach::Beyond));
+        assert_eq!(breach(nic.by_key(key, from, from, 2 * PAGE)), None, "all that is registered");
+        assert_eq!(breach(nic.by_key(key, from, from + 1, 2 * PAGE)), Some(Breach::Beyond));
+        assert_eq!(breach(nic.by_key(key, from, from - 1, 1)), Some(Breach::Beyond));
+        assert_eq!(breach(nic.by_key(key, from, u64::MAX, 8)), Some(Breach::Beyond));
         assert_eq!(breach(nic.by_key(key, at + PAGE, at + PAGE, 8)), Some(Breach::Base));
-        assert_eq!(nic.revoke(reg(3, 0)), 3 * PAGE);
-        assert_eq!(breach(nic.by_key(key, at, at, 8)), Some(Breach::Revoked));
+        assert_eq!(nic.revoke(reg(3, 0)), 3 * PAGE, "whole pages are pinned");
+        assert_eq!(breach(nic.by_key(key, from, from, 8)), Some(Breach::Revoked));
         nic.unpin(reg(3, 0), PAGE);
-        assert_eq!(breach(nic.by_key(key, at, at, 8)), Some(Breach::Revoked));
+        assert_eq!(breach(nic.by_key(key, from, from, 8)), Some(Breach::Revoked));
         let next = nic.register(reg(3, 1), &space, at, PAGE).expect("it is mapped");
         nic.ready(reg(3, 1));
         assert_eq!(breach(nic.by_key(key, at, at, 8)), Some(Breach::Revoked));

@@ -53,6 +53,18 @@ fn thousands_of_seeds_with_restarts_pass() {
     assert!(operations > 100_000, "{operations} operations only");
 }
 
+/// Of those of a seventh of all seeds, ranks grant memory, revoke and re-point names, and go by old ones.
+#[test]
+fn a_thousand_seeds_that_grant_memory_pass() {
+    let nth = |turn: u64| {
+        let seed = 7 * turn + 3;
+        let faults = [WEATHERS, RESTARTS].as_flattened()[(turn % 16) as usize];
+        storm(2 + (turn / 16 % 5) as u32, seed, 600, faults)
+    };
+    let operations: u64 = (0..1000).map(|turn| pass(&nth(turn)).operations).sum();
+    assert!(operations > 100_000, "{operations} operations only");
+}
+
 /// News of changed memory takes its time to get round.
 #[test]
 fn longer_storms_over_changing_memory_pass() {

@@ -10,7 +10,7 @@ use super::NodeCore;
 use super::groups::REVOKED;
 use crate::base::grant_name::GrantName;
 use crate::base::lock::lock;
-use crate::runtime::grant_users::Users;
+use crate::runtime::grant_users::{Kept, Users};
 
 impl NodeCore {
     /// Knows who is at this process's grants.
@@ -63,9 +63,21 @@ impl NodeCore {
         self.engine().granted(grant).is_some()
     }
 
-    /// Keeps memory that was granted until no peer is at it.
-    pub(crate) fn keep_revoked(&self, epoch: u64, memory: Box<dyn Any + Send>) {
-        lock(&self.due.revoked).add(epoch, self.users(), memory);
+    /// A peer that has a key of a network's for memory that a grant has named and names no more; this process
+    /// itself, where its network is just closing the last one. With its node each grant has ended.
+    pub(crate) fn far_user(&self, grant: GrantId) -> Option<Rank> {
+        let mut engine = self.engine();
+        if self.has_closed() {
+            engine.revoke(grant);
+        }
+        let own = self.peers.own().rank;
+        (!engine.is_grant_idle(grant)).then(|| engine.grant_holder(grant).unwrap_or(own))
+    }
+
+    /// Keeps memory that was granted until no peer is at it: of a grant that does not name it since an epoch
+    /// began.
+    pub(crate) fn keep_revoked(&self, grant: GrantId, epoch: u64, memory: Box<dyn Any + Send>) {
+        lock(&self.due.revoked).add(Kept { grant, epoch, users: self.users(), memory });
         self.due.flags.fetch_or(REVOKED, Ordering::AcqRel);
     }
 

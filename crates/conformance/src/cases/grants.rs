@@ -46,6 +46,12 @@ fn shows_only_what_is_granted<C: Cluster>(bench: &mut Bench<C>, here: Place) {
     }
 }
 
+/// Waits until no peer is at memory of rank 1's that a name stands for no more.
+fn idle<C: Cluster>(bench: &mut Bench<C>, name: GrantId) {
+    bench.until("nobody to be at the memory", |bench| bench.node(1).is_grant_idle(name));
+    assert_eq!(bench.node(1).grant_holder(name), None);
+}
+
 pub(crate) fn what_is_granted_is_reached_by_name<C: Cluster>(make: Make<'_, C>) {
     let mut bench = Bench::new(make, 2);
     let here = bench.filled(0, MemId::Space, &pattern(3, LEN));
@@ -87,6 +93,36 @@ pub(crate) fn a_name_that_is_revoked_reaches_nothing<C: Cluster>(make: Make<'_, 
     let refused = GrantPeerCounters { denied: counters.denied, ..GrantPeerCounters::default() };
     assert!(counters.denied > 0 && peers == [(0, refused)], "{peers:?}");
     assert_eq!((counters.grants, counters.granted, counters.grants_made), (1, LEN as u64, 2));
+}
+
+pub(crate) fn memory_that_is_idle_is_reached_by_newer_names_alone<C: Cluster>(make: Make<'_, C>) {
+    let mut bench = Bench::new(make, 3);
+    let there = bench.memory(1, MemId::Space, LEN);
+    let here = [0, 2].map(|rank| (rank, bench.filled(rank, MemId::Space, &pattern(3, LEN))));
+    let mut old = Vec::new();
+    for round in 0..4 {
+        bench.cluster.poke(1, there, &pattern(20 + round, LEN));
+        // Two names for the same bytes, of which peers use one.
+        let names = [(); 2].map(|()| grant(&mut bench, 1, there, Rights::ReadWrite));
+        for (rank, here) in here {
+            let get =
+                bench.transfer(rank, 1, Direction::Get, &[piece(Place::granted(names[0], 0), here, LEN)]);
+            assert_eq!((get, bench.bytes(rank, here, LEN)), (Ok(0), pattern(20 + round, LEN)));
+            for stale in &old {
+                for direction in BOTH {
+                    let pieces = [piece(Place::granted(*stale, 8), here, 4096)];
+                    let outcome = bench.transfer(rank, 1, direction, &pieces);
+                    assert!(matches!(outcome, Err(OpError::Revoked { peer: 1, .. })), "{outcome:?}");
+                }
+            }
+        }
+        assert_eq!(bench.bytes(1, there, LEN), pattern(20 + round, LEN), "nothing was put");
+        for name in names {
+            assert!(bench.node(1).revoke(name).is_some());
+            idle(&mut bench, name);
+        }
+        old = names.to_vec();
+    }
 }
 
 pub(crate) fn grants_are_for_those_who_are_named<C: Cluster>(make: Make<'_, C>) {
@@ -170,6 +206,7 @@ pub(crate) fn a_grant_that_is_repointed_names_other_memory<C: Cluster>(make: Mak
     let name = grant(&mut bench, 1, old, Rights::ReadWrite);
     for (place, seed) in [(old, 8), (new, 9), (old, 8)] {
         bench.node(1).repoint(name, place.offset).expect("it is granted");
+        idle(&mut bench, name);
         let get = bench.transfer(0, 1, Direction::Get, &[piece(Place::granted(name, 0), here, LEN)]);
         assert_eq!((get, bench.bytes(0, here, LEN)), (Ok(0), pattern(seed, LEN)));
     }

@@ -228,11 +228,18 @@ impl<T: Transport> Node<T> {
             {
                 self.refuse_move(peer, ask, payload);
             }
+            (Message::KeyAsk(ask), Lane::Request)
+                if self.registration.is_none() && !self.core.is_gone(peer) =>
+            {
+                self.refuse_key(peer, ask, payload);
+            }
             _ if self.registration.is_none() => self.core.counters.malformed += 1,
             // A request that it sent before it was lost gets nothing any more: that would never come back.
             _ if self.core.is_gone(peer) => {}
             (Message::Move(ask), Lane::Request) => self.serve_move(peer, ask, payload),
             (Message::Moved(moved), Lane::Reply) => self.on_moved(peer, moved, payload),
+            (Message::KeyAsk(ask), Lane::Request) => self.serve_key_ask(peer, ask, payload),
+            (Message::KeyIs(answer), Lane::Reply) => self.on_key_is(peer, answer),
             (Message::Revoke { holder }, Lane::Request) => self.on_revoke(peer, *holder),
             (Message::Recall { bytes }, Lane::Request) => self.on_recall(peer, *bytes),
             (Message::Release(release), Lane::Request) => self.on_release(peer, release),

@@ -66,6 +66,16 @@ pub(crate) fn take_move(payload: &[u8], attach: u64, detach: u64) -> Option<Move
     runs.iter().map(run_to_attach).all(is_possible).then_some(Move { runs, holders, data })
 }
 
+/// Writes a list of firehoses to detach alone.
+pub(crate) fn put_detached(detach: &[HolderId], into: &mut Vec<u8>) {
+    put_move(&[], detach, &[], into);
+}
+
+/// The firehoses of a list of so many; `None` where the payload is not one.
+pub(crate) fn take_detached(payload: &[u8], detach: u64) -> Option<Move<'_>> {
+    take_move(payload, 0, detach).filter(|parts| parts.data.is_empty())
+}
+
 /// Appends a firehose to the payload of an answer.
 pub(crate) fn put_given(given: &Given, into: &mut Vec<u8>) {
     into.extend(given.run.first.to_le_bytes());

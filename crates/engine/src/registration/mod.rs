@@ -6,6 +6,7 @@
 //! (Bonachea, Bell), and the pin-down cache of PM (Tezuka et al.) at both ends.
 
 mod counters;
+pub(crate) mod extent;
 pub mod firehose;
 pub(crate) mod message;
 mod miss_policy;

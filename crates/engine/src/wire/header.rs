@@ -84,9 +84,13 @@ pub enum Kind {
     GrantAsk,
     /// The answer to a [`Kind::GrantAsk`].
     GrantIs,
+    /// Give the key of a grant, and detach firehoses.
+    KeyAsk,
+    /// The answer to a [`Kind::KeyAsk`].
+    KeyIs,
 }
 
-const KINDS: [Kind; 35] = [
+const KINDS: [Kind; 37] = [
     Kind::AmShort,
     Kind::AmMedium,
     Kind::AmLong,
@@ -122,6 +126,8 @@ const KINDS: [Kind; 35] = [
     Kind::AmRefused,
     Kind::GrantAsk,
     Kind::GrantIs,
+    Kind::KeyAsk,
+    Kind::KeyIs,
 ];
 
 /// A message's header: its fields by where they stand. Their meaning depends on the kind, and is for
@@ -194,9 +200,8 @@ impl Header {
         let kind = KINDS[number as usize];
         let (client, small, len) = ((first >> 8) as u8, (first >> 16) as u16, (first >> 32) as u32);
         let has_payload = match kind {
-            Kind::AmMedium | Kind::PutChunk | Kind::PutSignal | Kind::Move | Kind::Moved | Kind::TeamData => {
-                true
-            }
+            Kind::AmMedium | Kind::PutChunk | Kind::PutSignal | Kind::Move | Kind::Moved => true,
+            Kind::TeamData | Kind::KeyAsk => true,
             Kind::GetData => b == 0,
             Kind::AmShort | Kind::AmLong | Kind::GetChunk | Kind::PutDone => false,
             Kind::BarrierOpen | Kind::BarrierBroken => false,
@@ -208,7 +213,7 @@ impl Header {
             Kind::TeamDoubted | Kind::TeamUpheld => false,
             Kind::TeamPace | Kind::TeamBroken | Kind::AmDone => false,
             Kind::HandlerAsk | Kind::HandlerIs | Kind::AmRefused => false,
-            Kind::GrantAsk | Kind::GrantIs => false,
+            Kind::GrantAsk | Kind::GrantIs | Kind::KeyIs => false,
         };
         if (if has_payload { len as usize } else { 0 }) != payload {
             return Err(WireError::Length { header: len, payload });
@@ -241,7 +246,8 @@ mod tests {
         ) {
             let header = Header { kind: KINDS[kind], client, small, len, token, args, place };
             let has = match header.kind {
-                Kind::AmMedium | Kind::PutChunk | Kind::PutSignal | Kind::Move | Kind::Moved | Kind::TeamData => true,
+                Kind::AmMedium | Kind::PutChunk | Kind::PutSignal | Kind::Move | Kind::Moved => true,
+                Kind::TeamData | Kind::KeyAsk => true,
                 Kind::GetData => args[1] == 0,
                 _ => false,
             };

@@ -4,7 +4,7 @@ use super::am::{Am, stamp_of_token, stamp_to_token};
 use super::chunk::{
     BounceAct, BounceAsk, Bounced, Chunk, ChunkDone, Signal, buffer_from_wire, buffer_to_wire,
 };
-use super::grants::{GrantAsk, GrantIs};
+use super::grants::{GrantAsk, GrantIs, KeyAsk, KeyIs};
 use super::handlers::{HandlerAsk, HandlerIs};
 use super::header::{Header, Kind, WireError};
 use super::moves::{Move, Moved, Release};
@@ -37,6 +37,10 @@ pub enum Message {
     GrantAsk(GrantAsk),
     /// Answers that.
     GrantIs(GrantIs),
+    /// Asks for the key of a grant.
+    KeyAsk(KeyAsk),
+    /// Answers that.
+    KeyIs(KeyIs),
     /// Asks for a handler.
     HandlerAsk(HandlerAsk),
     /// Says whether it is there.
@@ -119,6 +123,8 @@ impl Message {
             }
             Message::GrantAsk(ask) => ask.header(),
             Message::GrantIs(answer) => answer.header(),
+            Message::KeyAsk(ask) => ask.header(payload),
+            Message::KeyIs(answer) => answer.header(),
             Message::HandlerAsk(ask) => ask.header(),
             Message::HandlerIs(answer) => answer.header(),
             Message::Put(chunk) => chunk.header(Kind::PutChunk, payload as u32),
@@ -151,6 +157,8 @@ impl Message {
             Kind::AmRefused => Message::AmRefused { handler: header.len, client: header.client },
             Kind::GrantAsk => Message::GrantAsk(GrantAsk::of(header)),
             Kind::GrantIs => Message::GrantIs(GrantIs::of(header)),
+            Kind::KeyAsk => Message::KeyAsk(KeyAsk::of(header)),
+            Kind::KeyIs => Message::KeyIs(KeyIs::of(header)),
             Kind::HandlerAsk => Message::HandlerAsk(HandlerAsk::of(header)),
             Kind::HandlerIs => Message::HandlerIs(HandlerIs::of(header)),
             Kind::PutChunk => Message::Put(Chunk::of(header)),

@@ -2,14 +2,14 @@ use super::*;
 use crate::collective::{Difference, Signature};
 use crate::wire::status::ALL;
 use crate::wire::{
-    AmForm, Because, BreakReason, Found, GrantAsk, GrantIs, HandlerAsk, HandlerIs, MoveId, Pace, Status,
-    Step, StepData, TeamBroken,
+    AmForm, Because, BreakReason, Found, GivenKey, GrantAsk, GrantIs, HandlerAsk, HandlerIs, KeyAsk, KeyIs,
+    MoveId, Pace, Status, Step, StepData, TeamBroken,
 };
-use crate::{Atomic, AtomicOp, Change, GrantId, HandlerKey, MemId, OpId, Place, WordType};
+use crate::{Atomic, AtomicOp, Change, GrantId, HandlerKey, Key, MemId, OpId, Place, WordType};
 use proptest::prelude::*;
 
 /// How many kinds there are.
-const KINDS: u8 = 35;
+const KINDS: u8 = 37;
 
 /// A message of the kind with that number, with fields out of `w`, and bytes of payload that it may have. An
 /// odd `nonsense` makes nonsense of the field that may be nonsense.
@@ -77,6 +77,17 @@ fn sample(kind: u8, w: [u64; 8], nonsense: bool) -> (Message, usize) {
             let found = Some((grant, d, e)).filter(|_| !nonsense);
             if kind == 33 { Message::GrantAsk(ask) } else { Message::GrantIs(GrantIs { ask, found }) }
         }
+        35 => {
+            let id = MoveId { at: a as u32, serial: b as u32 };
+            let grant = GrantId { line: c as u32 >> 8, generation: d as u32 >> 4 };
+            Message::KeyAsk(KeyAsk { id, grant: Some(grant).filter(|_| !nonsense), detach: e })
+        }
+        36 => {
+            let id = MoveId { at: a as u32, serial: b as u32 };
+            let given = GivenKey { holder: HolderId(c as u32), key: Key(d), start: e };
+            let given = Some(given).filter(|_| !nonsense);
+            Message::KeyIs(KeyIs { id, limit: f, len: g, given })
+        }
         _ => {
             let op = AtomicOp::ALL[(e % 7) as usize];
             let word = WordType::ALL[(f % 4 + 2 * (f >> 63)) as usize];
@@ -131,6 +142,7 @@ fn has_payload(message: &Message) -> bool {
         Message::ChunkDone(done) => done.direction == Direction::Get && done.status == Some(Status::Ok),
         Message::Team(_, TeamMessage::Step(step)) => step.data == Some(StepData::Payload),
         Message::Put(_) | Message::PutSignal(..) | Message::Move(_) | Message::Moved(_) => true,
+        Message::KeyAsk(_) => true,
         _ => false,
     }
 }
@@ -272,6 +284,16 @@ const GOLDEN: [[u64; Header::WORDS]; KINDS as usize] = [
         0x3132_3334_3536_3739,
         0x4142_4344_4546_4748,
         0x7172_7374_7576_777a,
+    ],
+    [0x77a_0000_0023, 0x1516_1719_0506_0708, 0x353_6373_0025_2627, 0x4142_4344_4546_4748, 0, 0, 0],
+    [
+        0x24,
+        0x1516_1719_0506_0708,
+        0x5152_5354_5556_5759,
+        0x6162_6364_6566_6768,
+        0x3132_3334_3536_3739,
+        0x4142_4344_4546_4748,
+        0x2526_272e,
     ],
 ];
 

@@ -8,7 +8,7 @@
 /// header's words means, and how networks frame them. Raise it by one with every change that a peer without
 /// it would misread, a new message included. Near peers have it in the mark of their control segments; far
 /// ones tell it when they meet, and their messages' tokens are made with it.
-pub const MESSAGES_VERSION: u8 = 3;
+pub const MESSAGES_VERSION: u8 = 4;
 
 mod am;
 mod chunk;
@@ -23,7 +23,7 @@ mod team;
 pub use am::{Am, AmForm, STAMP_BITS};
 pub(crate) use am::{AmHead, am_args, am_stamp};
 pub use chunk::{BounceAct, BounceAsk, Bounced, Chunk, ChunkDone, Signal};
-pub use grants::{GrantAsk, GrantIs};
+pub use grants::{GivenKey, GrantAsk, GrantIs, KeyAsk, KeyIs};
 pub use handlers::{Found, HandlerAsk, HandlerIs};
 pub use header::{HEAD_WORDS, Header, Kind, WireError};
 pub use message::Message;

@@ -18,11 +18,11 @@ pub struct MoveId {
 }
 
 impl MoveId {
-    const fn token(self) -> u64 {
+    pub(super) const fn token(self) -> u64 {
         self.at as u64 | (self.serial as u64) << 32
     }
 
-    const fn of_token(token: u64) -> MoveId {
+    pub(super) const fn of_token(token: u64) -> MoveId {
         MoveId { at: token as u32, serial: (token >> 32) as u32 }
     }
 }

@@ -8,8 +8,8 @@ use crate::common::{PAYLOAD_MAX, Script, Sent};
 use engine::node::Polled;
 use engine::wire::Kind;
 use engine::{
-    Atomic, Direction, Event, Header, Inbox, Lane, MemId, Node, OpError, OpId, Outcome, Piece, Place, Rank,
-    Submit,
+    Atomic, Direction, Event, GrantId, Header, Inbox, Lane, MemId, Node, OpError, OpId, Outcome, Piece,
+    Place, Rank, Submit,
 };
 use proptest::prelude::*;
 
@@ -431,6 +431,8 @@ impl Trial {
             (Kind::GetChunk, Lane::Request) => Verdict::Unanswerable.unless_room(self.node.transport().room),
             // It may bring a put with it, and is answered though nothing is registered here.
             (Kind::Move, Lane::Request) => Verdict::Unanswerable,
+            // There is no key of anything here: it is answered so.
+            (Kind::KeyAsk, Lane::Request) if asks_for_key(&header, payload.len()) => Verdict::Unanswerable,
             // There are none here: nothing is copied.
             (Kind::BounceTake | Kind::BounceFill | Kind::BounceDrain, Lane::Request) => {
                 Verdict::Unanswerable.unless_room(self.node.transport().room)
@@ -526,6 +528,11 @@ fn number(header: &Header) -> u32 {
 fn signals(header: &Header) -> bool {
     let atomic = Atomic::from_wire([u64::from(header.small), header.args[3], 0]);
     atomic.is_some_and(|atomic| matches!(atomic.change, engine::Change::Apply(..)))
+}
+
+/// Whether it names a grant that there could be, and as many firehoses as it says.
+fn asks_for_key(header: &Header, payload: usize) -> bool {
+    GrantId::from_word(header.args[0]).is_some() && header.args[1].checked_mul(4) == Some(payload as u64)
 }
 
 /// What a message may cause.

@@ -11,20 +11,26 @@
 //! - at least once in a thousand events, and at the end:
 //!   - each node's books add up;
 //!   - both ends of every right have the same in their books;
+//! - where ranks grant memory:
+//!   - no operation by an old name comes to a newer object;
+//!   - each ends as its owner, its rights and its bounds have it;
+//!   - owners have all memory back;
 //! - after the faults: every operation ends.
 //!
 //! Read in this order: `run` (what happens), `program` (what ranks do), `locality` (where they do it),
 //! `verdict` (how it must end), `settled` (what was given up), `shadow` (what must lie in memory),
-//! `message_checks` (Active Messages), `restarts` (ranks that are other processes), `knowledge` (who has
-//! heard of which new memory), `draw` (the dice).
+//! `message_checks` (Active Messages), `granted` and `name_checks` (names of memory), `restarts` (ranks that
+//! are other processes), `knowledge` (who has heard of which new memory), `draw` (the dice).
 
 mod active_messages;
 mod definition;
 mod draw;
 mod given_up;
+mod granted;
 mod knowledge;
 mod locality;
 mod message_checks;
+mod name_checks;
 mod program;
 mod restarts;
 mod run;

@@ -1,8 +1,14 @@
 //! What ranks do.
 
-use engine::{AmBody, AmSend, Atomic, Direction, Lane, MemId, Nanos, OpId, Piece, Place, Rank, WordType};
+use std::sync::Arc;
+
+use engine::{
+    AmBody, AmSend, Atomic, Direction, GrantId, Lane, MemId, Nanos, OpId, Piece, Place, Rank, Rights,
+    WordType,
+};
 
 use super::active_messages::InFlightMessage;
+use super::granted::{FORGED_LINE, Granted, Name, Named, SLOT_WORDS, Since};
 use super::locality::{HEAP, behind};
 use super::run::{Flying, Health, Run, SLOT_BYTES, SLOTS, Work};
 use super::shadow::{Shadow, WORD, Words};
@@ -10,6 +16,12 @@ use crate::space;
 
 /// Pieces of an operation, at most.
 const PIECES_MAX: u64 = 6;
+
+/// Names, at most, from the newest on, of which ranks mostly take one.
+const RECENT: u64 = 12;
+
+/// Words, at most, of a piece by a name.
+const PIECE_WORDS_MAX: u64 = 256;
 
 /// Words of most pieces, at most.
 const FEW_WORDS: u64 = 16;
@@ -19,6 +31,9 @@ impl Run {
     pub(super) fn act(&mut self, rank: Rank) {
         if let Some(owner) = self.crews[rank as usize].curious.take() {
             return self.get_news(rank, owner);
+        }
+        if self.acts_by_grants(rank) {
+            return;
         }
         let peer = self.peer(rank);
         match self.dice.below(16) {
@@ -277,5 +292,166 @@ impl Run {
         self.pieces.clear();
         self.pieces
             .extend(words.iter().map(|words| piece(words).expect("simulated memory does not reach 2^64")));
+    }
+
+    /// Has `rank` do something by grants, in some storms and sometimes. `false`: it does something else.
+    fn acts_by_grants(&mut self, rank: Rank) -> bool {
+        if self.granted.is_none() || !self.dice.once_in(3) {
+            return false;
+        }
+        match self.dice.below(16) {
+            0..2 => self.grant(rank),
+            2 => self.revoke(rank),
+            3 => self.repoint(rank),
+            4..10 => self.start_by_name(rank, Direction::Get),
+            _ => self.start_by_name(rank, Direction::Put),
+        }
+        true
+    }
+
+    /// Makes an object of `rank`'s, with nothing in it but its owner's words.
+    fn make_object(&mut self, rank: Rank) -> Option<u32> {
+        let granted = self.granted.as_mut()?;
+        let object = granted.new_object(rank)?;
+        let place = granted.place(object, 0);
+        let all = space::first(&mut self.bytes, u64::from(SLOT_WORDS) * WORD);
+        for (word, bytes) in (0..).zip(all.as_chunks_mut().0) {
+            *bytes = Granted::first_value(object, word).to_ne_bytes();
+        }
+        if self.cluster.poke(rank, place, all).is_err() {
+            // Some of it is unmapped now.
+            granted.drop_object(rank, object);
+            return None;
+        }
+        Some(object)
+    }
+
+    fn grant(&mut self, rank: Rank) {
+        let Some(object) = self.make_object(rank) else { return };
+        self.name(rank, object, (0, SLOT_WORDS));
+        if self.dice.once_in(3) {
+            let first = self.dice.below(u64::from(SLOT_WORDS)) as u32;
+            let words = 1 + self.dice.below(u64::from(SLOT_WORDS - first)) as u32;
+            self.name(rank, object, (first, words));
+        }
+    }
+
+    /// Grants some words of an object.
+    fn name(&mut self, rank: Rank, object: u32, (first, words): (u32, u32)) {
+        const RIGHTS: [Rights; 5] =
+            [Rights::ReadWrite, Rights::ReadWrite, Rights::ReadWrite, Rights::Read, Rights::Write];
+        let rights = self.dice.pick(&RIGHTS);
+        let ranks = u64::from(self.cluster.size());
+        let some: Option<Arc<[Rank]>> = self.dice.once_in(4).then(|| {
+            let (one, other) = (self.dice.below(ranks) as Rank, self.dice.below(ranks) as Rank);
+            let mut some = vec![one, other];
+            some.sort_unstable();
+            some.dedup();
+            some.into()
+        });
+        let Some(granted) = &mut self.granted else { return };
+        let (start, len) = (granted.place(object, first).offset, u64::from(words) * WORD);
+        let to = some.clone();
+        let made = self.cluster.node(rank).grant(engine::Granted { start, len, rights, to: some });
+        let id = made.expect("there are few of them");
+        let incarnation = self.cluster.incarnation(rank);
+        let (shown, revoked, loose) = (Vec::new(), false, false);
+        let name = Name { owner: rank, incarnation, id, first, words, rights, to, shown, revoked, loose };
+        granted.add_name(name, object);
+    }
+
+    /// One of the names by which `rank` grants something.
+    fn pick_own(&mut self, rank: Rank) -> Option<(usize, u32)> {
+        let live = &self.granted.as_ref()?.owners[rank as usize].live;
+        let at = (!live.is_empty()).then(|| self.dice.below(live.len() as u64) as usize)?;
+        Some((at, live[at]))
+    }
+
+    fn revoke(&mut self, rank: Rank) {
+        let Some((at, name)) = self.pick_own(rank) else { return };
+        let Some(granted) = &mut self.granted else { return };
+        granted.owners[rank as usize].live.swap_remove(at);
+        granted.names[name as usize].revoked = true;
+        let id = granted.names[name as usize].id;
+        assert!(self.cluster.node(rank).revoke(id).is_some(), "it was granted");
+        self.bar(rank, name);
+    }
+
+    /// Has a name stand for a new object.
+    fn repoint(&mut self, rank: Rank) {
+        let Some((_, name)) = self.pick_own(rank) else { return };
+        let Some(object) = self.make_object(rank) else { return };
+        let Some(granted) = &mut self.granted else { return };
+        let Name { id, first, .. } = granted.names[name as usize];
+        let start = granted.place(object, first).offset;
+        assert!(self.cluster.node(rank).repoint(id, start).is_some(), "it was granted");
+        self.bar(rank, name);
+        if let Some(granted) = &mut self.granted {
+            granted.show(name, object);
+        }
+    }
+
+    /// A name stands no more for what it stood for: whoever hears of that must not come there by it.
+    fn bar(&mut self, rank: Rank, name: u32) {
+        let (at, started) = (self.cluster.now(), self.cluster.started());
+        let Some(granted) = &mut self.granted else { return };
+        let change = self.knowledge.change(rank, granted.arena.offset, at, started);
+        granted.bar(name, change);
+        self.gossip(rank);
+    }
+
+    /// Puts or gets by names, which may be old, another's, or nobody's.
+    fn start_by_name(&mut self, rank: Rank, direction: Direction) {
+        let Some(slot) = self.free_slot(rank) else { return };
+        let Some((peer, mut named)) = self.pick_names(rank, slot) else { return };
+        let since = Since { step: self.step, known: self.knowledge.about(rank, peer) };
+        let Some(granted) = &mut self.granted else { return };
+        self.pieces.clear();
+        for piece in &mut named {
+            let Name { id, first, .. } = granted.names[piece.name as usize];
+            let local = Place::new(MemId::Space, piece.local);
+            let len = u64::from(piece.count) * WORD;
+            if direction == Direction::Put {
+                piece.put = granted.begin_put(piece.name, since);
+                let all = space::first(&mut self.bytes, len);
+                for (word, bytes) in (first + piece.at..).zip(all.as_chunks_mut().0) {
+                    *bytes = Granted::put_value(piece.put, word).to_ne_bytes();
+                }
+                if self.cluster.poke(rank, local, all).is_err() {
+                    return;
+                }
+            }
+            let id = if piece.forged { GrantId { line: FORGED_LINE, ..id } } else { id };
+            let remote = Place::granted(id, 0).saturating_plus(u64::from(piece.at) * WORD);
+            self.pieces.push(Piece::new(remote, local, len).expect("a grant has room for more"));
+        }
+        let deadline = self.deadline(rank);
+        let id = self.cluster.node(rank).transfer(peer, direction, &self.pieces, deadline);
+        self.launch(rank, peer, Some(slot), id, deadline, Work::ByName { direction, named });
+    }
+
+    /// Pieces by names of one owner.
+    fn pick_names(&mut self, rank: Rank, slot: u32) -> Option<(Rank, Vec<Named>)> {
+        let start = self.crews[rank as usize].slots.offset + u64::from(slot) * SLOT_BYTES;
+        let granted = self.granted.as_ref()?;
+        let all = granted.names.len() as u64;
+        let recent = if self.dice.once_in(16) { all } else { all.min(RECENT) };
+        let count = if self.dice.once_in(4) { 1 + self.dice.below(PIECES_MAX) } else { 1 };
+        let (mut local, mut owner, mut named) = (start, None, Vec::new());
+        for _ in 0..if all == 0 { 0 } else { count } {
+            let name = (all - 1 - self.dice.below(recent)) as u32;
+            let Name { owner: of, words, .. } = granted.names[name as usize];
+            if *owner.get_or_insert(of) != of {
+                continue;
+            }
+            let beyond = self.dice.once_in(24);
+            let at = self.dice.below(u64::from(words) + if beyond { 9 } else { 0 }) as u32;
+            let room = u64::from(words.saturating_sub(at)) + if beyond { 5 } else { 0 };
+            let most = room.clamp(1, PIECE_WORDS_MAX);
+            let count = self.dice.small(most) as u32;
+            named.push(Named { name, forged: self.dice.once_in(40), at, count, local, put: 0 });
+            local += u64::from(count) * WORD;
+        }
+        Some((owner?, named))
     }
 }

@@ -2,6 +2,7 @@
 
 use engine::Rank;
 
+use super::granted::make_arenas;
 use super::run::{Crew, Run};
 
 impl Run {
@@ -13,6 +14,11 @@ impl Run {
         self.counts[rank as usize].clear();
         self.counts_begun[rank as usize] = 0;
         self.crews[rank as usize] = Crew::new(&mut self.cluster, rank);
+        if let Some(granted) = &mut self.granted {
+            let arena = make_arenas(&mut self.cluster, rank..rank + 1);
+            assert_eq!(arena, granted.arena, "memory that is made alike lies where it did");
+            granted.restart(rank);
+        }
         self.knowledge.forget(rank);
         // Whoever gave the old one up has nothing against the new.
         self.cut.retain(|(one, other)| *one != rank && *other != rank);

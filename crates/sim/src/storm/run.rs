@@ -1,13 +1,14 @@
 //! The storm itself: lets things happen, gives ranks their turns, and looks.
 
 use engine::registration::Settings;
-use engine::{Nanos, OpId, Piece, Place, Rank};
+use engine::{Direction, Nanos, OpId, Piece, Place, Rank};
 use rustc_hash::FxHashSet;
 
 use super::active_messages::InFlightMessages;
 use super::definition::{Outcome, Storm};
 use super::draw::{self, Dice};
 use super::given_up::GivenUp;
+use super::granted::{Granted, Named, grants, make_arenas};
 use super::knowledge::Knowledge;
 use super::locality::Locality;
 use super::shadow::{Shadow, Words};
@@ -97,6 +98,8 @@ pub(super) enum Work {
     Put { put: u32, below: u32, words: Vec<Words>, message: Option<u64> },
     /// Gets words, where `floors` were there for sure.
     Get { words: Vec<Words>, floors: Vec<u32> },
+    /// Puts or gets by names of grants.
+    ByName { direction: Direction, named: Vec<Named> },
     /// Counts at the peer.
     Count,
     /// Looks at the peer's counter, which was at least this.
@@ -123,7 +126,7 @@ impl Spare {
         let (mut words, floors) = match work {
             Work::Put { words, .. } => (words, None),
             Work::Get { words, floors } => (words, Some(floors)),
-            Work::Count | Work::Look { .. } => return,
+            Work::ByName { .. } | Work::Count | Work::Look { .. } => return,
         };
         words.clear();
         self.words.push(words);
@@ -134,6 +137,12 @@ impl Spare {
     }
 }
 
+/// Everything is looked at next when so many things have happened; and how many come between two looks.
+struct Audits {
+    at: u64,
+    every: u64,
+}
+
 /// A storm under way.
 pub(super) struct Run {
     pub(super) cluster: Cluster,
@@ -142,6 +151,8 @@ pub(super) struct Run {
     pub(super) crews: Vec<Crew>,
     pub(super) shadow: Shadow,
     pub(super) locality: Locality,
+    /// Where ranks grant memory.
+    pub(super) granted: Option<Granted>,
     pub(super) knowledge: Knowledge,
     pub(super) messages: InFlightMessages,
     /// Where every rank's counter is, and by rank: counts that have ended, by what they found; and that were
@@ -163,9 +174,7 @@ pub(super) struct Run {
     pub(super) pieces: Vec<Piece>,
     pub(super) spare: Spare,
     steps: u64,
-    /// Everything is looked at next when so many things have happened; and how many come between two looks.
-    audit_at: u64,
-    audit_every: u64,
+    audits: Audits,
     mutes: bool,
     budget: u64,
 }
@@ -190,8 +199,13 @@ impl Run {
         let counters: Vec<Place> = (0..storm.nodes).map(|rank| cluster.heap(rank, 8)).collect();
         let window = dice.pick(&[1, 3, 8, 16]);
         let locality = Locality::new(&mut dice, &shadow);
+        let crews = (0..storm.nodes).map(|rank| Crew::new(&mut cluster, rank)).collect();
+        let granted = grants(storm.seed).then(|| {
+            let arena = make_arenas(&mut cluster, 0..storm.nodes);
+            Granted::new(arena, storm.nodes)
+        });
         Run {
-            crews: (0..storm.nodes).map(|rank| Crew::new(&mut cluster, rank)).collect(),
+            crews,
             knowledge: Knowledge::new(storm.nodes),
             messages: InFlightMessages::default(),
             counter: counters[0],
@@ -207,8 +221,7 @@ impl Run {
             pieces: Vec::new(),
             spare: Spare::default(),
             steps: storm.steps,
-            audit_at: 0,
-            audit_every: (storm.steps / STEPS_A_THING).clamp(1, AUDIT_THINGS),
+            audits: Audits { at: 0, every: (storm.steps / STEPS_A_THING).clamp(1, AUDIT_THINGS) },
             mutes: storm.faults.mute > 0.0,
             budget: settings.peers_bytes + settings.victims_bytes,
             cluster,
@@ -216,6 +229,7 @@ impl Run {
             settings,
             shadow,
             locality,
+            granted,
         }
     }
 
@@ -289,6 +303,7 @@ impl Run {
         self.look_at_budget(rank)?;
         self.reap(rank)?;
         self.look_for_late_bytes(rank)?;
+        self.take_memory_back(rank)?;
         let settled = self.take_settled(rank);
         if !acts || !self.is(rank, Health::Alive) {
             return Ok(());
@@ -312,8 +327,14 @@ impl Run {
         for flying in &crew.flying {
             let slot = flying.slot.map_or(0, |slot| crew.slots.offset + u64::from(slot) * SLOT_BYTES);
             let hit = slot < offset + len && offset < slot + SLOT_BYTES;
-            if let (Work::Put { words, .. }, true) = (&flying.work, hit) {
-                words.iter().for_each(|words| self.shadow.loosen(flying.peer, words));
+            match &flying.work {
+                Work::Put { words, .. } if hit => {
+                    words.iter().for_each(|words| self.shadow.loosen(flying.peer, words));
+                }
+                Work::ByName { named, .. } if hit => {
+                    self.granted.iter_mut().for_each(|granted| granted.loosen(named));
+                }
+                _ => {}
             }
         }
         self.cluster.node(rank).invalidate(offset, len);
@@ -361,8 +382,8 @@ impl Run {
                 .try_for_each(|violation| self.judge_violation(violation))?;
         }
         let happened = self.cluster.happened();
-        if happened >= self.audit_at {
-            self.audit_at = happened + self.audit_every;
+        if happened >= self.audits.at {
+            self.audits.at = happened + self.audits.every;
             self.audit()?;
         }
         Ok(())
@@ -470,13 +491,15 @@ impl Run {
             if settling > 0 || !node.is_quiet() {
                 return Err(format!("rank {rank} waits for ever for {settling} operations to settle"));
             }
-            if card != books {
+            // Of granted memory the card pins the pages, and the books have the buckets.
+            if card != books && (self.granted.is_none() || card > books) {
                 return Err(format!("rank {rank} has {card} bytes pinned, {books} by its books"));
             }
             if let Some(error) = self.cluster.node(rank).take_detached_error() {
                 return Err(format!("rank {rank} keeps an error that is nobody's: {error}"));
             }
             self.end_memory(rank)?;
+            self.end_grants(rank)?;
         }
         self.end_mail()?;
         self.end_rights()?;

@@ -389,6 +389,11 @@ impl Shadow {
         !self.all_pages(rank, place, len, |page| !page.hole && page.until < since)
     }
 
+    /// Whether some of the memory was ever unmapped.
+    pub(super) fn was_unmapped(&self, rank: Rank, place: Place, len: u64) -> bool {
+        !self.all_pages(rank, place, len, |_| false)
+    }
+
     fn all_pages(&self, rank: Rank, place: Place, len: u64, holds: impl Fn(&Page) -> bool) -> bool {
         if self.pages.is_empty() || place.mem != MemId::Space {
             return true;

@@ -45,6 +45,10 @@ impl Run {
                 Ok(())
             }
             Work::Get { .. } => self.judge_get(rank, flying),
+            Work::ByName { .. } => {
+                let is_clean = self.is_local_clean(rank, flying);
+                self.judge_by_name(rank, flying, is_clean)
+            }
             Work::Count if self.counts[flying.peer as usize].insert(value) => Ok(()),
             Work::Count => Err(format!("rank {rank} counts {value} at rank {}, as before", flying.peer)),
             Work::Look { floor } => {
@@ -98,12 +102,17 @@ impl Run {
         let explained = match error {
             OpError::PeerLost { peer } => peer == flying.peer && (is_gone || self.is_cut(rank, peer)),
             OpError::Timeout { peer } => peer == flying.peer && flying.timed,
-            OpError::Fault { peer, .. } => peer == flying.peer && (is_gone || self.had_remote_hole(flying)),
+            OpError::Fault { peer, .. } => {
+                let explained = is_gone || self.had_remote_hole(flying);
+                peer == flying.peer && (explained || self.explains_by_name(rank, flying, error))
+            }
             OpError::LocalFault { .. } => !self.is_local_clean(rank, flying),
             OpError::NotExposed { .. } | OpError::NoSuchHandler { .. } | OpError::NoSuchAtomic { .. } => {
                 false
             }
-            OpError::Revoked { .. } | OpError::NotGranted { .. } => false,
+            OpError::Revoked { peer, .. } | OpError::NotGranted { peer, .. } => {
+                peer == flying.peer && self.explains_by_name(rank, flying, error)
+            }
             OpError::Protocol { .. } | OpError::Unsupported { .. } | OpError::Team { .. } => false,
             OpError::Panicked => false,
         };

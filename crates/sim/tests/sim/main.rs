@@ -3,6 +3,7 @@
 mod drive;
 mod faults;
 mod gathering;
+mod grants;
 mod hints;
 mod keyed;
 mod law;

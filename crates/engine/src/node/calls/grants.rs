@@ -11,7 +11,8 @@ impl<T: Transport> Node<T> {
         self.shown.grants.set_seed(seed);
     }
 
-    /// Lets peers reach that memory by the name that this returns, by message. The name is never that of
+    /// Lets peers reach that memory by the name that this returns, by message, or by a key that they ask for
+    /// where keys reach memory and they may both read and write. The name is never that of
     /// another grant of this process.
     ///
     /// # Errors
@@ -26,19 +27,46 @@ impl<T: Transport> Node<T> {
         Ok(grant)
     }
 
-    /// Ends a grant: no message gets there any more. Returns what was granted; `None` where there is no such
-    /// grant.
+    /// Ends a grant: no message gets there any more, and who holds a key for it is told to give that back.
+    /// Until then nothing is sent, as after [`Node::invalidate`], and the memory is in use: see
+    /// [`Node::is_grant_idle`]. Returns what was granted; `None` where there is no such grant.
     pub fn revoke(&mut self, grant: GrantId) -> Option<Granted> {
         let granted = self.shown.grants.revoke(grant)?;
         self.core.counters.grants -= 1;
         self.core.counters.granted -= granted.len;
+        self.recall_grant(grant);
         Some(granted)
     }
 
-    /// Has a grant name other memory of the same length, which begins at `start`, for all messages that come
-    /// from now on. Returns where its memory began until now; `None` where there is no such grant.
+    /// Has a grant name other memory of the same length, which begins at `start`, for all messages and keys
+    /// from now on. Keys for the old memory are taken back as [`Node::revoke`] does it. Returns where its
+    /// memory began until now; `None` where there is no such grant.
     pub fn repoint(&mut self, grant: GrantId, start: u64) -> Option<u64> {
-        self.shown.grants.repoint(grant, start)
+        let old = self.shown.grants.repoint(grant, start)?;
+        self.recall_grant(grant);
+        Some(old)
+    }
+
+    /// Takes back the keys for memory that a grant names no more.
+    fn recall_grant(&mut self, grant: GrantId) {
+        let Some(registration) = &mut self.registration else { return };
+        registration.table.recall_grant(grant);
+        self.run_actions();
+        self.work();
+    }
+
+    /// Whether every key is closed for memory that a grant has named and names no more. Of a grant that was
+    /// [revoked](Node::revoke) that is all of its memory, of one that was [re-pointed](Node::repoint) what it
+    /// named before. It takes polls, and the answers of those who hold a key: they have as long for them as
+    /// after [`Node::invalidate`].
+    pub fn is_grant_idle(&self, grant: GrantId) -> bool {
+        self.registration.as_ref().is_none_or(|registration| registration.table.is_grant_idle(grant))
+    }
+
+    /// A peer that has not given such a key back. `None` where none has one: then [`Node::is_grant_idle`]
+    /// says whether the transport still is at its end.
+    pub fn grant_holder(&self, grant: GrantId) -> Option<Rank> {
+        self.registration.as_ref()?.table.holder_of_grant(grant)
     }
 
     /// The memory that a grant names; `None` where there is no such grant.

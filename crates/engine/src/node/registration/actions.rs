@@ -33,13 +33,9 @@ impl<T: Transport> Node<T> {
         match action {
             Action::Register(reg, run) => {
                 let shift = registration.settings.bucket.bytes().trailing_zeros();
-                match self.core.transport.register(reg, run.first << shift, u64::from(run.count) << shift) {
-                    Registering::Done(key) => registration.table.registered(reg, Ok(key)),
-                    Registering::Once(key) => registration.table.registered_once(reg, key),
-                    Registering::Failed(error) => registration.table.registered(reg, Err(error)),
-                    Registering::Pending => {}
-                }
+                self.register(reg, run.first << shift, u64::from(run.count) << shift);
             }
+            Action::RegisterGranted(reg, start, len) => self.register(reg, start, len),
             Action::Deregister(reg) => match self.core.transport.deregister(reg) {
                 Deregistering::Done => registration.table.deregistered(reg),
                 Deregistering::Refused => registration.table.not_deregistered(reg),
@@ -64,6 +60,16 @@ impl<T: Transport> Node<T> {
                 registration.recall(peer, bytes);
                 self.mail.post(&mut self.core, peer, Lane::Request, Message::Recall { bytes }, &[]);
             }
+        }
+    }
+
+    fn register(&mut self, reg: RegId, start: u64, len: u64) {
+        let Some(registration) = &mut self.registration else { return };
+        match self.core.transport.register(reg, start, len) {
+            Registering::Done(key) => registration.table.registered(reg, Ok(key)),
+            Registering::Once(key) => registration.table.registered_once(reg, key),
+            Registering::Failed(error) => registration.table.registered(reg, Err(error)),
+            Registering::Pending => {}
         }
     }
 

@@ -35,6 +35,11 @@ impl EarlyRevocations {
         self.0.entry(peer).or_default().revocable += buckets;
     }
 
+    /// A peer is asked for the key of a grant.
+    pub(in crate::node) fn asked_for_key(&mut self, peer: Rank) {
+        self.0.entry(peer).or_default().revocable += 1;
+    }
+
     /// A peer revokes a right. `false`: it has given none that it could.
     pub(in crate::node) fn revoked(&mut self, peer: Rank) -> bool {
         let owner = self.0.get_mut(&peer).filter(|owner| owner.revocable > 0);

@@ -3,6 +3,7 @@
 
 mod actions;
 mod early_revocations;
+mod granted;
 mod moves;
 mod revocations;
 pub(super) mod state;

@@ -11,8 +11,10 @@ use crate::registration::firehose::{HoseId, Released};
 use crate::registration::message::{self, Given};
 use crate::registration::table::HolderId;
 use crate::registration::{Keep, Run, end_of};
-use crate::wire::{Because, Message, Move, MoveId, Moved, RELEASE_MAX, Release, Status};
-use crate::{Direction, Lane, MemId, Nanos, Piece, Place, Rank, Transport};
+use crate::wire::{
+    Because, GivenKey, KeyAsk, KeyIs, Message, Move, MoveId, Moved, RELEASE_MAX, Release, Status,
+};
+use crate::{Direction, GrantId, Lane, MemId, Nanos, Piece, Place, Rank, Transport};
 
 /// Firehoses, at most, that one move gives up.
 const DETACH_MAX: usize = 64;
@@ -54,15 +56,9 @@ impl<T: Transport> Node<T> {
             runs.truncate(runs_max);
         }
         registration.early_revocations.asked(peer, runs);
-        let detach = &mut registration.detach;
-        detach.clear();
-        if let Some(mut owed) = registration.owed.remove(&peer) {
-            if owed.len() > detach_max {
-                registration.owed.insert(peer, owed.split_off(detach_max));
-            }
-            detach.append(&mut owed);
-        }
-        registration.hoses.make_room(peer, detach_max, detach);
+        registration.give_up_for(peer, detach_max);
+        let (asked, detach) = (&mut registration.moves[key], &registration.detach);
+        let runs = &asked.runs;
         let few = runs.iter().map(|run| run.count).sum::<u32>() <= FEW_BUCKETS;
         asked.since = self.core.transport.now().filter(|_| few && !detach.is_empty());
         asked.span = Some(MoveSpan::begin(peer, runs, detach.len(), rider.is_some()));
@@ -84,6 +80,32 @@ impl<T: Transport> Node<T> {
             None => asked.waiters.push(op),
         }
         self.mail.post(&mut self.core, peer, Lane::Request, message, &payload);
+        if let Some(registration) = &mut self.registration {
+            registration.payload = payload;
+        }
+    }
+
+    /// Asks `peer` for the key of a grant. The operation goes on when that is answered.
+    pub(in crate::node) fn ask_for_key(&mut self, peer: Rank, grant: GrantId, op: OpKey) {
+        let detach_max = (self.core.transport.payload_max() / message::DETACH_BYTES).min(DETACH_MAX);
+        let Some(registration) = &mut self.registration else { return };
+        registration.serial = registration.serial.wrapping_add(1);
+        let serial = registration.serial;
+        let spare = registration.spare_moves.pop().unwrap_or_default();
+        let key = registration.moves.insert(PendingMove { serial, peer, grant: Some(grant), ..spare });
+        registration.hoses.ask_granted(peer, grant, key as u32);
+        registration.early_revocations.asked_for_key(peer);
+        registration.give_up_for(peer, detach_max);
+        let detach = registration.detach.len();
+        registration.moves[key].waiters.push(op);
+        registration.moves[key].span = Some(MoveSpan::begin(peer, &[], detach, false));
+        registration.counters.moves += 1;
+        registration.hoses.count_move(peer);
+        let mut payload = std::mem::take(&mut registration.payload);
+        message::put_detached(&registration.detach, &mut payload);
+        let id = MoveId { at: key as u32, serial };
+        let ask = KeyAsk { id, grant: Some(grant), detach: detach as u64 };
+        self.mail.post(&mut self.core, peer, Lane::Request, Message::KeyAsk(ask), &payload);
         if let Some(registration) = &mut self.registration {
             registration.payload = payload;
         }
@@ -146,16 +168,23 @@ impl<T: Transport> Node<T> {
             let _ = registration.table.attach(peer, run, &mut holders);
         }
         let status = Self::ride(&mut self.core.transport, exposed, ask.rider, parts.data);
+        self.serve(ServedMove { peer, id: ask.id, holders, pending: 0, status, grant: None });
+    }
+
+    /// Answers a peer that asks once all is registered that it is given.
+    pub(super) fn serve(&mut self, mut asked: ServedMove) {
+        let Some(registration) = &mut self.registration else { return };
         let serve = registration.serves.vacant_entry();
         let (key, mut pending) = (serve.key(), 0);
-        for holder in &holders {
+        for holder in &asked.holders {
             let (reg, _) = registration.table.held(*holder);
             if registration.table.is_pending(reg) {
                 registration.waiting.entry(reg).or_default().push(Waiter::Serve(key));
                 pending += 1;
             }
         }
-        serve.insert(ServedMove { peer, id: ask.id, holders, pending: pending.max(1), status });
+        asked.pending = pending.max(1);
+        serve.insert(asked);
         if pending == 0 {
             self.on_served(key);
         }
@@ -171,7 +200,10 @@ impl<T: Transport> Node<T> {
         if serve.pending > 0 {
             return;
         }
-        let ServedMove { peer, id, mut holders, status, .. } = registration.serves.remove(key);
+        let ServedMove { peer, id, mut holders, status, grant, .. } = registration.serves.remove(key);
+        if let Some(len) = grant {
+            return self.answer_key_ask(peer, id, holders, len);
+        }
         let mut payload = std::mem::take(&mut registration.payload);
         payload.clear();
         for holder in holders.drain(..) {
@@ -194,19 +226,38 @@ impl<T: Transport> Node<T> {
         }
     }
 
+    /// Tells a peer the key that it is given, or that there is none.
+    fn answer_key_ask(&mut self, peer: Rank, id: MoveId, mut holders: Vec<HolderId>, len: u64) {
+        let Some(registration) = &mut self.registration else { return };
+        let mut given = None;
+        for holder in holders.drain(..) {
+            // It may have said that it gives it up before it was told of it.
+            let Some((reg, _)) = registration.table.held_by(peer, holder) else { continue };
+            let start = registration.table.extent_of(reg).map(|extent| extent.start);
+            match start.zip(registration.table.key(reg)) {
+                Some((start, key)) => given = Some(GivenKey { holder, key, start }),
+                None => _ = registration.give_up(peer, holder),
+            }
+        }
+        self.mail.hold_back(registration.revocations.are_out());
+        registration.spare_holders.push(holders);
+        let answer = KeyIs { id, limit: registration.table.limit(peer), len, given };
+        self.mail.post(&mut self.core, peer, Lane::Reply, Message::KeyIs(answer), &[]);
+    }
+
     /// Takes a peer's answer.
     pub(in crate::node) fn on_moved(&mut self, peer: Rank, answer: &Moved, payload: &[u8]) {
         let MoveId { at, serial } = answer.id;
         let key = at as usize;
         let Some(registration) = &mut self.registration else { return };
         let given = message::take_given(payload);
-        let known =
-            registration.moves.get(key).is_some_and(|asked| (asked.peer, asked.serial) == (peer, serial));
+        let is_it = |asked: &PendingMove| (asked.peer, asked.serial, asked.grant) == (peer, serial, None);
+        let known = registration.moves.get(key).is_some_and(is_it);
         let (true, Some(given)) = (known, given) else {
             self.core.counters.malformed += 1;
             return;
         };
-        let mut asked = registration.moves.remove(key);
+        let asked = registration.moves.remove(key);
         registration.hoses.answered(peer, &asked.runs, at);
         registration.hoses.set_limit(peer, answer.limit);
         let (mut refused, mut moved) = (Vec::new(), 0);
@@ -228,6 +279,19 @@ impl<T: Transport> Node<T> {
                 registration.hoses.add(peer, run, key, holder);
             }
         }
+        self.end_move(peer, asked, refused, moved, answer.status);
+    }
+
+    /// A move is answered, and what it gave is taken but for what is `refused`: whoever waits goes on.
+    pub(super) fn end_move(
+        &mut self,
+        peer: Rank,
+        mut asked: PendingMove,
+        mut refused: Vec<HolderId>,
+        moved: u64,
+        status: Option<Status>,
+    ) {
+        let Some(registration) = &mut self.registration else { return };
         refused.extend(registration.never_coming(peer));
         refused.chunks(RELEASE_MAX).for_each(|some| self.give_back(peer, some, Because::Revoked));
         asked.waiters.drain(..).for_each(|op| self.ready.push_back(op));
@@ -241,11 +305,12 @@ impl<T: Transport> Node<T> {
         }
         let rider = asked.rider.take();
         asked.runs.clear();
+        asked.grant = None;
         if let Some(registration) = &mut self.registration {
             registration.spare_moves.push(asked);
         }
         if let Some(op) = rider {
-            self.on_ridden(op, peer, answer.status);
+            self.on_ridden(op, peer, status);
         }
         self.run_actions();
     }
@@ -389,6 +454,9 @@ impl<T: Transport> Node<T> {
             registration.moves.iter().filter(|(_, asked)| asked.peer == peer).map(|(key, _)| key).collect();
         for key in gone {
             let asked = registration.moves.remove(key);
+            if let Some(grant) = asked.grant {
+                registration.hoses.answered_granted(peer, grant, key as u32);
+            }
             self.ready.extend(asked.waiters);
             if let Some(span) = asked.span {
                 span.lost();

@@ -13,7 +13,7 @@ use crate::registration::firehose::Firehoses;
 use crate::registration::table::{HolderId, Table};
 use crate::registration::{ByPeer, PeerCounters, RegId, Run, Settings, TableCounters, end_of};
 use crate::wire::{MoveId, Status};
-use crate::{Nanos, Rank};
+use crate::{GrantId, Nanos, Rank};
 
 /// Counts of the initiator's end, and those of the table at the owner's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -137,6 +137,8 @@ pub(in crate::node) struct PendingMove {
     pub(in crate::node) peer: Rank,
     pub(in crate::node) runs: Vec<Run>,
     pub(in crate::node) waiters: Vec<OpKey>,
+    /// The grant whose key it asks for, if it does: then it asks for no runs.
+    pub(in crate::node) grant: Option<GrantId>,
     /// The operation whose data went with it.
     pub(in crate::node) rider: Option<OpKey>,
     /// Since when it is waited for, where it gives something up for so little that what it takes is to be
@@ -154,6 +156,8 @@ pub(in crate::node) struct ServedMove {
     pub(in crate::node) pending: usize,
     /// How its data fared.
     pub(in crate::node) status: Status,
+    /// It asks for the key of a grant of so many bytes: 0, if that has none for the peer.
+    pub(in crate::node) grant: Option<u64>,
 }
 
 /// An operation, or a move that a peer has asked for, that waits for a registration.
@@ -202,6 +206,19 @@ impl Registration {
     /// room.
     pub(in crate::node) fn small(&self, payload_max: usize) -> u64 {
         u64::from(self.settings.put_in_move_max).min(payload_max as u64 / 4)
+    }
+
+    /// Lists in `detach` what a move to `peer` gives up: what is owed, and what makes room.
+    pub(in crate::node) fn give_up_for(&mut self, peer: Rank, most: usize) {
+        let detach = &mut self.detach;
+        detach.clear();
+        if let Some(mut owed) = self.owed.remove(&peer) {
+            if owed.len() > most {
+                self.owed.insert(peer, owed.split_off(most));
+            }
+            detach.append(&mut owed);
+        }
+        self.hoses.make_room(peer, most, detach);
     }
 
     /// Whether a move to `peer` has not been answered.

@@ -5,6 +5,7 @@
 //! Remote before local; a part in flight keeps its firehoses and registrations, a transfer that waits keeps
 //! nothing of its peer's.
 
+use super::by_grant::{WithoutKey, as_granted, without_key};
 use super::state::{KeyedTransfer, OnComplete, Part};
 use crate::limits::CHILDREN_MAX;
 use crate::node::Node;
@@ -15,11 +16,11 @@ use crate::node::registration::state::{CHUNK_BYTES, Registration, Waiter};
 use crate::op_id::{OpId, OpKey};
 use crate::path::{self, Access, Facts, Keys, Limits, Path};
 use crate::registration::firehose::{Found, HoseId};
-use crate::registration::{RegId, Run, end_of};
+use crate::registration::{Key, RegId, Run, end_of};
 use crate::wire::{self, Status};
 use crate::{
-    Direction, KeyedPiece, Mechanism, MemId, OpError, Operation, Outcome, PathReason, Piece, Rank, Submit,
-    Tally, Transport,
+    Direction, GrantId, KeyedPiece, Mechanism, MemId, OpError, Operation, Outcome, PathReason, Piece, Place,
+    Rank, Submit, Tally, Transport,
 };
 
 /// Pieces, at most, of one part.
@@ -39,6 +40,43 @@ enum Next {
 
 pub(in crate::node) fn is_in_spaces(piece: &Piece) -> bool {
     piece.remote.mem == MemId::Space && piece.local.mem == MemId::Space
+}
+
+/// Whether a piece goes by key without being looked for: its remote end lies in the peer's space, or in a
+/// grant.
+pub(in crate::node) fn goes_as_given(piece: &Piece) -> bool {
+    matches!(piece.remote.mem, MemId::Space | MemId::Grant(_)) && piece.local.mem == MemId::Space
+}
+
+/// The part of a piece that a firehose reaches.
+struct Reached {
+    /// The first byte of the peer's space that the key reaches, and where the piece begins there.
+    base: u64,
+    start: u64,
+    /// Bytes from there to the end of what it reaches.
+    room: u64,
+    key: Key,
+}
+
+/// The firehose that reaches a place, if there is one.
+fn find(registration: &Registration, peer: Rank, remote: Place) -> Found {
+    match remote.in_grant() {
+        None => registration.hoses.find(peer, registration.settings.bucket.index(remote.offset)),
+        Some((grant, _)) => registration.hoses.find_granted(peer, grant),
+    }
+}
+
+fn reach(registration: &Registration, hose: HoseId, remote: Place) -> Reached {
+    if let Some((_, offset)) = remote.in_grant() {
+        let (granted, key) = registration.hoses.reach_granted(hose).expect("it was found by a grant");
+        let (base, room) = (granted.start, granted.len.saturating_sub(offset));
+        return Reached { base, start: base.wrapping_add(offset), room, key };
+    }
+    let (run, key) = registration.hoses.reach(hose);
+    let shift = registration.settings.bucket.bytes().trailing_zeros();
+    // The end of the last bucket of all is 2^64: the differences wrap to what they should be.
+    let room = (end_of(run) << shift).wrapping_sub(remote.offset);
+    Reached { base: run.first << shift, start: remote.offset, room, key }
 }
 
 impl<T: Transport> Node<T> {
@@ -123,15 +161,17 @@ impl<T: Transport> Node<T> {
         let Some(&piece) = keyed.todo.last() else { return Next::Submit };
         let registration = self.registration.as_mut().expect("keyed transfers need one");
         let bucket = registration.settings.bucket;
-        let hose = match registration.hoses.find(peer, bucket.index(piece.remote.offset)) {
+        let hose = match find(registration, peer, piece.remote) {
             Found::Held(hose) => hose,
             found if part.pieces.is_empty() => return self.on_absent(key, piece, found),
             _ => return Next::Submit,
         };
-        let (run, remote_key) = registration.hoses.reach(hose);
-        // The end of the last bucket of all is 2^64: the differences wrap to what they should be.
-        let to_edge = (end_of(run) << bucket.bytes().trailing_zeros()).wrapping_sub(piece.remote.offset);
-        let len = piece.len.min(to_edge);
+        let Reached { base, start, room, key: remote_key } = reach(registration, hose, piece.remote);
+        if room == 0 {
+            // It is beyond the end of a grant, which its owner says.
+            return if part.pieces.is_empty() { Next::ByMessage(piece) } else { Next::Submit };
+        }
+        let len = piece.len.min(room);
         // A piece that fits is copied whole, and never the beginning of one that does not.
         let (len, local) = if part.bytes + piece.len <= self.core.transport.unregistered_max(direction) {
             (len, None)
@@ -156,14 +196,17 @@ impl<T: Transport> Node<T> {
         part.hoses.push(hose);
         part.locals.extend(local);
         part.bytes += len;
-        let base = run.first << bucket.bytes().trailing_zeros();
-        part.pieces.push(KeyedPiece { piece: Piece { len, ..piece }, key: remote_key, base, local });
+        let piece = Piece { remote: Place::new(MemId::Space, start), len, ..piece };
+        part.pieces.push(KeyedPiece { piece, key: remote_key, base, local });
         self.take(key, len);
         Next::More
     }
 
     /// The next piece's first bucket is not held.
     fn on_absent(&mut self, key: OpKey, piece: Piece, found: Found) -> Next {
+        if let Some((grant, _)) = piece.remote.in_grant() {
+            return self.on_absent_key(key, (piece, grant), found);
+        }
         let registration = self.registration.as_mut().expect("keyed transfers need one");
         let run = registration.buckets(piece.remote.offset, piece.len.min(CHUNK_BYTES));
         let small = registration.small(self.core.transport.payload_max());
@@ -214,6 +257,26 @@ impl<T: Transport> Node<T> {
             self.count(key, Mechanism::Message, piece.len);
         }
         self.ask(peer, run, key, rides.then_some(piece));
+        Next::Wait
+    }
+
+    /// The key of the grant that the next piece lies in is not held.
+    fn on_absent_key(&mut self, key: OpKey, next: (Piece, GrantId), found: Found) -> Next {
+        let weighs = self.core.transport.now().is_some();
+        let payload_max = self.core.transport.payload_max();
+        let (Some(registration), Some(OpKind::Keyed(keyed))) =
+            (&mut self.registration, self.ops.get_mut(key).map(|op| &mut op.kind))
+        else {
+            return Next::Wait;
+        };
+        let peer = keyed.peer;
+        let small = registration.small(payload_max);
+        match without_key(registration, keyed, next, found, (small, weighs)) {
+            WithoutKey::Await(by) => self.await_move(by, key),
+            WithoutKey::Ask => self.ask_for_key(peer, next.1, key),
+            WithoutKey::Message => return Next::ByMessage(next.0),
+            WithoutKey::Wait => {}
+        }
         Next::Wait
     }
 
@@ -300,6 +363,7 @@ impl<T: Transport> Node<T> {
         let Some(op) = self.ops.remove(key) else { return };
         let OpKind::Part(mut part) = op.kind else { return };
         self.ops.has_settled(Awaited::Report(OpId::of(key)), None);
+        let result = result.map_err(|error| as_granted(self.registration.as_deref(), &part, error));
         self.let_go(part.hoses.drain(..), part.locals.drain(..));
         part.pieces.clear();
         part.bytes = 0;

@@ -4,6 +4,7 @@ pub(super) mod access;
 mod atomics;
 pub(super) mod bounce;
 pub(super) mod bounce_pool;
+mod by_grant;
 mod chunks;
 mod fast;
 pub(super) mod fast_table;

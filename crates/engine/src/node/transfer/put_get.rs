@@ -9,7 +9,7 @@ use crate::op_id::{OpId, OpKey};
 use crate::path::{self, Access, Choice, Facts, Keys, Limits, Path, Wanted};
 use crate::wire::Message;
 use crate::{
-    Direction, Mechanism, MemId, Nanos, OpError, Operation, PathReason, Piece, Rank, Submit, Transport,
+    Direction, Mechanism, MemId, Nanos, OpError, Operation, PathReason, Piece, Place, Rank, Submit, Transport,
 };
 
 /// The pieces of a transfer by keys, as they lie in the processes' spaces.
@@ -157,12 +157,21 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// Pieces with both ends in the processes' spaces. `None`: not all of them lie there.
+    /// Pieces with both ends in the processes' spaces, or granted there. `None`: not all of them are.
     fn pieces_in_spaces(&mut self, peer: Rank, pieces: &[Piece]) -> Option<InSpaces> {
-        if pieces.iter().all(keyed::is_in_spaces) {
+        if pieces.iter().all(keyed::goes_as_given) {
             return Some(InSpaces::AsGiven);
         }
-        let mut find = |piece: &Piece| self.core.transport.in_spaces(peer, *piece);
+        let mut find = |piece: &Piece| match piece.remote.mem {
+            _ if keyed::goes_as_given(piece) => Some(*piece),
+            // The peer's key for a grant says where that lies: the local end alone is looked for.
+            MemId::Grant(_) => {
+                let anywhere = Piece { remote: Place::new(MemId::Space, 0), ..*piece };
+                let found = self.core.transport.in_spaces(peer, anywhere)?;
+                Some(Piece { remote: piece.remote, ..found })
+            }
+            _ => self.core.transport.in_spaces(peer, *piece),
+        };
         match pieces {
             [piece] => find(piece).map(InSpaces::One),
             _ => pieces.iter().map(find).collect::<Option<_>>().map(InSpaces::Many),

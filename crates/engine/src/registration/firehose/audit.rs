@@ -23,6 +23,7 @@ impl Firehoses {
                 return Err(misled(bucket, peer, at));
             }
         }
+        self.audit_granted()?;
         let held = |tally: &Tally| tally.held * self.bucket_bytes;
         match self.peers.iter().zip(&tallies).find(|(peer, tally)| peer.held != held(tally)) {
             Some((peer, tally)) => Err(format!(

@@ -4,6 +4,9 @@
 //! are kept, and given up in the order of a `VictimQueue` when the peer allows no more.
 
 mod audit;
+mod giving_up;
+mod granted;
+mod granted_hoses;
 #[cfg(test)]
 mod tests;
 mod uses;
@@ -13,6 +16,7 @@ use std::hash::{BuildHasher, Hash, Hasher};
 
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 
+use self::granted_hoses::GrantedHoses;
 use super::miss_policy::MissPolicy;
 use super::slots::{NONE, push};
 use super::table::HolderId;
@@ -155,7 +159,7 @@ impl Hash for Theirs {
 }
 
 /// Where an indexed bucket leads: to a firehose, or to the move that asks for it.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Slot(u32);
 
 impl Slot {
@@ -201,7 +205,7 @@ impl Recent {
 
 /// The firehose table. It belongs to whoever drives the node: one thread at a time.
 pub struct Firehoses {
-    order: Order,
+    at_first: AtFirst,
     bucket_bytes: u64,
     hoses: Hoses,
     /// The first free place.
@@ -222,6 +226,12 @@ pub struct Firehoses {
     hits: u64,
     /// Counts of peers that are gone.
     gone: PeerCounters,
+    granted: GrantedHoses,
+}
+
+/// Settings of the table that hold of every peer from the first.
+struct AtFirst {
+    order: Order,
     /// The bytes that a peer lets this process hold before it has said anything.
     limit: u64,
 }
@@ -230,7 +240,7 @@ impl Firehoses {
     /// An empty table: `limit` bytes may be held of each peer before it has said otherwise.
     pub fn new(order: Order, bucket_bytes: u64, limit: u64) -> Firehoses {
         Firehoses {
-            order,
+            at_first: AtFirst { order, limit },
             bucket_bytes,
             hoses: Hoses(Vec::new()),
             free: NONE,
@@ -244,7 +254,7 @@ impl Firehoses {
             recent: Recent::NOTHING,
             hits: 0,
             gone: PeerCounters::default(),
-            limit,
+            granted: GrantedHoses::default(),
         }
     }
 
@@ -255,6 +265,7 @@ impl Firehoses {
             + self.by_holder.allocation_size()
             + self.peers.capacity() * size_of::<Peer>()
             + self.by_rank.allocation_size()
+            + self.granted.memory_bytes()
     }
 
     /// The state of `bucket` of `peer`.
@@ -272,12 +283,6 @@ impl Firehoses {
     pub fn reach(&self, id: HoseId) -> (Run, Key) {
         let hose = &self.hoses.0[id.0 as usize];
         (hose.run(), hose.key)
-    }
-
-    /// Gives up a firehose that nobody uses, whatever the order. `None` where it is in use.
-    pub(crate) fn give_up(&mut self, id: HoseId) -> Option<(Rank, HolderId)> {
-        self.forget_recent();
-        (self.hoses.0[id.0 as usize].refs == 0).then(|| self.remove(id.0))
     }
 
     /// Marks what is not held of `wanted` as asked for by move `by`. Returns what there was to ask for, in
@@ -314,6 +319,14 @@ impl Firehoses {
 
     /// Takes a firehose that the peer has given.
     pub fn add(&mut self, peer: Rank, run: Run, key: Key, holder: HolderId) {
+        let at = self.insert(peer, run, key, holder);
+        for bucket in run.first..end_of(run) {
+            self.index.insert(Theirs { bucket, peer }, Slot::hose(at));
+        }
+    }
+
+    /// A new firehose, which nobody uses, and which is to be found by the peer's name for it alone.
+    fn insert(&mut self, peer: Rank, run: Run, key: Key, holder: HolderId) -> u32 {
         let known = self.known(peer);
         let hose = Hose {
             first: run.first,
@@ -336,9 +349,6 @@ impl Firehoses {
         };
         // The firehose that was found may not be what is found from now on.
         self.forget_recent();
-        for bucket in run.first..end_of(run) {
-            self.index.insert(Theirs { bucket, peer }, Slot::hose(at));
-        }
         let name = self.hasher.hash_one(name(known, holder));
         self.by_holder.insert_unique(name, at, |at| self.hasher.hash_one(self.hoses.0[*at as usize].name()));
         let bytes = self.bytes(run);
@@ -347,6 +357,7 @@ impl Firehoses {
         known.changed.set(true);
         known.queue.enter(&mut self.hoses, at);
         known.queue.idle(&mut self.hoses, at);
+        at
     }
 
     /// Counts a piece of a transfer that was not held.
@@ -378,7 +389,7 @@ impl Firehoses {
 
     /// How many bytes the peer lets this process hold, as far as it has said.
     pub(crate) fn limit(&self, peer: Rank) -> u64 {
-        self.place_of(peer).map_or(self.limit, |known| self.peers[known as usize].limit)
+        self.place_of(peer).map_or(self.at_first.limit, |known| self.peers[known as usize].limit)
     }
 
     /// Notes how many bytes the peer lets this process hold.
@@ -401,58 +412,16 @@ impl Firehoses {
         &mut self.peers[known as usize].miss_policy
     }
 
-    /// Gives up idle firehoses of `peer` until all that is asked for can be held besides what is left, as far
-    /// as the peer has said. If need be it gives up all that are idle. At most `most` of them.
-    pub(crate) fn make_room(&mut self, peer: Rank, most: usize, given_up: &mut Vec<HolderId>) {
-        let Some(known) = self.place_of(peer) else { return };
-        self.forget_recent();
-        while given_up.len() < most {
-            let known = &mut self.peers[known as usize];
-            if known.held + known.asked <= known.limit {
-                return;
-            }
-            known.miss_policy.on_replacement();
-            let Some(at) = known.queue.pick(&mut self.hoses) else { return };
-            given_up.push(self.remove(at).1);
-        }
-    }
-
-    /// Gives up idle firehoses of `peer` of `bytes` in all, or what there is.
-    pub(crate) fn shed(&mut self, peer: Rank, bytes: u64, given_up: &mut Vec<HolderId>) {
-        let mut shed = 0;
-        let Some(known) = self.place_of(peer) else { return };
-        self.forget_recent();
-        while shed < bytes {
-            let known = &mut self.peers[known as usize];
-            let Some(at) = known.queue.pick(&mut self.hoses) else { return };
-            shed += self.bytes(self.hoses.0[at as usize].run());
-            given_up.push(self.remove(at).1);
-        }
-    }
-
     /// Whether the firehose that `peer` calls `holder` is here.
     pub(crate) fn has(&self, peer: Rank, holder: HolderId) -> bool {
         self.named(peer, holder).is_some()
-    }
-
-    /// The owner wants a firehose back. `true`: nobody uses it, and it is gone; otherwise the last
-    /// [`Firehoses::release`] says so. It may have been given up already: then `true`, too.
-    pub(crate) fn revoke(&mut self, peer: Rank, holder: HolderId) -> bool {
-        let Some(at) = self.named(peer, holder) else { return true };
-        self.forget(at);
-        let hose = &mut self.hoses.0[at as usize];
-        hose.revoked = true;
-        let idle = hose.refs == 0;
-        if idle {
-            self.remove(at);
-        }
-        idle
     }
 
     /// Forgets a peer that is gone, and all its firehoses. Those in use go with their last release; should
     /// the rank return, they are not taken for what the new process gives.
     pub(crate) fn drop_peer(&mut self, peer: Rank) {
         self.index.retain(|theirs, _| theirs.peer != peer);
+        self.granted.drop_peer(peer);
         self.forget_recent();
         let Some(known) = self.by_rank.remove(&peer) else { return };
         let gone = &mut self.peers[known as usize];
@@ -510,6 +479,7 @@ impl Firehoses {
         if let Ok(named) = self.by_holder.find_entry(name, |other| *other == at) {
             named.remove();
         }
+        self.granted.remove(at);
         let hose = &mut self.hoses.0[at as usize];
         (hose.free, hose.known) = (true, self.free);
         self.free = at;
@@ -523,6 +493,9 @@ impl Firehoses {
         }
         let hose = &self.hoses.0[at as usize];
         let (peer, run) = (self.peers[hose.known as usize].rank, hose.run());
+        if self.granted.forget(peer, at) {
+            return;
+        }
         for bucket in run.first..end_of(run) {
             if self.index.get(&Theirs { bucket, peer }) == Some(&Slot::hose(at)) {
                 self.index.remove(&Theirs { bucket, peer });
@@ -560,8 +533,8 @@ impl Firehoses {
     #[cold]
     fn make_known(&mut self, peer: Rank) -> u32 {
         *self.by_rank.entry(peer).or_insert_with(|| {
-            let queue = VictimQueue::new(self.order);
-            let (held, asked, limit, changed) = (0, 0, self.limit, Cell::new(true));
+            let queue = VictimQueue::new(self.at_first.order);
+            let (held, asked, limit, changed) = (0, 0, self.at_first.limit, Cell::new(true));
             let known = Peer {
                 rank: peer,
                 queue,

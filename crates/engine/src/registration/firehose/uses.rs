@@ -11,7 +11,7 @@ impl Firehoses {
         let hose = &mut self.hoses.0[id.0 as usize];
         hose.refs += 1;
         if hose.refs == 1 {
-            hose.links.touch(self.order);
+            hose.links.touch(self.at_first.order);
         }
         self.peers[hose.known as usize].hits += 1;
     }
@@ -65,7 +65,7 @@ impl Firehoses {
         let known = &mut self.peers[hose.known as usize];
         known.hits += hits;
         if hits > 0 {
-            hose.links.touch(self.order);
+            hose.links.touch(self.at_first.order);
         }
         hose.refs = hose.refs + uses - 1;
         if hose.refs == 0 {

@@ -4,7 +4,7 @@
 use super::entry::{Entry, IsFor, State, bytes_of, run};
 use hashbrown::HashMap;
 
-use super::{Table, Used};
+use super::{Table, Used, is_for_peers};
 use crate::Rank;
 use crate::registration::slots::NONE;
 
@@ -32,6 +32,7 @@ impl Table {
             }
         }
         self.audit_pins()?;
+        self.audit_granted()?;
         self.audit_sums(&sums)?;
         self.audit_index(&indexed, buckets)?;
         self.audit_leases(holders)
@@ -175,7 +176,7 @@ impl Sums {
     fn add(&mut self, entry: &Entry, is_held: bool, bytes: u64) {
         let (state, is_local) = (entry.state, entry.local > 0);
         let pinned = matches!(state, State::Registering | State::Ready | State::Deregistering | State::Stuck);
-        let is_victim = state == State::Ready && !(entry.is_for != IsFor::All || is_held || is_local);
+        let is_victim = state == State::Ready && !(!is_for_peers(entry) || is_held || is_local);
         self.pinned += if pinned { bytes } else { 0 };
         self.used.peers += if is_held { bytes } else { 0 };
         self.used.local += if is_local { bytes } else { 0 };

@@ -29,6 +29,8 @@ pub(super) enum State {
 pub(super) enum IsFor {
     /// This process and its peers may use it.
     All,
+    /// Only peers that ask for it by a grant may.
+    Granted,
     /// Only transfers of this process that waited for it may: nobody tells of changes of its memory.
     Waiting,
     /// Only its present users may: its memory has changed.

@@ -19,6 +19,19 @@ impl Table {
             held += bytes;
             charge += if entry.is_some_and(|entry| entry.holders > 0) { 0 } else { bytes };
         });
+        self.may_hold(peer, held, charge)?;
+        let mut at = wanted.first;
+        while at < end_of(wanted) {
+            let entry = self.entry_for(at, wanted);
+            at = end_of(self.run_of(entry));
+            got.push(self.add_holder(peer, entry));
+        }
+        self.make_room();
+        Ok(())
+    }
+
+    /// Whether `peer` may hold so many bytes more, of which so many are to be charged to M.
+    pub(super) fn may_hold(&mut self, peer: Rank, held: u64, charge: u64) -> Result<(), NoRoom> {
         if held > self.leases.share(peer) {
             self.counters.refusals += 1;
             return Err(NoRoom::Never);
@@ -30,13 +43,6 @@ impl Table {
             self.recall_for(peer, charge);
             return Err(NoRoom::Now);
         }
-        let mut at = wanted.first;
-        while at < end_of(wanted) {
-            let entry = self.entry_for(at, wanted);
-            at = end_of(self.run_of(entry));
-            got.push(self.add_holder(peer, entry));
-        }
-        self.make_room();
         Ok(())
     }
 
@@ -129,7 +135,7 @@ impl Table {
         self.leases.recall_answered(peer);
     }
 
-    fn add_holder(&mut self, peer: Rank, at: u32) -> HolderId {
+    pub(super) fn add_holder(&mut self, peer: Rank, at: u32) -> HolderId {
         self.rescue(at);
         let bytes = self.bytes(at);
         let (holders, next) = (self.entries.0[at as usize].holders, self.entries.0[at as usize].holder);

@@ -12,7 +12,10 @@
 //! No clock, no messages: what is to be done comes out as [`Action`]s, and the results are told.
 
 mod audit;
+mod changes;
 pub(crate) mod entry;
+mod granted;
+mod granted_runs;
 mod holders;
 pub(crate) mod pins;
 #[cfg(test)]
@@ -23,6 +26,7 @@ use std::collections::VecDeque;
 use hashbrown::HashMap;
 
 use self::entry::{Entries, Entry, Holder, IsFor, Pins, State, bytes_of, run};
+use self::granted_runs::GrantedRuns;
 use super::counters::TableCounters;
 use super::quota::Leases;
 use super::slots::{NONE, push};
@@ -39,6 +43,9 @@ const ASKED_AGAIN: u64 = 64;
 pub enum Action {
     /// Register this memory, and say how it went by [`Table::registered`].
     Register(RegId, Run),
+    /// Register so many bytes from an address on, which are granted, and say how it went by
+    /// [`Table::registered`].
+    RegisterGranted(RegId, u64, u64),
     /// Take this registration back, and say so by `Table::deregistered`, or `Table::not_deregistered`.
     Deregister(RegId),
     /// The registration of this run has been settled: it is ready, or failed.
@@ -91,6 +98,7 @@ pub struct Table {
     queue: VictimQueue,
     /// Runs that wait to be registered, in the order of asking.
     line: VecDeque<u32>,
+    granted: GrantedRuns,
     pins: Pins,
     used: Used,
     actions: VecDeque<Action>,
@@ -110,6 +118,7 @@ impl Table {
             free_holder: NONE,
             leases: Leases::new(&settings, ranks),
             line: VecDeque::new(),
+            granted: GrantedRuns::default(),
             pins: Pins::default(),
             used: Used::default(),
             actions: VecDeque::new(),
@@ -126,6 +135,7 @@ impl Table {
         self.entries.0.capacity() * size_of::<Entry>()
             + self.holders.capacity() * size_of::<Holder>()
             + self.index.allocation_size()
+            + self.granted.memory_bytes()
     }
 
     /// Whether anything is to be done.
@@ -221,7 +231,7 @@ impl Table {
     /// changed since.
     pub(crate) fn key(&self, reg: RegId) -> Option<Key> {
         let entry = &self.entries.0[self.place_of(reg)? as usize];
-        (entry.state == State::Ready && entry.is_for == IsFor::All).then_some(entry.key)
+        (entry.state == State::Ready && is_for_peers(entry)).then_some(entry.key)
     }
 
     /// Whether a registration is still to be settled.
@@ -310,29 +320,6 @@ impl Table {
         self.make_room();
     }
 
-    /// Takes note that the memory of the buckets from `first` to before `end` is not what it was: no
-    /// operation that starts from now on uses a registration from before. Holders are told to give theirs
-    /// back.
-    pub(crate) fn invalidate(&mut self, first: u64, end: u64) {
-        let touched =
-            |entry: &Entry| entry.state != State::Free && entry.first < end && first < end_of(run(entry));
-        if end.saturating_sub(first) > self.entries.0.len() as u64 {
-            for at in 0..self.entries.0.len() as u32 {
-                if touched(&self.entries.0[at as usize]) {
-                    self.revoke(at);
-                }
-            }
-        } else {
-            let mut at = first;
-            while at < end {
-                let entry = self.index.get(&at).copied();
-                at = entry.map_or(at + 1, |entry| end_of(self.run_of(entry)));
-                entry.into_iter().for_each(|entry| self.revoke(entry));
-            }
-        }
-        self.make_room();
-    }
-
     /// Calls `f` with each run that covers part of `wanted`, as it is or would be made.
     fn each_part(&self, wanted: Run, mut f: impl FnMut(Run, Option<&Entry>)) {
         let mut at = wanted.first;
@@ -363,6 +350,15 @@ impl Table {
     }
 
     fn new_entry(&mut self, run: Run) -> u32 {
+        let at = self.new_run(run);
+        for bucket in run.first..end_of(run) {
+            self.index.insert(bucket, at);
+        }
+        at
+    }
+
+    /// A run that waits to be registered, and is not to be found yet.
+    fn new_run(&mut self, run: Run) -> u32 {
         let at = match self.free {
             NONE => push(&mut self.entries.0, Entry::free(), 8),
             free => {
@@ -374,9 +370,6 @@ impl Table {
         let generation = entry.generation;
         *entry =
             Entry { first: run.first, count: run.count, state: State::Waiting, generation, ..Entry::free() };
-        for bucket in run.first..end_of(run) {
-            self.index.insert(bucket, at);
-        }
         self.line.push_back(at);
         self.queue.enter(&mut self.entries, at);
         at
@@ -384,6 +377,7 @@ impl Table {
 
     fn free_entry(&mut self, at: u32) {
         self.forget(at);
+        self.granted.remove(at);
         self.queue.remove(&mut self.entries, at);
         let entry = &mut self.entries.0[at as usize];
         entry.state = State::Free;
@@ -395,6 +389,9 @@ impl Table {
     /// Takes a run out of the index, where it is still there.
     fn forget(&mut self, at: u32) {
         let run = self.run_of(at);
+        if self.granted.forget(at, run) {
+            return;
+        }
         for bucket in run.first..end_of(run) {
             if self.index.get(&bucket) == Some(&at) {
                 self.index.remove(&bucket);
@@ -469,34 +466,6 @@ impl Table {
         }
     }
 
-    fn revoke(&mut self, at: u32) {
-        // A run that is not begun yet will register the pages that are there then.
-        let Entry { state, is_for, .. } = self.entries.0[at as usize];
-        if is_for == IsFor::Nobody || !matches!(state, State::Registering | State::Ready) {
-            return;
-        }
-        self.counters.invalidations += 1;
-        self.forget(at);
-        self.queue.remove(&mut self.entries, at);
-        if self.is_victim(at) {
-            self.used.victims -= self.bytes(at);
-        }
-        self.entries.0[at as usize].is_for = IsFor::Nobody;
-        let mut holder = self.entries.0[at as usize].holder;
-        while holder != NONE {
-            self.actions.push_back(Action::Revoke(self.holders[holder as usize].peer, HolderId(holder)));
-            holder = self.holders[holder as usize].next;
-        }
-        let pins = self.pins.end(self.id_of(at), self.run_of(at));
-        self.entries.0[at as usize].local -= pins;
-        if pins > 0 && self.entries.0[at as usize].local == 0 {
-            self.used.local -= self.bytes(at);
-        }
-        if !self.is_referred_to(at) {
-            self.on_idle(at);
-        }
-    }
-
     fn evict(&mut self, at: u32) {
         self.forget(at);
         self.entries.0[at as usize].state = State::Deregistering;
@@ -544,7 +513,10 @@ impl Table {
         self.counters.pinned += bytes;
         self.used.begun += bytes;
         self.entries.0[at as usize].state = State::Registering;
-        self.actions.push_back(Action::Register(self.id_of(at), self.run_of(at)));
+        self.actions.push_back(match self.granted.extent(at) {
+            Some(extent) => Action::RegisterGranted(self.id_of(at), extent.start, extent.len),
+            None => Action::Register(self.id_of(at), self.run_of(at)),
+        });
     }
 
     fn evict_one(&mut self) -> bool {
@@ -564,7 +536,7 @@ impl Table {
 
     fn is_victim(&self, at: u32) -> bool {
         let entry = &self.entries.0[at as usize];
-        entry.state == State::Ready && entry.is_for == IsFor::All && entry.local + entry.holders == 0
+        entry.state == State::Ready && is_for_peers(entry) && entry.local + entry.holders == 0
     }
 
     fn is_referred_to(&self, at: u32) -> bool {
@@ -588,4 +560,9 @@ impl Table {
     fn bytes(&self, at: u32) -> u64 {
         bytes_of(&self.settings, self.run_of(at))
     }
+}
+
+/// Whether peers may be given a registration.
+fn is_for_peers(entry: &Entry) -> bool {
+    matches!(entry.is_for, IsFor::All | IsFor::Granted)
 }
