@@ -10,7 +10,7 @@ use super::NodeCore;
 use super::groups::REVOKED;
 use crate::base::grant_name::GrantName;
 use crate::base::lock::lock;
-use crate::runtime::grant_users::Users;
+use crate::runtime::grant_users::{self, Users};
 
 impl NodeCore {
     /// Knows who is at this process's grants.
@@ -55,6 +55,15 @@ impl NodeCore {
 
     pub(crate) fn is_granted(&self, grant: GrantId) -> bool {
         self.engine().granted(grant).is_some()
+    }
+
+    /// Drops memory that was dropped before while peers were at it, where they no longer are: this node's,
+    /// and what other nodes have left.
+    pub(crate) fn free_unused(&self) {
+        if self.due.flags.load(Ordering::Relaxed) & REVOKED != 0 {
+            self.free_revoked();
+        }
+        grant_users::free_left();
     }
 
     /// Keeps memory that was granted until no peer is at it.

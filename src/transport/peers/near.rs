@@ -28,7 +28,12 @@ impl NearPeers {
         self.0.get(rank as usize)
     }
 
-    /// The same, for whoever keeps it.
+    /// Whether both are one node's.
+    pub(crate) fn is(&self, other: &NearPeers) -> bool {
+        self.0.is(&other.0)
+    }
+
+    /// As [`NearPeers::get`], for whoever keeps it.
     pub(crate) fn get_shared(&self, rank: Rank) -> Option<Arc<Near>> {
         self.0.get_shared(rank as usize)
     }
@@ -42,7 +47,7 @@ pub(crate) struct Ledgers {
 
 impl Ledgers {
     /// A peer's ledger beside this process's; `None`, which the log says, where it cannot be read.
-    pub(super) fn open(own: &Arc<Ledger>, theirs: impl AsFd) -> Option<Ledgers> {
+    pub(crate) fn open(own: &Arc<Ledger>, theirs: impl AsFd) -> Option<Ledgers> {
         match PeerLedger::open(theirs) {
             Ok(theirs) => Some(Ledgers { own: Arc::clone(own), theirs }),
             Err(error) => {
