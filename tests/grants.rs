@@ -5,10 +5,11 @@ mod support;
 
 use std::io::{BufRead, BufReader, Lines};
 use std::process::{Child, ChildStdout, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, setrlimit};
 use standpipe::{
     Address, Audience, Config, Error, Foreign, GlobalPtr, Grant, GrantError, GrantName, HeapArray, Mechanism,
     Node, Operation, Rank, Remote, Rights, Transport,
@@ -137,6 +138,9 @@ impl Drop for User {
 #[test]
 fn child() {
     let Some(role) = support::role() else { return };
+    if role == "short" {
+        return grant_more_than_are_shown();
+    }
     let words: Vec<&str> = role.split(' ').collect();
     let [manner, way, address, at] = words[..] else { panic!("{role}") };
     let node = Node::open_in(Way::named(way).config(), None).expect("a node");
@@ -203,8 +207,9 @@ fn put_for_ever(node: &Node, told: GlobalPtr<u64>, manner: &str) {
 /// Rounds that one set of users sees: they end long before a test's processes do by themselves.
 const ROUNDS: u64 = 3_000;
 
-/// By name: how often memory comes and goes in all. `STANDPIPE_TEST_GRANTS=1000000 cargo test --release
-/// --test grants near` takes minutes. A put that is killed is of 1 GiB then.
+/// By name: how often memory comes and goes in all, near, by message and over `tcp`.
+/// `STANDPIPE_TEST_GRANTS=1000000 cargo test --release --test grants near` takes minutes. A put that is
+/// killed is of 1 GiB then.
 const BY_NAME: &str = "STANDPIPE_TEST_GRANTS";
 
 /// Grants the same memory again and again, while others read and write it, and has it to itself in between.
@@ -344,44 +349,141 @@ fn one_that_executes_another_program_amid_a_put_leaves_the_memory_alone() {
     stays_free(memory);
 }
 
-#[test]
-fn memory_that_is_dropped_while_one_is_at_it_is_kept_until_none_is() {
-    /// Counts where it is dropped.
-    struct Keeper(std::sync::Arc<AtomicU64>);
-    impl Drop for Keeper {
-        fn drop(&mut self) {
-            self.0.fetch_add(1, Ordering::SeqCst);
-        }
+/// Counts where memory is dropped.
+struct Keeper(Arc<AtomicU64>);
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
     }
-    let owner = Owner::new(Way::Kernel);
+}
+
+/// Grants memory, has a process put into it, stops that, and ends the grant with it as told. `None`: it was
+/// not at the memory at that moment.
+fn stopped_at<T>(
+    owner: &Owner,
+    grant: Grant<Foreign<Keeper>>,
+    end: impl FnOnce(Grant<Foreign<Keeper>>) -> Option<T>,
+) -> (User, Option<T>) {
+    let [id, len] = grant.name().to_words();
+    owner.told.write(1, len);
+    owner.told.write(0, id);
+    let mut user = owner.user("puts");
+    assert_eq!(user.hear(), "puts");
+    user.signal(Signal::STOP);
+    std::thread::sleep(Duration::from_millis(5));
+    let ended = end(grant);
+    (user, ended)
+}
+
+fn grant_counted(node: &Node, memory: &Memory, dropped: &Arc<AtomicU64>) -> Grant<Foreign<Keeper>> {
+    let start = memory.0.as_ptr().cast::<u8>().cast_mut();
+    // SAFETY: the memory is never freed, and this process uses it by atomics alone.
+    let foreign = unsafe { Foreign::new(start, memory.0.len() * 8, Keeper(Arc::clone(dropped))) };
+    node.grant(foreign, Rights::ReadWrite, Audience::ALL).expect("granted")
+}
+
+/// Drops a grant while one is at its memory, and wants that dropped once it is gone, as somebody does this.
+fn is_kept_until_none_is_at_it(closes: bool, mut meanwhile: impl FnMut(&Owner)) {
     let memory = Memory::new(8 << 20);
-    let dropped = std::sync::Arc::new(AtomicU64::new(0));
+    let dropped = Arc::new(AtomicU64::new(0));
+    let count = || dropped.load(Ordering::SeqCst);
     for _ in 0..100 {
-        let start = memory.0.as_ptr().cast::<u8>().cast_mut();
-        // SAFETY: the memory is never freed, and this process uses it by atomics alone.
-        let foreign = unsafe { Foreign::new(start, 8 << 20, Keeper(std::sync::Arc::clone(&dropped))) };
-        let grant = owner.node.grant(foreign, Rights::ReadWrite, Audience::ALL).expect("granted");
-        let [id, len] = grant.name().to_words();
-        owner.told.write(1, len);
-        owner.told.write(0, id);
-        let mut user = owner.user("puts");
-        assert_eq!(user.hear(), "puts");
-        user.signal(Signal::STOP);
-        std::thread::sleep(Duration::from_millis(5));
-        let before = dropped.load(Ordering::SeqCst);
-        drop(grant);
-        if dropped.load(Ordering::SeqCst) != before {
+        let owner = Owner::new(Way::Kernel);
+        let grant = grant_counted(&owner.node, memory, &dropped);
+        let before = count();
+        let (user, kept) = stopped_at(&owner, grant, |grant| {
+            if closes {
+                owner.node.clone().close(LIMIT).expect("closed");
+            }
+            drop(grant);
+            (count() == before).then_some(())
+        });
+        if kept.is_none() {
             continue;
         }
+        meanwhile(&owner);
+        assert_eq!(count(), before, "it is still at the memory");
         user.signal(Signal::KILL);
         let is_dropped = || {
-            owner.node.progress();
-            dropped.load(Ordering::SeqCst) == before + 1
+            meanwhile(&owner);
+            count() == before + 1
         };
         assert!(support::eventually(is_dropped), "its user is gone");
         return stays_free(memory);
     }
     panic!("none of 100 that were stopped was at the memory");
+}
+
+#[test]
+fn memory_that_is_dropped_while_one_is_at_it_is_kept_until_none_is() {
+    is_kept_until_none_is_at_it(false, |owner| _ = owner.node.progress());
+}
+
+#[test]
+fn memory_that_was_dropped_is_freed_by_later_grants_where_nobody_makes_progress() {
+    let share = |owner: &Owner| drop(owner.node.share(vec![1_u8; 8], Audience::ALL).expect("granted"));
+    is_kept_until_none_is_at_it(false, share);
+}
+
+#[test]
+fn memory_whose_node_has_closed_is_freed_by_grants_of_other_nodes() {
+    let other = Node::open_in(Way::Kernel.config(), None).expect("a node");
+    let share = |_: &Owner| drop(other.share(vec![1_u8; 8], Audience::ALL).expect("granted"));
+    is_kept_until_none_is_at_it(true, share);
+}
+
+#[test]
+fn memory_comes_back_after_its_node_has_closed_while_others_have_handles() {
+    let memory = Memory::new(8 << 20);
+    for round in 0..100 {
+        let owner = Owner::new(Way::Kernel);
+        let grant = grant_counted(&owner.node, memory, &Arc::default());
+        let id = grant.name().id();
+        let (user, kept) = stopped_at(&owner, grant, |mut grant| {
+            owner.node.clone().close(LIMIT).expect("closed");
+            match grant.wait_idle(Duration::from_millis(20)) {
+                Ok(_) => None,
+                Err(GrantError::StillInUse { grant: named, .. }) if named == id => Some(grant),
+                Err(error) => panic!("{error}"),
+            }
+        });
+        let Some(mut grant) = kept else { continue };
+        user.signal(if round % 2 == 0 { Signal::KILL } else { Signal::CONT });
+        grant.wait_idle(LIMIT).expect("it is gone, or has found the node closed");
+        return stays_free(memory);
+    }
+    panic!("none of 100 that were stopped was at the memory");
+}
+
+/// The system ends processes that make a file longer than that: such an owner shows fewer grants.
+#[test]
+fn an_owner_whose_files_must_be_short_grants_as_many_and_some_by_message() {
+    let mut command = in_role(std::process::Command::new("/proc/self/exe"), "short");
+    assert!(command.status().expect("this program runs").success());
+}
+
+fn grant_more_than_are_shown() {
+    let longest = Some(17 << 20);
+    setrlimit(Resource::Fsize, Rlimit { current: longest, maximum: longest }).expect("less is allowed");
+    // What a node has for each peer is a file as well.
+    let open = || Node::open_in(Way::Kernel.config().peers_max(2), None).expect("a node");
+    let (owner, user) = (open(), open());
+    let grants = owner.share_many((0..300_000_u64).map(|at| vec![at; 1]), Audience::ALL).expect("granted");
+    let peer = user.connect_to(owner.address().expect("an address")).expect("connected");
+    let mut word = [0; 8];
+    let mut get = |at: u64| {
+        let name = grants[at as usize].name();
+        user.get_bytes(Remote::granted(peer, name), &mut word).expect("it is granted");
+        assert_eq!(u64::from_ne_bytes(word), at);
+        user.stats().get(Operation::Get, Mechanism::Cma).count
+    };
+    // The owner has met the user by then.
+    get(0);
+    let met = get(0);
+    assert!(get(270_000) > met, "its line is within the file");
+    let met = get(270_000);
+    assert_eq!(get(299_999), met, "its line is not");
 }
 
 #[test]

@@ -15,7 +15,7 @@ use crate::base::debug_is_display::debug_is_display;
 use crate::base::error::Error;
 use crate::base::grant_name::GrantName;
 use crate::runtime::core::NodeCore;
-use crate::runtime::grant_users::Users;
+use crate::runtime::grant_users::{self, Kept, Users};
 
 /// The peers that may reach memory that is granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -134,7 +134,8 @@ into_io_error!(GrantError);
 ///
 /// [`Grant::revoke`] ends it, and so does dropping this, or the node's end. None of them waits:
 /// [`Grant::wait_idle`] does, and gives the memory back. A grant that is dropped while a peer is at its
-/// memory leaves that to the node, which drops it once no peer reaches it any more.
+/// memory leaves that to the library. Later progress of the node, and later calls that grant, wait for or
+/// drop a grant of any node of the process, drop the memory once no peer reaches it any more.
 ///
 /// Any thread may hold, revoke and drop it, handlers as well. It does not keep the node open.
 #[must_use = "what is granted is revoked when this is dropped"]
@@ -222,6 +223,7 @@ impl Node {
         mut to: Audience,
     ) -> Result<Grant<B>, GrantError> {
         self.may_grant(&mut to)?;
+        self.core.free_unused();
         let mut granted = self.grant_checked(vec![memory], rights, &to)?;
         self.serve_grants();
         Ok(granted.pop().expect("as many as were asked for"))
@@ -234,6 +236,7 @@ impl Node {
         mut to: Audience,
     ) -> Result<Vec<Grant<B>>, GrantError> {
         self.may_grant(&mut to)?;
+        self.core.free_unused();
         let granted = self.grant_checked(memory.collect(), rights, &to)?;
         self.serve_grants();
         Ok(granted)
@@ -331,6 +334,7 @@ impl<B: Buffer> Grant<B> {
         if self.its_core().is_some_and(|core| core.is_granted(grant)) {
             return Err(GrantError::NotRevoked { grant });
         }
+        self.free_unused();
         self.wait_unused(self.epoch(), within)?;
         self.memory.take().ok_or(GrantError::Revoked { grant })
     }
@@ -344,6 +348,14 @@ impl<B: Buffer> Grant<B> {
     fn far_user(&self) -> Option<Rank> {
         let core = self.core.upgrade().filter(|core| !core.is_forked())?;
         core.far_user(self.name.id())
+    }
+
+    /// Lets go of memory that was dropped while peers were at it, where they no longer are.
+    fn free_unused(&self) {
+        match self.its_core() {
+            Some(core) => core.free_unused(),
+            None => grant_users::free_left(),
+        }
     }
 
     /// The epoch from which on nobody begins to use it, once it is revoked or its node has ended.
@@ -422,6 +434,7 @@ impl<B: Buffer> fmt::Debug for Grant<B> {
 impl<B: Buffer> Drop for Grant<B> {
     fn drop(&mut self) {
         let _ = self.revoke();
+        self.free_unused();
         let Some(memory) = self.memory.take() else { return };
         let core = self.core.upgrade();
         let user = || self.users.any(self.epoch()).or_else(|| self.far_user());
@@ -429,10 +442,15 @@ impl<B: Buffer> Drop for Grant<B> {
         if core.as_ref().is_some_and(|core| core.is_forked()) || user().is_none() {
             return drop(memory);
         }
+        let (grant, epoch) = (self.name.id(), self.epoch());
         match core {
-            Some(core) => core.keep_revoked(self.name.id(), self.epoch(), Box::new(memory)),
-            // Nobody is left to look after it.
-            None => std::mem::forget(memory),
+            Some(core) if !core.has_closed() || self.far_user().is_some() => {
+                core.keep_revoked(grant, epoch, Box::new(memory));
+            }
+            _ => {
+                let users = Users::clone(&self.users);
+                grant_users::leave(Kept { grant, epoch, users, memory: Box::new(memory) });
+            }
         }
     }
 }

@@ -815,7 +815,8 @@ int sp_grant_revoke(sp_grant *grant);
 int sp_grant_wait_idle(sp_grant *grant, uint64_t within);
 
 /* Has the name stand for other memory of the same length, and waits at most so long until nothing goes to the old any
- * more. SP_ERR_IN_USE: it does, still, and the name stands for the old memory. [one thread; waits] */
+ * more. SP_ERR_IN_USE: the name stands for the new memory, and something still goes to the old, which must stay until
+ * `release` is called. That is told of the memory that was granted first only. [one thread; waits] */
 int sp_grant_repoint(sp_grant *grant, void *memory, size_t len, uint64_t within);
 
 /* Revokes and frees the handle. Where peers may still use the memory it must stay valid until `release` is called; call

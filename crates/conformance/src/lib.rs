@@ -107,6 +107,7 @@ declare! { $
         lists_mix_grants_with_other_memory
         puts_into_grants_signal_and_tell
         a_grant_that_is_repointed_names_other_memory
+        atomics_and_signals_are_for_heaps_and_change_nothing_that_is_granted
         granted_memory_that_is_not_there_is_a_fault_of_its_owners;
     pins:
         what_is_pinned_stays_registered_until_it_is_not_pinned

@@ -17,6 +17,7 @@
 //! | [`heap`] | which bytes of a segment are in use, and which pages are not | no |
 //! | `payload` | bytes in words that a peer may write: in and out | yes |
 //! | [`ring`] | a single-producer single-consumer message ring | no |
+//! | [`announcements`] | how an owner takes memory back that others reach without asking it | no |
 //! | [`duplex`] | two rings, and a line that changes hands: the quick way to ask and answer | no |
 //! | [`bell`] | waking a process that sleeps | no |
 //! | [`biased`] | a lock that is nearly free to the thread that uses it most | yes |
@@ -36,14 +37,16 @@
 //! | [`membarrier`] | the fence that lets senders go without one | yes |
 //! | [`spawn`] | children that die with their parent; who is at the other end of a socket | yes |
 //!
-//! `ring`, `duplex` and `bell` know their memory only as a slice of atomics, so the same code runs on a
-//! segment, under Miri and under loom (`--cfg loom`).
+//! `ring`, `duplex`, `bell` and `announcements` know their memory only as a slice of atomics, so the same
+//! code runs on a segment, under Miri and under loom (`--cfg loom`).
 
 #[cfg(not(target_endian = "little"))]
 compile_error!("the futex word is the low half of a 64-bit word: little-endian machines only");
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("offsets and addresses are 64 bits wide");
 
+#[cfg_attr(any(loom, miri), allow(dead_code))]
+pub mod announcements;
 pub mod bell;
 pub mod biased;
 #[cfg_attr(any(loom, miri), allow(dead_code, unreachable_pub))]

@@ -1,4 +1,5 @@
-//! The invariants of the engine and the simulator, each with the text that keeps it.
+//! The invariants of the engine, the simulator and the words by which memory is taken back, each with the
+//! text that keeps it.
 //!
 //! `docs/INVARIANTS.md` lists them for readers; [`mutate`](crate::mutate) breaks each.
 
@@ -18,7 +19,12 @@ pub(crate) enum By {
     Storm,
     /// The engine's own tests that have this in their names.
     Tests(&'static str),
+    /// Models that loom checks, which have this in their names.
+    Loom(&'static str),
 }
+
+/// The models of [`vm::announcements`](../../vm/src/announcements.rs).
+pub(crate) const LOOM: &str = "announcements::";
 
 /// All of them, in the order in which they are broken.
 pub(crate) const MUTATIONS: &[Mutation] = &[
@@ -330,6 +336,55 @@ pub(crate) const MUTATIONS: &[Mutation] = &[
         breaks: "        self.counters.malformed += 1;",
         by: By::Tests("node"),
     },
+    Mutation {
+        rule: "whoever announces a use looks after that",
+        file: "vm/src/announcements.rs",
+        keeps: "        self.0.store(epoch << NUMBER_BITS | u64::from(owner), Ordering::Release);\n        fence(Ordering::SeqCst);",
+        breaks: "        self.0.store(epoch << NUMBER_BITS | u64::from(owner), Ordering::Release);",
+        by: By::Loom(LOOM),
+    },
+    Mutation {
+        rule: "a use is over when a later one is announced",
+        file: "vm/src/announcements.rs",
+        keeps: "self.0.store(epoch << NUMBER_BITS | u64::from(owner), Ordering::Release);",
+        breaks: "self.0.store(epoch << NUMBER_BITS | u64::from(owner), Ordering::Relaxed);",
+        by: By::Loom(LOOM),
+    },
+    Mutation {
+        rule: "an owner looks for users after it has barred new ones",
+        file: "vm/src/announcements.rs",
+        keeps: "pub fn before_looking_for_users() {\n    fence(Ordering::SeqCst);",
+        breaks: "pub fn before_looking_for_users() {",
+        by: By::Loom(LOOM),
+    },
+    Mutation {
+        rule: "a use is over when its end is seen",
+        file: "vm/src/announcements.rs",
+        keeps: "self.0.store(0, Ordering::Release);",
+        breaks: "self.0.store(0, Ordering::Relaxed);",
+        by: By::Loom(LOOM),
+    },
+    Mutation {
+        rule: "a look finds words that were together",
+        file: "vm/src/announcements.rs",
+        keeps: "if before & 1 == 0 && table.load_all(at, [Ordering::Relaxed])? == [before] {",
+        breaks: "if before & 1 == 0 {",
+        by: By::Loom(LOOM),
+    },
+    Mutation {
+        rule: "a line is marked while it changes",
+        file: "vm/src/announcements.rs",
+        keeps: "    line[0].store(before.wrapping_add(1), Ordering::Relaxed);\n    fence(Ordering::Release);",
+        breaks: "    line[0].store(before.wrapping_add(1), Ordering::Relaxed);",
+        by: By::Loom(LOOM),
+    },
+    Mutation {
+        rule: "a word is counted before it is announced in",
+        file: "vm/src/announcements.rs",
+        keeps: "used.fetch_max(index + 1, Ordering::SeqCst);",
+        breaks: "used.fetch_max(index, Ordering::SeqCst);",
+        by: By::Loom(LOOM),
+    },
 ];
 
 #[cfg(test)]
@@ -341,6 +396,7 @@ mod tests {
         let by = match mutation.by {
             By::Storm => "storms",
             By::Tests(filter) => &format!("tests of `{}`", filter.trim_end_matches("::")),
+            By::Loom(filter) => &format!("loom on `{}`", filter.trim_end_matches("::")),
         };
         format!("| {} | `{}` | {by} |\n", mutation.rule, mutation.file)
     }
@@ -360,10 +416,10 @@ mod tests {
     const HEAD: &str = "\
 # What must hold
 
-This page is for people who change the engine or the simulator. `cargo xtask mutate` breaks each of these, one
-at a time in a copy of the tree, and wants what is named to fail. The list itself is
-`crates/xtask/src/invariants.rs`. The storms look at every invariant of the tables after every step
-(`Node::audit`), and programs of the simulator compare every byte.
+This page is for people who change the engine, the simulator, or how memory that is granted is taken back.
+`cargo xtask mutate` breaks each of these, one at a time in a copy of the tree, and wants what is named to
+fail. The list itself is `crates/xtask/src/invariants.rs`. The storms look at every invariant of the tables
+after every step (`Node::audit`), and programs of the simulator compare every byte.
 
 | invariant | kept by `crates/` | noticed by |
 |---|---|---|

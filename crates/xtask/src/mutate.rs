@@ -1,15 +1,15 @@
-//! Rules broken on purpose, one at a time in a copy of the tree: the storm, or the part's own tests, must
-//! notice each.
+//! Rules broken on purpose, one at a time in a copy of the tree: the storm, the part's own tests, or a model
+//! of it must notice each.
 //!
-//! A check that lets a broken rule pass checks nothing. Each mutation replaces one piece of the engine's or
-//! the simulator's text, found there exactly once, so that a mutation that no longer fits the code fails
-//! loudly, too.
+//! A check that lets a broken rule pass checks nothing. Each mutation replaces one piece of the engine's, the
+//! simulator's or a lock-free part's text, found there exactly once, so that a mutation that no longer fits
+//! the code fails loudly, too.
 
 use std::fs;
 use std::path::Path;
 
 use crate::command::{Failure, root, run};
-use crate::invariants::{By, MUTATIONS, Mutation};
+use crate::invariants::{By, LOOM, MUTATIONS, Mutation};
 use crate::outcome::Outcome;
 
 /// Seconds that a try may take; a rule whose breach makes them go on for ever is noticed, too.
@@ -30,7 +30,7 @@ fn all(only: &str) -> Result<(), Failure> {
     }
     let copy = tempfile::tempdir().map_err(|error| Failure(format!("no temporary folder: {error}")))?;
     copy_tree(copy.path())?;
-    for by in [By::Storm, By::Tests("")] {
+    for by in [By::Storm, By::Tests(""), By::Loom(LOOM)] {
         found(copy.path(), by)?.map_or(Ok(()), |found| {
             Err(Failure(format!("something is found with every rule kept: {found}")))
         })?;
@@ -68,14 +68,19 @@ impl Mutation {
 /// Runs what is to notice a breach there. `Some`: it has found something. A copy that does not compile has
 /// not been tried.
 fn found(tree: &Path, by: By) -> Result<Option<String>, Failure> {
+    let (target, flags) = match by {
+        By::Loom(_) => ("target/mutate-loom", Some("--cfg loom")),
+        By::Storm | By::Tests(_) => ("target/mutate", None),
+    };
     let cargo = |line: &str| {
-        let target = root().join("target/mutate");
         let line = run("sh -c").arg(format!("cargo {line} >found 2>&1")).dir(tree).limit_s(LIMIT_S);
-        line.env("CARGO_TARGET_DIR", target).env("CARGO_PROFILE_DEV_OPT_LEVEL", "1")
+        let line = line.env("CARGO_TARGET_DIR", root().join(target)).env("CARGO_PROFILE_DEV_OPT_LEVEL", "1");
+        if let Some(flags) = flags { line.env("RUSTFLAGS", flags) } else { line }
     };
     let (test, filter) = match by {
         By::Storm => ("test --package standpipe-sim --test storm", ""),
         By::Tests(filter) => ("test --package standpipe-engine", filter),
+        By::Loom(filter) => ("test --package standpipe-vm --lib", filter),
     };
     cargo(&format!("{test} --no-run")).output()?;
     let tested = cargo(&format!("{test} -- {filter}")).output();

@@ -10,7 +10,7 @@ use super::NodeCore;
 use super::groups::REVOKED;
 use crate::base::grant_name::GrantName;
 use crate::base::lock::lock;
-use crate::runtime::grant_users::{Kept, Users};
+use crate::runtime::grant_users::{self, Kept, Users};
 
 impl NodeCore {
     /// Knows who is at this process's grants.
@@ -72,6 +72,15 @@ impl NodeCore {
         }
         let own = self.peers.own().rank;
         (!engine.is_grant_idle(grant)).then(|| engine.grant_holder(grant).unwrap_or(own))
+    }
+
+    /// Drops memory that was dropped before while peers were at it, where they no longer are: this node's,
+    /// and what other nodes have left.
+    pub(crate) fn free_unused(&self) {
+        if self.due.flags.load(Ordering::Relaxed) & REVOKED != 0 {
+            self.free_revoked();
+        }
+        grant_users::free_left();
     }
 
     /// Keeps memory that was granted until no peer is at it: of a grant that does not name it since an epoch

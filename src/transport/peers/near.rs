@@ -33,7 +33,12 @@ impl NearPeers {
         NearTable { places: self.0.start().cast_const().cast(), len: self.0.len() }
     }
 
-    /// The same, for whoever keeps it.
+    /// Whether both are one node's.
+    pub(crate) fn is(&self, other: &NearPeers) -> bool {
+        self.0.is(&other.0)
+    }
+
+    /// As [`NearPeers::get`], for whoever keeps it.
     pub(crate) fn get_shared(&self, rank: Rank) -> Option<Arc<Near>> {
         self.0.get_shared(rank as usize)
     }
@@ -64,7 +69,7 @@ pub(crate) struct Ledgers {
 
 impl Ledgers {
     /// A peer's ledger beside this process's; `None`, which the log says, where it cannot be read.
-    pub(super) fn open(own: &Arc<Ledger>, theirs: impl AsFd) -> Option<Ledgers> {
+    pub(crate) fn open(own: &Arc<Ledger>, theirs: impl AsFd) -> Option<Ledgers> {
         match PeerLedger::open(theirs) {
             Ok(theirs) => Some(Ledgers { own: Arc::clone(own), theirs }),
             Err(error) => {

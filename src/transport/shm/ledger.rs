@@ -15,16 +15,17 @@
 //! writes the owner's number and epoch in its thread's word. Then it looks at the grant's line, copies, looks
 //! again before each further part, and clears the word. The owner bars the line, begins a new epoch, and
 //! looks at the words: nobody reaches the memory that it barred once no word names it with an older epoch.
-//! Both have a full fence between their write and their look, so that at least one of them sees the other.
-//! Only peers use a table whose owner has said that it looks at their words: others ask it by message.
+//! [`vm::announcements`] has these steps, which are model-checked there. Only peers use a table whose owner
+//! has said that it looks at their words: others ask it by message.
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use engine::{Direction, GRANTS_MAX, GrantId, Granted, Place, Rank};
 use rustix::io::Errno;
+use vm::announcements::{self, Announcement, Announcements};
 use vm::{ReadOnly, Segment, SegmentError, Words};
 
 use crate::base::lock::lock;
@@ -42,33 +43,35 @@ const TABLE: u64 = 384;
 const WORDS: u64 = WATCHED - FIRST_WORD;
 const BYTES: u64 = (TABLE + GRANTS_MAX as u64) * LINE;
 
-/// Bits of an announcement that have the owner's number; its epoch lies above.
-const NUMBER_BITS: u32 = 16;
+/// Numbers that peers may have.
+const NUMBERS: u64 = 1 << announcements::NUMBER_BITS;
 
-/// Looks at a line that is being changed, at most: its owner may have been stopped just then.
-const LOOKS: u32 = 64;
+/// A process's announcements.
+const ANNOUNCED: Announcements =
+    Announcements { used: WORDS_AT, first: FIRST_WORD * LINE, stride: LINE, most: WORDS };
 
 /// The second half of a line: the peers that it is for. Up to so many are listed.
 const LISTED: usize = 8;
-
-/// A line's first word is read before the others.
-const ORDERINGS: [Ordering; 8] = {
-    let mut all = [Ordering::Relaxed; 8];
-    all[0] = Ordering::Acquire;
-    all
-};
 
 const fn table_at(line: u32) -> u64 {
     (TABLE + line as u64) * LINE
 }
 
-/// The word and the bit of a peer's number.
-const fn watched_at(peer: Rank) -> (u64, u64) {
-    (WATCHED * LINE + (peer as u64 % (1 << NUMBER_BITS)) / 64 * 8, 1 << (peer % 64))
+/// Bytes of a ledger in a process whose files may be so long: whole lines, and one of the table at least.
+const fn bytes_within(longest: u64) -> u64 {
+    let (fits, least) = (longest / LINE * LINE, (TABLE + 1) * LINE);
+    if fits < least {
+        least
+    } else if fits < BYTES {
+        fits
+    } else {
+        BYTES
+    }
 }
 
-const fn word_at(word: u32) -> u64 {
-    (FIRST_WORD + word as u64) * LINE
+/// The word and the bit of a peer's number.
+const fn watched_at(peer: Rank) -> (u64, u64) {
+    (WATCHED * LINE + (peer as u64 % NUMBERS) / 64 * 8, 1 << (peer % 64))
 }
 
 /// The third word of a line: what may be done with the grant, and by whom.
@@ -139,18 +142,24 @@ pub(crate) struct Ledger {
 
 impl Ledger {
     /// An empty one. `reserves`: it takes memory before it touches any, where the system would end the
-    /// process otherwise.
+    /// process otherwise. Where this process's files must be shorter, it has fewer lines: for grants of the
+    /// others peers ask by message.
     ///
     /// # Errors
     /// As for [`Segment::create_own`].
     pub(crate) fn create(reserves: bool) -> Result<Ledger, SegmentError> {
+        let longest = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+        Ledger::create_of(bytes_within(longest.unwrap_or(u64::MAX)), reserves)
+    }
+
+    fn create_of(bytes: u64, reserves: bool) -> Result<Ledger, SegmentError> {
         static IDS: AtomicU64 = AtomicU64::new(1);
-        let own = Segment::create_own("standpipe-ledger", BYTES);
+        let own = Segment::create_own("standpipe-ledger", bytes);
         let is_sealed = own.is_ok();
         let segment = match own {
             // A kernel before 5.1 lets peers write it: they use no table of this process's.
             Err(SegmentError::Os { errno: Errno::INVAL, .. }) => {
-                Segment::create_closed("standpipe-ledger", BYTES)
+                Segment::create_closed("standpipe-ledger", bytes)
             }
             own => own,
         }?;
@@ -163,7 +172,7 @@ impl Ledger {
         let epoch = words(EPOCH_AT, 1);
         epoch[0].store(1, Ordering::Release);
         let (lines, words_used) = (words(LINES_AT, 2), words(WORDS_AT, 1));
-        let all = words(word_at(0), (WORDS * LINE / 8) as usize);
+        let all = words(ANNOUNCED.first, (WORDS * LINE / 8) as usize);
         let free = Mutex::new((0..WORDS as u32).rev().collect());
         Ok(Ledger {
             epoch,
@@ -210,7 +219,7 @@ impl Ledger {
                 *word = u64::from(pair[0]) | u64::from(pair.get(1).copied().unwrap_or_default()) << 32;
             }
         }
-        write(&line, words);
+        announcements::show_line(&line, words);
         if self.lines[0].load(Ordering::Relaxed) <= grant.line.into() {
             self.lines[0].store(u64::from(grant.line) + 1, Ordering::Release);
         }
@@ -225,12 +234,11 @@ impl Ledger {
         match shows_now {
             Some((grant, granted)) => _ = self.show(grant, granted),
             None if u64::from(line) < self.lines[0].load(Ordering::Relaxed) => {
-                write(&self.line(line), [0; 7])
+                announcements::show_line(&self.line(line), [0; 7])
             }
             None => {}
         }
-        fence(Ordering::SeqCst);
-        self.epoch[0].fetch_add(1, Ordering::SeqCst) + 1
+        announcements::begin_epoch(&self.epoch[0])
     }
 
     /// Announces that this thread is about to reach what the owner of that number grants. `None`: other
@@ -241,10 +249,8 @@ impl Ledger {
             (id, index) if id == self.id => index,
             _ => self.word_of_thread()?,
         };
-        let word = &self.words[index as usize * (LINE / 8) as usize];
-        word.store(announcement(owner, epoch), Ordering::Relaxed);
-        // Before this thread looks at the grant's line: see the head of this file.
-        fence(Ordering::SeqCst);
+        let word = Announcement::in_word(&self.words[index as usize * (LINE / 8) as usize]);
+        word.announce(owner, epoch);
         Some(Announced(word))
     }
 
@@ -257,7 +263,7 @@ impl Ledger {
                 return Some(held.index);
             }
             let index = lock(&self.free).pop()?;
-            self.words_used[0].fetch_max(u64::from(index) + 1, Ordering::SeqCst);
+            announcements::count_word(&self.words_used[0], index.into());
             held.push(HeldWord { ledger: Arc::downgrade(self), id: self.id, index });
             Some(index)
         });
@@ -267,46 +273,32 @@ impl Ledger {
         Some(index)
     }
 
+    /// All of it, as its process writes it.
+    #[cfg(test)]
+    pub(crate) fn memory(&self) -> &vm::SharedMemory {
+        self.segment.memory()
+    }
+
     fn line(&self, line: u32) -> Words {
         self.segment.memory().words(table_at(line), 8).expect("the engine has no more lines than the table")
     }
 }
 
-/// Writes a line's words behind its first, which says whether it is being changed: it is odd meanwhile.
-fn write(line: &[AtomicU64], words: [u64; 7]) {
-    let before = line[0].load(Ordering::Relaxed);
-    line[0].store(before.wrapping_add(1), Ordering::Relaxed);
-    fence(Ordering::Release);
-    line[1..].iter().zip(words).for_each(|(at, word)| at.store(word, Ordering::Relaxed));
-    line[0].store(before.wrapping_add(2), Ordering::Release);
-}
-
-/// The word that announces the use of a grant of that node's, in this epoch of its.
-const fn announcement(owner: Rank, epoch: u64) -> u64 {
-    epoch << NUMBER_BITS | owner as u64
-}
-
-/// The epoch in which a word announces the use of a grant of that node's.
-fn names(word: u64, owner: Rank) -> Option<u64> {
-    (word & ((1 << NUMBER_BITS) - 1) == u64::from(owner) && word != 0).then_some(word >> NUMBER_BITS)
-}
-
 /// That this thread is at what another process grants, until this is dropped.
-pub(crate) struct Announced<'a>(&'a AtomicU64);
+pub(crate) struct Announced<'a>(Announcement<'a>);
 
 impl Announced<'_> {
     /// Announces the same anew, between two parts: no copy is under way, and what was looked at before must
     /// be looked at again. So whoever takes other memory back waits for no more than one part.
     pub(crate) fn renew(&self, owner: Rank, epoch: u64) {
-        self.0.store(announcement(owner, epoch), Ordering::Relaxed);
-        fence(Ordering::SeqCst);
+        self.0.announce(owner, epoch);
     }
 }
 
 impl Drop for Announced<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.0.store(0, Ordering::Release);
+        self.0.withdraw();
     }
 }
 
@@ -369,7 +361,7 @@ impl PeerLedger {
     /// The epoch, as [`Ledger::announce`] takes it.
     #[inline]
     pub(crate) fn epoch(&self) -> u64 {
-        self.0.load(EPOCH_AT, Ordering::Acquire).unwrap_or(0)
+        announcements::epoch_at(&self.0, EPOCH_AT)
     }
 
     /// Grants that the peer has made in its life, or re-pointed.
@@ -386,9 +378,7 @@ impl PeerLedger {
 
     /// Since which epoch the peer is at a grant of the node with this number there, if it is.
     pub(crate) fn oldest_use(&self, owner: Rank) -> Option<u64> {
-        let used = self.0.load(WORDS_AT, Ordering::Acquire).unwrap_or(0).min(WORDS);
-        let word = |word| self.0.load(word_at(word), Ordering::Acquire).unwrap_or(0);
-        (0..used as u32).filter_map(|at| names(word(at), owner)).min()
+        announcements::oldest_use(&self.0, ANNOUNCED, owner)
     }
 
     #[cfg(test)]
@@ -427,135 +417,9 @@ impl PeerLedger {
             return None;
         }
         self.0.open_to(at + LINE).ok()?;
-        for _ in 0..LOOKS {
-            let [before, words @ ..] = self.0.load_all(at, ORDERINGS)?;
-            fence(Ordering::Acquire);
-            if before & 1 == 0 && self.0.load(at, Ordering::Relaxed)? == before {
-                return Some(words);
-            }
-            std::hint::spin_loop();
-        }
-        None
+        announcements::line_at(&self.0, at)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use engine::Rights;
-
-    use super::*;
-
-    fn granted(rights: Rights, to: Option<&[Rank]>) -> Granted {
-        Granted { start: 0x1000, len: 100, rights, to: to.map(Arc::from) }
-    }
-
-    fn opened() -> (Arc<Ledger>, PeerLedger) {
-        let ledger = Arc::new(Ledger::create(true).expect("a segment"));
-        let peers = PeerLedger::open(ledger.fd()).expect("it is one");
-        (ledger, peers)
-    }
-
-    #[test]
-    fn a_peer_finds_what_is_granted_until_it_is_barred() {
-        let (ledger, peers) = opened();
-        let grant = GrantId { line: 5, generation: 77 };
-        let at = |offset| Place::granted(grant, offset);
-        assert_eq!(peers.look(at(0), 1, Direction::Get, 3), Look::Unknown);
-        assert!(ledger.show(grant, &granted(Rights::Read, None)));
-        for (offset, len, direction, said) in [
-            (0, 100, Direction::Get, Look::At(0x1000)),
-            (99, 1, Direction::Get, Look::At(0x1063)),
-            (99, 2, Direction::Get, Look::Beyond),
-            (1 << 39, 1, Direction::Get, Look::Beyond),
-            (0, u64::MAX, Direction::Get, Look::Beyond),
-            (0, 1, Direction::Put, Look::NotGranted),
-        ] {
-            assert_eq!(peers.look(at(offset), len, direction, 3), said, "{offset:#x} {len:#x} {direction:?}");
-        }
-        let other = Place::granted(GrantId { generation: 78, ..grant }, 0);
-        assert_eq!(peers.look(other, 1, Direction::Get, 3), Look::Revoked);
-        assert_eq!((ledger.bar(5, None), peers.epoch()), (2, 2));
-        assert_eq!(peers.look(at(0), 1, Direction::Get, 3), Look::Revoked);
-        let last = GrantId { line: GRANTS_MAX - 1, generation: 1 };
-        assert!(ledger.show(last, &granted(Rights::ReadWrite, None)));
-        assert_eq!(peers.look(Place::granted(last, 1), 9, Direction::Put, 0), Look::At(0x1001));
-        let beyond = GrantId { line: GRANTS_MAX, generation: 1 };
-        assert_eq!(peers.look(Place::granted(beyond, 1), 9, Direction::Put, 0), Look::Unknown);
-    }
-
-    #[test]
-    fn a_grant_is_for_those_who_are_listed_and_of_many_the_owner_knows() {
-        let (ledger, peers) = opened();
-        let grant = GrantId { line: 0, generation: 7 };
-        let look = |me| peers.look(Place::granted(grant, 0), 8, Direction::Get, me);
-        ledger.show(grant, &granted(Rights::Read, Some(&[2, 5, 70_000])));
-        assert_eq!([2, 5, 70_000].map(look), [Look::At(0x1000); 3]);
-        assert_eq!([0, 3, 70_001].map(look), [Look::NotGranted; 3]);
-        ledger.show(grant, &granted(Rights::Read, Some(&[0, 1, 2, 3, 4, 5, 6, 7])));
-        assert_eq!([0, 7, 8].map(look), [Look::At(0x1000), Look::At(0x1000), Look::NotGranted]);
-        ledger.show(grant, &granted(Rights::Read, Some(&[0, 1, 2, 3, 4, 5, 6, 7, 8])));
-        assert_eq!(look(3), Look::Unknown);
-        ledger.show(grant, &granted(Rights::Read, Some(&[])));
-        assert_eq!(look(0), Look::NotGranted);
-    }
-
-    #[test]
-    fn a_line_that_its_owner_never_finishes_is_not_waited_for() {
-        let (ledger, peers) = opened();
-        let grant = GrantId { line: 0, generation: 7 };
-        ledger.show(grant, &granted(Rights::Read, None));
-        ledger.line(0)[0].fetch_add(1, Ordering::Relaxed);
-        assert_eq!(peers.look(Place::granted(grant, 0), 8, Direction::Get, 1), Look::Unknown);
-    }
-
-    #[test]
-    fn announcements_are_seen_until_they_end_and_only_by_the_owner_of_an_older_epoch() {
-        let (ledger, peers) = opened();
-        let announced = ledger.announce(7, 3).expect("a word");
-        assert_eq!([peers.uses(7, 4), peers.uses(7, 3), peers.uses(8, 4)], [true, false, false]);
-        drop(announced);
-        assert!(!peers.uses(7, 4));
-        assert_eq!([peers.watches(0), peers.watches(65_535)], [false; 2]);
-        ledger.watch(65_535);
-        assert_eq!([peers.watches(0), peers.watches(65_535), peers.watches(65_534)], [false, true, false]);
-        // The first process has number 0.
-        let announced = ledger.announce(0, 1).expect("a word");
-        assert!(peers.uses(0, 2));
-        drop(announced);
-        assert!(!peers.uses(0, u64::MAX));
-    }
-
-    #[test]
-    fn threads_have_words_until_they_end_and_beyond_their_number_none() {
-        let (ledger, peers) = opened();
-        let (first, second) =
-            (&std::sync::Barrier::new(WORDS as usize + 1), &std::sync::Barrier::new(WORDS as usize + 1));
-        std::thread::scope(|scope| {
-            for _ in 0..WORDS {
-                scope.spawn(|| {
-                    let announced = ledger.announce(1, 1).expect("a word for each");
-                    first.wait();
-                    second.wait();
-                    drop(announced);
-                });
-            }
-            first.wait();
-            assert!(peers.uses(1, 2));
-            assert!(ledger.announce(1, 1).is_none(), "there is none left");
-            second.wait();
-        });
-        assert!(!peers.uses(1, 2));
-        // A scope may end before its threads' last acts do.
-        let begun = std::time::Instant::now();
-        while ledger.announce(1, 1).is_none() {
-            assert!(begun.elapsed().as_secs() < 20, "ended threads keep their words");
-            std::thread::yield_now();
-        }
-    }
-
-    #[test]
-    fn what_is_no_ledger_is_refused() {
-        let other = Segment::create("other", BYTES).expect("a segment");
-        assert!(PeerLedger::open(other.fd()).is_err());
-    }
-}
+mod tests;

@@ -2,6 +2,7 @@
 
 mod cluster;
 mod hostile;
+mod ledgers;
 mod spills;
 mod suite;
 mod vandal;

@@ -59,6 +59,11 @@ impl<T> OnceTable<T> {
         self.places.as_ptr()
     }
 
+    /// Whether both are handles on one table. Any thread.
+    pub fn is(&self, other: &OnceTable<T>) -> bool {
+        self.places == other.places
+    }
+
     /// The value at a place; nothing also where there is no such place. Any thread.
     #[inline(always)]
     pub fn get(&self, index: usize) -> Option<&T> {

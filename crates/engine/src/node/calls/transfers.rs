@@ -6,7 +6,7 @@ use crate::node::Node;
 use crate::node::operations::op::OpKind;
 use crate::node::transfer::state::OnComplete;
 use crate::op_id::OpId;
-use crate::{Atomic, Direction, Nanos, OpError, Piece, Place, Rank, Transport};
+use crate::{Atomic, Direction, MemId, Nanos, OpError, Piece, Place, Rank, Transport};
 
 impl<T: Transport> Node<T> {
     /// Starts a put or a get of all pieces, to or from one peer. The local places must stay valid until the
@@ -51,7 +51,7 @@ impl<T: Transport> Node<T> {
     /// Puts `pieces` to one peer, and then changes an aligned word of its heap, so that whoever there sees
     /// the change by an atomic sees the bytes. The outcome is the old word; where that is a failure, the
     /// bytes may have been put, or some of them, and the word only after all of them. Nothing is put where it
-    /// is [`OpError::NoSuchAtomic`].
+    /// is [`OpError::NoSuchAtomic`], or the word is of other memory than a heap, which is a fault.
     pub fn transfer_then_signal(
         &mut self,
         peer: Rank,
@@ -63,6 +63,13 @@ impl<T: Transport> Node<T> {
         if let Some(op) = atomic.impossible() {
             let key = self.ops.insert(OpKind::OneSided { peer, on_complete: None }, deadline);
             self.ops.finish(key, Err(OpError::NoSuchAtomic { peer, op, word: atomic.word }));
+            return OpId::of(key);
+        }
+        // A message names where in the heap the word is.
+        if word.mem != MemId::Heap {
+            let key = self.ops.insert(OpKind::OneSided { peer, on_complete: None }, deadline);
+            let (mem, addr, len) = (word.mem, word.offset, atomic.size());
+            self.ops.finish(key, Err(OpError::Fault { peer, mem, addr, len }));
             return OpId::of(key);
         }
         let signal = OnComplete::Signal(word, atomic.signalling());
