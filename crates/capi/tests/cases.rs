@@ -54,7 +54,7 @@ fn has(flag: &str) -> bool {
         Command::new("cc").arg(flag).arg(&source).arg("-o").arg(source.with_extension("out")).output();
     let has = built.is_ok_and(|output| output.status.success());
     if !has {
-        testbed::skip(&format!("the C compiler has no {flag}"));
+        testbed::skip(format!("the C compiler has no {flag}"));
     }
     has
 }

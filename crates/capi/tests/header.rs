@@ -28,7 +28,7 @@ fn every_compiler_reads_it_twice_without_a_warning() {
     ];
     for (compiler, standard, extension) in languages {
         if Command::new(compiler).arg("--version").output().is_err() {
-            testbed::skip(&format!("the header by {compiler}: not installed"));
+            testbed::skip(format!("the header by {compiler}: not installed"));
             continue;
         }
         let source = folder.path().join(format!("header.{extension}"));

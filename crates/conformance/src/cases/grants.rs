@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use engine::{
-    AmBody, AmSend, Atomic, AtomicOp, Change, Direction, GRANT_BYTES, GrantId, GrantPeerCounters, Granted, Lane,
-    MemId, OpError, Place, Rank, Rights, WordType,
+    AmBody, AmSend, Atomic, AtomicOp, Change, Direction, GRANT_BYTES, GrantId, GrantPeerCounters, Granted,
+    Lane, MemId, OpError, Place, Rank, Rights, WordType,
 };
 
 use super::copies::BOTH;
