@@ -1,7 +1,8 @@
 //! The storm: real processes of several threads each that do everything to each other at random, verified
-//! byte for byte, while they are killed, leave and join at random moments. See [`supervisor`] for what is
-//! held to.
+//! byte for byte, while they are killed, leave and join at random moments, and grant and revoke memory. See
+//! [`supervisor`] for what is held to.
 
+mod grants;
 mod guests;
 mod memory;
 mod passers;

@@ -38,6 +38,8 @@ pub(crate) const COMMON: usize = 6;
 pub(crate) const EVERYBODY: usize = 7;
 /// The word in which the process's passers count.
 pub(crate) const PASSED: usize = 8;
+/// The two in which the process names what it grants, in its own slot.
+pub(crate) const GRANTED: usize = 9;
 
 /// Letters of a process that have room at a time, and bytes of each.
 pub(crate) const CELLS: usize = 8;

@@ -357,11 +357,13 @@ fn threads() -> Vec<String> {
 fn obey(shared: Arc<Shared>, orders: impl BufRead, threads: Vec<Thread>) {
     let (to_meet, others) = channel();
     let (meeter, watcher, watched) = (Arc::clone(&shared), Arc::clone(&shared), Arc::clone(&shared));
-    let host = Arc::clone(&shared);
+    let (host, owner, user) = (Arc::clone(&shared), Arc::clone(&shared), Arc::clone(&shared));
     let mut reader = Reader::new(Arc::clone(&shared));
     let mut helpers = vec![
         spawn("meeter", move || meet(&meeter, &others)),
         spawn("guest", move || crate::guests::come_and_go(&host)),
+        spawn("owner", move || crate::grants::come_and_go(&owner)),
+        spawn("user", move || crate::grants::reach(&user)),
         spawn("watcher", move || watch(&watcher)),
         spawn("witness", move || witness(&watched)),
         spawn("reader", move || reader.run()),
