@@ -12,8 +12,10 @@ use crate::process::{Known, Mode, Shared};
 use crate::supervisor::CALL_MAX;
 use crate::support::Random;
 
-/// Words of the memory that is granted: several parts of a copy, where that goes in parts.
-const WORDS: usize = 3 << 16;
+/// Words of the memory that is granted: several chunks of a message. More would take the storm's time.
+const WORDS: usize = 1 << 14;
+/// From one use of others' grants to the next: the other threads are to have most of the processors.
+const PAUSE: Duration = Duration::from_millis(1);
 /// The bit that those set in each word who write there.
 const WRITTEN: u64 = 1 << 63;
 /// The value of memory that is granted to nobody.
@@ -94,18 +96,14 @@ pub(crate) fn reach(shared: &Shared) {
     let (mut done, mut revoked) = (0_u64, 0_u64);
     while shared.mode() == Mode::Rough {
         let peers = shared.met_since(0);
-        let Some(peer) = peers.get(random.below(peers.len().max(1))) else {
-            std::thread::sleep(Duration::from_millis(1));
-            continue;
-        };
+        std::thread::sleep(PAUSE);
+        let Some(peer) = peers.get(random.below(peers.len().max(1))) else { continue };
         shared.doing("user", format!("a grant of {}; {done} were there, {revoked} revoked", peer.id));
         match reach_one(&shared.node, peer, &mut random) {
             Ok(()) => done += 1,
             Err(Error::Revoked { peer: of, .. }) if of == peer.number => revoked += 1,
             // Those who are lost stay among those who were met.
-            Err(Error::PeerLost { peer: lost }) if lost == peer.number => {
-                std::thread::sleep(Duration::from_millis(1));
-            }
+            Err(Error::PeerLost { peer: lost }) if lost == peer.number => {}
             Err(error) => panic!("a grant of process {}: {error} ({error:?})", peer.id),
         }
     }

@@ -158,7 +158,12 @@ impl World {
         }
         self.spend(rank, self.costs.send_overhead_ns);
         let Some(old) = self.process(peer).apply(word, atomic) else {
-            return Submit::Failed(OpError::Fault { peer, mem: word.mem, addr: word.offset, len: 8 });
+            return Submit::Failed(OpError::Fault {
+                peer,
+                mem: word.mem,
+                addr: word.offset,
+                len: atomic.size(),
+            });
         };
         let told = self.process(rank).heard.clone();
         let heard = self.whisper(peer, word, told);
@@ -332,7 +337,7 @@ impl World {
             Work::Atomic(word, atomic) => {
                 answered_at += self.wire(peer, rank);
                 let told = std::mem::take(&mut self.flights[index as usize].heard);
-                let fault = OpError::Fault { peer, mem: word.mem, addr: word.offset, len: 8 };
+                let fault = OpError::Fault { peer, mem: word.mem, addr: word.offset, len: atomic.size() };
                 let (result, heard) =
                     (self.process(peer).apply(word, atomic).ok_or(fault), self.whisper(peer, word, told));
                 let flight = &mut self.flights[index as usize];

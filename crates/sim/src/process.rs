@@ -112,7 +112,8 @@ impl Process {
 
     /// Applies an atomic to a word and returns what was there; `None` where no word can be.
     pub(crate) fn apply(&self, word: Place, atomic: Atomic) -> Option<u64> {
-        if word.mem == MemId::Space || !word.offset.is_multiple_of(atomic.size()) {
+        let has_none = matches!(word.mem, MemId::Space | MemId::Grant(_));
+        if has_none || !word.offset.is_multiple_of(atomic.size()) {
             return None;
         }
         let mut bytes = [0; 8];
