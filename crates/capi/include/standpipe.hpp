@@ -359,7 +359,7 @@ struct core { // a node's handlers, and the first that they have thrown
     static int close(const std::shared_ptr<core> &it, sp_node *node, u64 within) noexcept {
         int status = sp_close(node, within);
         if (status == SP_OK) it->handlers.clear(); // none runs any more
-        else if (status != SP_ERR_CLOSED) it->self = it;
+        else if (it && status != SP_ERR_CLOSED) it->self = it;
         return status;
     }
     bool has_thrown() { return std::lock_guard<std::mutex>(lock), thrown != nullptr; }
@@ -389,15 +389,17 @@ public:
 // This process's part in a job. It closes, within 10 s, when it and its arrays are gone.
 class node {
     std::shared_ptr<sp_node> it_;
-    std::shared_ptr<detail::core> core_ = std::make_shared<detail::core>();
+    std::shared_ptr<detail::core> core_ = std::make_shared<detail::core>(); // none where it was moved from
 
     template <class R> R after(R ended) { // what a call has returned, unless a handler has thrown
-        if (auto thrown = core_->take()) std::rethrow_exception(thrown);
+        if (auto thrown = core_ ? core_->take() : nullptr) std::rethrow_exception(thrown);
         return ended;
     }
 
 public:
     node() = default;
+    node(node &&) = default;
+    node &operator=(node &&) = default;
     node(std::shared_ptr<sp_node> it, std::shared_ptr<detail::core> core) : it_(it), core_(core) {}
     static result<node> open(int as = SP_OWN) {
         auto settings = config::from_env();
@@ -423,10 +425,10 @@ public:
     result<> quiet() { return after(done(sp_quiet, *this)); }
     result<bool> progress() { return after(yes(sp_progress, *this)); }
     template <class F> result<> wait_until(F &&condition) {
-        struct { F &condition; detail::core &core; std::exception_ptr thrown; } asked{condition, *core_, nullptr};
+        struct { F &condition; detail::core *core; std::exception_ptr thrown; } asked{condition, core_.get(), nullptr};
         auto ask = [](void *context) noexcept -> int {
             auto &it = *static_cast<decltype(asked) *>(context);
-            bool is_over = it.core.has_thrown();
+            bool is_over = it.core->has_thrown();
             if (!is_over) it.thrown = detail::caught([&] { is_over = it.condition(); });
             return is_over || it.thrown;
         };
@@ -471,6 +473,7 @@ public:
 
     // Registers handler(sp::call &), any callable, which lives as long as the node is open. The result is its id.
     template <class F> result<u64> on(const std::string &space, const std::string &name, F &&handler) {
+        if (!core_) core_ = std::make_shared<detail::core>();
         return out<u64>(sp_register, *this, space, name, core_->run, core_->add(name, std::forward<F>(handler)));
     }
     result<> request(u32 peer, u64 id, const arguments &args = {}) { return done(sp_request, *this, peer, id, args); }

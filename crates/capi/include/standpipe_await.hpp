@@ -14,8 +14,9 @@
 
 namespace sp {
 
-// Awaits puts, gets and events. Any executor drives it: run(0) until it returns 0, sleep until fd() can be read, and
-// again. No other thread resumes anything. A coroutine that is destroyed while it waits gives its operation up.
+// Awaits puts, gets and events. Any executor drives it: run(duration(0)) until it returns 0, sleep until fd() can be
+// read, and again. No other thread resumes anything, and one thread at a time uses it. A coroutine that is destroyed
+// while it waits gives its operation up. A full queue, and a collective's event, are errors of the co_await.
 class event_loop {
     struct pending {
         std::coroutine_handle<> who;
@@ -54,10 +55,11 @@ class event_loop {
         }
         bool await_ready() const noexcept { return false; }
         bool await_suspend(std::coroutine_handle<> who) {
-            auto started = start_(loop_->ends, token_);
-            if (!started) return this->end = started.error(), false;
             this->who = who;
-            return loop_->all.emplace(token_, this), true;
+            loop_->all.emplace(token_, static_cast<pending *>(this));
+            auto started = start_(loop_->ends, token_);
+            if (!started) loop_->all.erase(token_), this->end = started.error();
+            return started.ok();
         }
         result<u64> await_resume() { return std::move(this->end); } // of a fetching atomic, the old value; else 0
     };
@@ -73,11 +75,11 @@ public:
     auto get(remote from, target into) {
         return await([=](queue &ends, u64 token) { return ends.get(token, from, into); });
     }
-    auto ended(event event) { // not of a collective
+    auto ended(event event) {
         return await([e = std::move(event)](queue &ends, u64 token) mutable { return ends.add(token, std::move(e)); });
     }
-    // Waits at most so long for an end, and resumes those whose operations have ended, in this thread. How many; 0 at
-    // once where nothing is under way. [one thread]
+    // Waits at most so long for an end, and resumes the coroutines whose operations have ended, in this thread. Returns
+    // how many; 0 at once where nothing is under way.
     result<size_t> run(duration most) {
         sp_completion some[16];
         auto taken = it_->ends.wait(some, it_->ready.empty() ? most : duration(0));
