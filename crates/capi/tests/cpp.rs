@@ -1,4 +1,5 @@
-//! The C++ headers, by programs of each standard: cases of all classes, coroutines, examples, and the guide's snippets.
+//! The C++ headers, by programs of each standard: cases of all classes, coroutines, examples, and the guide's
+//! snippets.
 
 mod support;
 

@@ -72,7 +72,7 @@ impl Programs {
             Command::new("cc").arg(flag).arg(&source).arg("-o").arg(source.with_extension("out")).output();
         let has = built.is_ok_and(|output| output.status.success());
         if !has {
-            testbed::skip(&format!("the C compiler has no {flag}"));
+            testbed::skip(format!("the C compiler has no {flag}"));
         }
         has
     }
