@@ -46,22 +46,9 @@ fn a_program_that_nobody_launched_is_a_job_of_one() {
     assert!(output.status.success(), "{}", text(&output));
 }
 
-/// Whether the compiler has a sanitizer, by a program of one line.
-fn has(flag: &str) -> bool {
-    let source = PROGRAMS.folder.path().join("one.c");
-    std::fs::write(&source, "int main(void) { return 0; }\n").expect("there is room");
-    let built =
-        Command::new("cc").arg(flag).arg(&source).arg("-o").arg(source.with_extension("out")).output();
-    let has = built.is_ok_and(|output| output.status.success());
-    if !has {
-        testbed::skip(format!("the C compiler has no {flag}"));
-    }
-    has
-}
-
 #[test]
 fn no_case_is_at_odds_with_address_and_undefined_behaviour_sanitizers() {
-    if has("-fsanitize=address,undefined") {
+    if PROGRAMS.has("-fsanitize=address,undefined") {
         let program = cases(&["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]);
         // The library's own heap of shared memory is no leak, and threads of it outlive `main`.
         run_in(&program, &[2], &[("ASAN_OPTIONS", "detect_leaks=0")]);
@@ -70,7 +57,7 @@ fn no_case_is_at_odds_with_address_and_undefined_behaviour_sanitizers() {
 
 #[test]
 fn no_case_is_at_odds_with_the_thread_sanitizer() {
-    if has("-fsanitize=thread") {
+    if PROGRAMS.has("-fsanitize=thread") {
         // The library is not instrumented: what it orders, the sanitizer does not see. So its threads run no
         // handlers of the program's here.
         let env = [("TSAN_OPTIONS", "ignore_noninstrumented_modules=1"), ("STANDPIPE_PROGRESS", "off")];
@@ -95,7 +82,7 @@ fn no_case_is_at_odds_with_valgrind() {
 fn garbage_is_answered_by_a_status() {
     let seeds =
         std::env::var("STANDPIPE_TEST_GARBAGE").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(3);
-    let sanitize = if has("-fsanitize=address") { "-fsanitize=address" } else { "-O1" };
+    let sanitize = if PROGRAMS.has("-fsanitize=address") { "-fsanitize=address" } else { "-O1" };
     let flags = [&["-std=gnu11", "-g", "-O1", sanitize][..], &STRICT].concat();
     let program = PROGRAMS.compile(&here("tests/programs/garbage.c"), &flags);
     for seed in 1..=seeds {

@@ -64,6 +64,19 @@ impl Programs {
         program
     }
 
+    /// Whether the compiler has a sanitizer, by a program of one line.
+    pub(crate) fn has(&self, flag: &str) -> bool {
+        let source = self.folder.path().join("one.c");
+        std::fs::write(&source, "int main(void) { return 0; }\n").expect("there is room");
+        let built =
+            Command::new("cc").arg(flag).arg(&source).arg("-o").arg(source.with_extension("out")).output();
+        let has = built.is_ok_and(|output| output.status.success());
+        if !has {
+            testbed::skip(format!("the C compiler has no {flag}"));
+        }
+        has
+    }
+
     /// Compiles the text of a program.
     pub(crate) fn compile_text(&self, name: &str, source: &str, flags: &[&str]) -> PathBuf {
         let path = self.folder.path().join(name);
