@@ -16,6 +16,9 @@ const PRIVATE: [&str; 3] = ["-lpthread", "-ldl", "-lm"];
 /// The linker's map, which has every function and the version's name.
 const MAP: &str = "crates/capi/libstandpipe.map";
 
+/// How the linker makes one object of Rust's.
+const ONE_OBJECT: &str = "crates/capi/package/one-object.ld";
+
 /// The version without its last number: libraries of one series replace each other.
 pub(crate) fn series() -> &'static str {
     VERSION.rsplit_once('.').expect("a version has three numbers").0
@@ -25,15 +28,6 @@ pub(crate) fn series() -> &'static str {
 pub(crate) struct CLibrary {
     shared: PathBuf,
     archive: PathBuf,
-}
-
-/// Whether debugging information stays in what is built.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Debug {
-    /// It stays, as in the archive that Rust made.
-    Kept,
-    /// It goes.
-    Stripped,
 }
 
 /// Where a distribution has its files, below the prefix.
@@ -76,7 +70,7 @@ impl Layout {
 
 impl CLibrary {
     /// Links the library in `folder`, from the archive that Cargo has built.
-    pub(crate) fn link(rusts: &Path, folder: &Path, debug: Debug) -> Result<CLibrary, Failure> {
+    pub(crate) fn link(rusts: &Path, folder: &Path) -> Result<CLibrary, Failure> {
         let write = |name: &str, text: String| {
             let path = folder.join(name);
             fs::write(&path, text).map_err(|why| Failure(format!("{}: {why}", path.display())))?;
@@ -91,26 +85,25 @@ impl CLibrary {
         // One object, of what the functions need. Groups of sections would be merged with those of a program
         // that is Rust's, too, and then be missed here.
         let object = folder.join("standpipe.o");
-        let at_roots = format!("@{}", roots.display());
         run("cc -r -nostdlib -Wl,--gc-sections,--force-group-allocation")
-            .arg(at_roots)
+            .arg(format!("-Wl,-T,{}", root().join(ONE_OBJECT).display()))
+            .arg(format!("@{}", roots.display()))
             .arg(rusts)
             .arg("-o")
             .arg(&object)
             .status()?;
-        let localise = run("objcopy").arg(format!("--keep-global-symbols={}", names.display()));
-        let localise = match debug {
-            Debug::Kept => localise,
-            Debug::Stripped => localise.arg("--strip-debug"),
-        };
-        localise.arg(&object).status()?;
+        // Symbols that only removed code named would be wanted by every program.
+        run("objcopy --strip-unneeded")
+            .arg(format!("--keep-global-symbols={}", names.display()))
+            .arg(&object)
+            .status()?;
         let archive = folder.join("libstandpipe.a");
         // Else it would be added to.
         run("rm -f").arg(&archive).status()?;
         run("ar crsD").arg(&archive).arg(&object).status()?;
 
         let shared = folder.join(format!("libstandpipe.so.{VERSION}"));
-        run("cc -shared -Wl,--gc-sections,--no-undefined,-z,relro,-z,now,-z,nodelete")
+        run("cc -shared -Wl,--no-undefined,-z,relro,-z,now,-z,nodelete")
             .arg(format!("-Wl,-soname,libstandpipe.so.{}", series()))
             .arg(format!("-Wl,--version-script={}", root().join(MAP).display()))
             .arg(&object)

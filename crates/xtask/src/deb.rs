@@ -4,7 +4,7 @@ mod check;
 mod licences;
 mod package;
 
-use crate::c_library::{CLibrary, Debug, Layout, VERSION, files_in, series};
+use crate::c_library::{CLibrary, Layout, VERSION, files_in, series};
 use crate::command::{Failure, root, run};
 use crate::outcome::Outcome;
 use crate::tree::Piece;
@@ -43,7 +43,7 @@ fn build(out: &Path, debug: bool) -> Result<Vec<PathBuf>, Failure> {
     fs::create_dir_all(out).map_err(|why| Failure(format!("{}: {why}", trouble("the folder"))))?;
     let products = products::build(debug)?;
     let made = tempfile::tempdir().map_err(|why| Failure(format!("no temporary folder: {why}")))?;
-    let library = CLibrary::link(&products.archive, made.path(), Debug::Stripped)?;
+    let library = CLibrary::link(&products.archive, made.path())?;
     run("strip --strip-unneeded").arg(library.shared()).status()?;
     let mut commands = Vec::new();
     for command in &products.commands {

@@ -1,6 +1,6 @@
 //! Both commands, the C library, and the historic layers' library and headers, put where a user has them.
 
-use crate::c_library::{CLibrary, Debug, Layout, files_in};
+use crate::c_library::{CLibrary, Layout, files_in};
 use crate::command::Failure;
 use crate::outcome::Outcome;
 use crate::products;
@@ -16,8 +16,7 @@ pub(crate) fn install(prefix: Option<&Path>, debug: bool) -> Outcome {
         };
         let products = products::build(debug)?;
         let made = tempfile::tempdir().map_err(|error| Failure(format!("no temporary folder: {error}")))?;
-        let stripped = if debug { Debug::Kept } else { Debug::Stripped };
-        let library = CLibrary::link(&products.archive, made.path(), stripped)?;
+        let library = CLibrary::link(&products.archive, made.path())?;
         let layout = Layout::relocatable();
 
         let mut pieces: Vec<Piece> =

@@ -126,6 +126,9 @@ fn exports_its_functions_alone(prefix: &Path) {
     assert!(functions.iter().all(|name| !name.contains('@')), "all are of {node}: {versioned:?}");
     let in_archive = symbols(&["--extern-only", "--defined-only"], "libstandpipe.a");
     assert_eq!(in_archive, functions, "the archive's global symbols");
+    // Without frames a panic would end the program, instead of becoming a status.
+    let sections = said(Command::new("readelf").arg("-SW").arg(prefix.join("lib/libstandpipe.a")));
+    assert!(sections.contains(" .rela.eh_frame") && sections.contains(" .gcc_except_table"), "{sections}");
     let told = said(Command::new("readelf").arg("-d").arg(prefix.join("lib/libstandpipe.so")));
     assert!(told.contains(&format!("soname: [{}]", library("so."))) && told.contains("NODELETE"), "{told}");
 }
