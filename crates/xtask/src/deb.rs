@@ -54,7 +54,7 @@ fn build(out: &Path, debug: bool) -> Result<Vec<PathBuf>, Failure> {
     let triple = run("cc -print-multiarch").output()?.trim().to_owned();
     let layout = Layout::debian(&triple);
     let packages = [runtime(&library, &layout)?, development(&library, &layout)?, tools(&commands)?];
-    packages.iter().map(|package| package.build(out)).collect()
+    packages.iter().map(|package| package.build(out, debug)).collect()
 }
 
 /// The library's package is named as its series is: two of them can be installed side by side.

@@ -20,7 +20,7 @@ list() { find / -xdev -path /tmp -prune -o -path /var/cache -prune -o -path /var
 dpkg --purge standpipe-tools libstandpipe-dev libstandpipe@series@ >/dev/null 2>&1 || true
 list >before
 dpkg --install ./*.deb
-for package in standpipe-tools libstandpipe-dev libstandpipe@series@; do dpkg --verify $package; done
+for package in standpipe-tools libstandpipe-dev libstandpipe@series@; do test -z "$(dpkg --verify $package)"; done
 said() { cat "$1"; grep -q '0: hello from 1' "$1" && grep -q '1: hello from 0' "$1"; }
 
 cc hello.c $(pkg-config --cflags --libs standpipe) -o hello
@@ -36,7 +36,7 @@ man=/usr/share/man/man1/standpipe.1.gz
 zcat $man | head -n 20 | grep -qi standpipe
 
 dpkg --purge standpipe-tools libstandpipe-dev libstandpipe@series@
-! dpkg --list | grep standpipe
+if dpkg --list | grep standpipe; then exit 1; fi
 list >after
 diff before after
 "#;

@@ -36,8 +36,8 @@ pub(super) struct Package {
 }
 
 impl Package {
-    /// Builds it into `out`, and gives its path.
-    pub(super) fn build(&self, out: &Path) -> Result<PathBuf, Failure> {
+    /// Builds it into `out`, and gives its path. `quick`: in a tenth of the time, and larger.
+    pub(super) fn build(&self, out: &Path, quick: bool) -> Result<PathBuf, Failure> {
         let stage = tempfile::tempdir().map_err(|why| Failure(format!("no temporary folder: {why}")))?;
         let stage = stage.path();
         // Where it unpacks to, all may enter.
@@ -59,7 +59,8 @@ impl Package {
             write("triggers", "activate-noawait ldconfig\n".into())?;
         }
         let deb = out.join(format!("{}_{REVISION}_{architecture}.deb", self.name));
-        run("dpkg-deb --root-owner-group --build").arg(stage).arg(&deb).status()?;
+        let packed = if quick { "-Zgzip -z1" } else { "-Zxz" };
+        run("dpkg-deb --root-owner-group").args(packed).args("--build").arg(stage).arg(&deb).status()?;
         Ok(deb)
     }
 
