@@ -1,5 +1,5 @@
-//! What C programs rely on, compared with a committed dump: functions, their versions, their types, and the
-//! fields of structs.
+//! Compares the interface that C programs rely on with a committed dump: functions, their versions, their
+//! types, and the fields of structs.
 //!
 //! Types come from the header as a C compiler reads it, by a library of its functions with empty bodies: the
 //! real one's would be Rust's. A test of the C crate compares the header with the real library.

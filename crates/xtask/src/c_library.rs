@@ -1,5 +1,6 @@
-//! The C library as programs get it: linked once more from Rust's archive, so that its symbols have a version
-//! and nothing beside them is seen; and the files by which other build systems find it.
+//! The C library as programs get it, and the files by which other build systems find it.
+//!
+//! It is linked once more from Rust's archive: so its symbols have a version, and no others are seen.
 
 use crate::command::{Failure, root, run};
 use crate::tree::Piece;
@@ -119,14 +120,14 @@ impl CLibrary {
         &self.shared
     }
 
-    /// What programs that are linked already need.
+    /// The files that programs need to run.
     pub(crate) fn runtime(&self, layout: &Layout) -> Vec<Piece> {
         let lib = Path::new(&layout.lib);
         let link = lib.join(format!("libstandpipe.so.{}", series()));
         vec![Piece::file(&self.shared, lib), Piece::link(link, format!("libstandpipe.so.{VERSION}"))]
     }
 
-    /// What compilers, linkers and build systems need beside it.
+    /// The files that compilers, linkers and build systems need beside these.
     pub(crate) fn development(&self, layout: &Layout) -> Result<Vec<Piece>, Failure> {
         let lib = Path::new(&layout.lib);
         let mut pieces = vec![

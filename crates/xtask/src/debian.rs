@@ -5,7 +5,7 @@ use crate::outcome::Missing;
 use std::path::Path;
 use std::process::Command;
 
-/// What it takes to make one and to enter it: debootstrap, and to be root.
+/// Looks for debootstrap, and whether we are root: both are needed to make one and to enter it.
 pub(crate) fn can_be_made() -> Result<(), Missing> {
     if run("debootstrap --version").output().is_err() || run("unshare --mount true").output().is_err() {
         return Err(Missing("it needs debootstrap, and to be root (`unshare --mount`)".into()));

@@ -10,7 +10,7 @@ const PACKAGES: &str = "--package standpipe-cli --package standpipe-study --pack
 /// Longer than a first build takes on a slow and busy machine.
 const BUILD_LIMIT_S: u64 = 2 * 3600;
 
-/// What is built.
+/// All that is built.
 #[derive(Debug)]
 pub(crate) struct Products {
     /// `standpipe` and `standpipe-study`.
@@ -51,7 +51,7 @@ fn told(line: &str) -> Result<String, Failure> {
     run(line).limit_s(BUILD_LIMIT_S).arg("--message-format=json").output()
 }
 
-/// What one of Cargo's messages tells of.
+/// A file that one of Cargo's messages tells of.
 #[derive(Debug, PartialEq, Eq)]
 enum Product {
     Command(PathBuf),

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Piece {
     /// Where it goes, below the prefix.
     pub(crate) to: PathBuf,
-    /// What it is made of.
+    /// Its content.
     pub(crate) from: From,
 }
 

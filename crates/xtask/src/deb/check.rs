@@ -6,14 +6,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-/// What a C programmer has: a compiler, and the two ways by which programs find libraries.
+/// A C programmer's tools: a compiler, and the two ways by which programs find libraries.
 const PACKAGES: &str = "gcc,libc6-dev,pkg-config,cmake,make";
 
 /// Where it all takes place inside.
 const INSIDE: &str = "tmp/standpipe-check";
 
-/// What is done there, in that folder. It lists all files before and after, without what the packages' own
-/// tools write.
+/// The commands that run there, in that folder. They list all files before and after, but for those that
+/// dpkg writes for itself.
 const SCRIPT: &str = r#"
 list() { find / -xdev -path /tmp -prune -o -path /var/cache -prune -o -path /var/log -prune -o \
     -path /var/lib/dpkg -prune -o -path /etc/ld.so.cache -o -print | sort; }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// The packages' version: the library's, and Debian's own part of it.
 pub(super) const REVISION: &str = concat!(env!("CARGO_PKG_VERSION"), "-1");
 
-/// What all packages' descriptions go on with.
+/// All packages' descriptions go on with this.
 const DESCRIPTION: &str =
     " Standpipe lets the processes of a job read and write any main memory of each other,
  on one host or over a network. Nobody registers that memory or exchanges keys.
@@ -26,7 +26,7 @@ pub(super) struct Package {
     pub(super) same: bool,
     pub(super) depends: Vec<String>,
     pub(super) suggests: Option<&'static str>,
-    /// What it is, on one line.
+    /// A description of one line.
     pub(super) summary: &'static str,
     /// Its files, below `/usr`.
     pub(super) pieces: Vec<Piece>,
@@ -108,7 +108,7 @@ fn read(name: &str) -> Result<String, Failure> {
     fs::read_to_string(root().join(name)).map_err(|why| Failure(format!("{name}: {why}")))
 }
 
-/// Who builds the packages, by the variables that Debian's tools read.
+/// The packages' maintainer, by the variables that Debian's tools read.
 fn maintainer() -> String {
     let of = |name, or: &str| std::env::var(name).unwrap_or_else(|_| or.to_owned());
     format!("{} <{}>", of("DEBFULLNAME", "Standpipe's developers"), of("DEBEMAIL", "standpipe@localhost"))
@@ -129,7 +129,7 @@ pub(super) struct Need {
     version: Vec<u32>,
 }
 
-/// What a program or library needs of others.
+/// The libraries that a program or library needs.
 pub(super) fn needs(file: &Path) -> Result<Vec<Need>, Failure> {
     Ok(told_needs(&run("objdump -p").arg(file).output()?))
 }
