@@ -244,6 +244,22 @@ fn it_declares_what_the_library_exports() {
     assert!(declared.len() <= 170, "{} functions", declared.len());
 }
 
+/// Where the linker is told which functions there are, and of which version; by a test, if it asks for that.
+const WRITE_MAP: &str = "STANDPIPE_TEST_MAP";
+
+#[test]
+fn the_linkers_map_has_what_it_declares() {
+    let series = env!("CARGO_PKG_VERSION").rsplit_once('.').expect("a version has three numbers").0;
+    let functions: String = declared().keys().map(|name| format!("        {name};\n")).collect();
+    let map = format!("STANDPIPE_{series} {{\n    global:\n{functions}    local:\n        *;\n}};\n");
+    let path = here("libstandpipe.map");
+    if std::env::var_os(WRITE_MAP).is_some_and(|value| value == "write") {
+        std::fs::write(&path, &map).expect("it can be written");
+    }
+    let committed = std::fs::read_to_string(&path).expect("it is there");
+    assert!(committed == map, "{WRITE_MAP}=write has this test write it anew:\n{map}");
+}
+
 #[test]
 fn it_declares_the_types_that_the_sources_have() {
     let declared = declared();

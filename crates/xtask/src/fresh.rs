@@ -1,6 +1,7 @@
 //! What a newcomer sees: the README's first commands, in a clean clone, with an empty Cargo cache.
 
 use crate::command::{self, Failure, root, run};
+use crate::debian;
 use crate::outcome::Outcome;
 use std::fs;
 use std::io::Write;
@@ -52,14 +53,11 @@ const NETWORK: [&str; 2] = ["etc/resolv.conf", "etc/ssl/certs/ca-certificates.cr
 
 /// In `machine`, a Debian with a C compiler and a copy of this machine's stable toolchain, and nothing else.
 pub(crate) fn in_debian(machine: &Path) -> Outcome {
-    if run("debootstrap --version").output().is_err() || run("unshare --mount true").output().is_err() {
-        return Outcome::Skipped("it needs debootstrap, and to be root (`unshare --mount`)".into());
+    if let Err(missing) = debian::can_be_made() {
+        return missing.into();
     }
     let all = || -> Result<(), Failure> {
-        if !machine.join("etc/debian_version").exists() {
-            let bootstrap = run("debootstrap --variant=minbase").arg(format!("--include={DEBIAN_PACKAGES}"));
-            bootstrap.arg("bookworm").arg(machine).status()?;
-        }
+        debian::make(machine, DEBIAN_PACKAGES)?;
         let toolchain = run("rustc --print sysroot").output()?;
         run("rm -rf").arg(machine.join("opt/rust")).arg(machine.join(HOME)).status()?;
         run("cp -a").arg(toolchain.trim()).arg(machine.join("opt/rust")).status()?;
@@ -115,14 +113,10 @@ fn disk(folder: &Path) -> Result<f64, Failure> {
     bytes.ok_or_else(|| Failure(format!("du said {said:?}")))
 }
 
-/// Runs `command` in the clone, seeing only `machine`'s files; its mounts go away with it.
+/// Runs `command` in the clone, seeing only `machine`'s files.
 fn in_chroot(machine: &Path, command: &str) -> Command {
-    let enter = "for dir in proc sys dev; do mount --rbind /$dir $0/$dir; done; \
-        exec chroot $0 env -i TERM=xterm PATH=/opt/rust/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/home/newcomer sh -euc \"$1\"";
-    let command = format!("cd /{HOME}/{CLONE}; {command}");
-    let mut unshare = Command::new("unshare");
-    unshare.args(["--mount", "sh", "-euc", enter]).arg(machine).arg(command);
-    unshare
+    let path = "/opt/rust/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+    debian::enter(machine, path, "/home/newcomer", &format!("cd /{HOME}/{CLONE}; {command}"))
 }
 
 fn clone_into(home: &Path) -> Result<(), Failure> {

@@ -3,12 +3,16 @@
 //! Each check passes, fails, or says aloud why it was skipped; only a failure makes the command fail.
 #![forbid(unsafe_code)]
 
+mod abi;
 mod beside;
 mod bursts;
+mod c_library;
 mod changes;
 mod checks;
 mod ci;
 mod command;
+mod deb;
+mod debian;
 mod filters;
 mod form;
 mod fresh;
@@ -22,10 +26,12 @@ mod mutate;
 mod nightly;
 mod outcome;
 mod peers;
+mod products;
 mod programs;
 mod provider_hits;
 mod real_storms;
 mod storms;
+mod tree;
 mod verbs;
 
 use clap::Parser;
@@ -137,8 +143,8 @@ enum Check {
         #[arg(long)]
         part: Option<ci::Part>,
     },
-    /// Build both commands and the historic layers' library in release, and put them below a folder, into its
-    /// bin, lib and include.
+    /// Build both commands, the C library and the historic layers' library in release, and put them below a
+    /// folder, into its bin, lib and include.
     Install {
         /// The folder; ~/.local without this.
         #[arg(long)]
@@ -146,6 +152,28 @@ enum Check {
         /// Build without optimisations, which takes less time.
         #[arg(long)]
         debug: bool,
+    },
+    /// Build three Debian packages: the C library, what programs need that use it, and both commands.
+    Deb {
+        /// Where the packages are put; target/deb without this.
+        #[arg(long)]
+        out: Option<PathBuf>,
+        /// Build without optimisations, which takes less time.
+        #[arg(long)]
+        debug: bool,
+        /// Also install, use and remove them in a minimal Debian, which debootstrap makes (needs root).
+        #[arg(long)]
+        check: bool,
+        /// Where that Debian is, or is to be made; target/debian-12-c without this.
+        #[arg(long)]
+        debootstrap: Option<PathBuf>,
+    },
+    /// Compare what C programs rely on, functions with their types and structs, with the committed dump
+    /// (libabigail's abidw and abidiff).
+    Abi {
+        /// Write the dump anew instead.
+        #[arg(long)]
+        write: bool,
     },
     /// Clone HEAD, and run the README's first commands there as a newcomer would, with nothing in Cargo's
     /// cache.
@@ -181,6 +209,10 @@ fn main() -> ExitCode {
         Check::Verbs { short: true } => ("verbs", verbs::verbs(Form::Short)),
         Check::Verbs { short: false } => ("verbs", verbs::verbs(Form::Long)),
         Check::Install { prefix, debug } => ("install", install::install(prefix.as_deref(), debug)),
+        Check::Deb { out, debug, check, debootstrap } => {
+            ("deb", deb::deb(out.as_deref(), debug, check.then_some(debootstrap.as_deref())))
+        }
+        Check::Abi { write } => ("abi", abi::abi(write)),
         Check::Fresh { debootstrap: None } => ("fresh", fresh::here()),
         Check::Fresh { debootstrap: Some(dir) } => ("fresh", fresh::in_debian(&dir)),
         Check::Ci { part } => return ci::run(part),
