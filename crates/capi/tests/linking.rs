@@ -17,7 +17,7 @@ fn has(name: &str) -> bool {
     let output = compiler.arg(&source).arg(format!("-l:{name}")).arg("-o").arg(source.with_extension("out"));
     let has = output.output().expect("a C compiler is there").status.success();
     if !has {
-        testbed::skip(&format!("{name} is not installed"));
+        testbed::skip(format!("{name} is not installed"));
     }
     has
 }
