@@ -105,6 +105,8 @@ fn is_function(statement: &str) -> bool {
     statement.contains('(')
         && name.starts_with("sp_")
         && !statement.starts_with("typedef")
+        // Another name for a symbol that is declared before.
+        && !statement.contains("__asm__")
         && !head.contains('{')
 }
 
@@ -139,6 +141,7 @@ mod tests {
         typedef int (*sp_f)(void *of);\nenum sp_e { SP_A = 1 };\n\
         static inline int sp_near(int of) { if (of) { return sp_far(of); } return sp_far(1); }\n\
         const char *sp_text(void);\nint sp_call(sp_f f,\n            int (*g)(void));\n\
+        int sp_other(void) __asm__(\"sp_call\");\n\
         #ifdef __cplusplus\n}\n#endif\n#endif\n";
 
     #[test]
