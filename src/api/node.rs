@@ -440,10 +440,9 @@ impl Node {
         timeout: Option<Duration>,
         mut done: impl FnMut() -> Option<R>,
     ) -> Option<R> {
-        let mut asking = interrupt::Asking::begin();
         let done_or_closed = || match done() {
             Some(result) => Some(Some(result)),
-            None if self.has_closed() || asking.ends() => Some(None),
+            None if self.has_closed() => Some(None),
             None => None,
         };
         self.core.wait(timeout, done_or_closed).flatten()

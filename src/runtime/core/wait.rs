@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use vm::Wake;
 
 use super::{Engine, GRACE, LOSSES, NodeCore, Progress};
+use crate::base::interrupt::Asking;
 use crate::runtime::progress_thread::Asleep;
 use crate::runtime::wait_policy::{Next, VainPolls, WaitPolicy};
 use crate::transport::contract::{NodeTransport as _, Rest};
@@ -65,8 +66,8 @@ const fn is_look_due(moves: u64) -> bool {
 }
 
 impl NodeCore {
-    /// Makes progress until `done` gives something, or `timeout` has passed or the node has closed (then
-    /// `None`, and the caller says why).
+    /// Makes progress until `done` gives something, or `timeout` has passed, the node has closed or the
+    /// program's hook has ended the wait (then `None`, and the caller says why).
     pub(crate) fn wait<R>(
         self: &Arc<Self>,
         timeout: Option<Duration>,
@@ -192,13 +193,13 @@ impl NodeCore {
         mut done: impl FnMut() -> Option<R>,
     ) -> Option<R> {
         let mut wait_policy = WaitPolicy::new(timeout);
-        let mut moves = 0u64;
+        let (mut moves, mut asking) = (0u64, Asking::begin());
         let _waiting: Option<Waiting<'_>> = self.waking.net_wakeup.get().map(|net_wakeup| net_wakeup.wait());
         loop {
             if let Some(result) = done() {
                 return Some(result);
             }
-            if self.has_closed() {
+            if self.has_closed() || asking.ends() {
                 return None;
             }
             let progress = self.progress(self.waking.polling.polls);
