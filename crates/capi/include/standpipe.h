@@ -445,7 +445,7 @@ uint32_t sp_event_peer(const sp_event *event);
 typedef struct sp_completion {
     uint64_t token;  /* as given */
     uint64_t value;  /* of a fetching atomic, the old value; else 0 */
-    int32_t status;  /* how it ended: SP_OK, or an error */
+    int32_t status;  /* how it ended: SP_OK, or an error; sp_error_text tells of the last of those taken */
     uint32_t peer;   /* whom it was with */
 } sp_completion;
 
@@ -458,7 +458,7 @@ int sp_queue_new(sp_node *node, size_t capacity, sp_queue **queue);
 int sp_queue_put(sp_queue *queue, uint64_t token, sp_remote to, const void *from, size_t len);
 int sp_queue_get(sp_queue *queue, uint64_t token, sp_remote from, void *into, size_t len);
 
-/* Puts any event into the queue, which owns it from now on. SP_ERR_NO_ROOM: the event is still yours.
+/* Puts any event but a collective's into the queue, which owns it from now on. SP_ERR_NO_ROOM: the event is still yours.
  * [any thread; returns at once] */
 int sp_queue_add(sp_queue *queue, uint64_t token, sp_event *event);
 
@@ -787,7 +787,8 @@ typedef struct sp_grant_params {
     int32_t rights;         /* SP_READ, SP_WRITE or both; 0: SP_READ */
     const uint32_t *to;     /* who may use it; NULL: every peer */
     size_t to_count;
-    void (*release)(void *context); /* called once, when nobody can use the memory any more; or NULL */
+    void (*release)(void *context); /* called once, when nobody can use the memory any more,
+                                       and not where nothing was granted; or NULL */
     void *context;
 } sp_grant_params;
 

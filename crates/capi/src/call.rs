@@ -13,7 +13,7 @@ use standpipe::Node;
 /// A thread's counter: odd while it is inside.
 type Visits = Arc<AtomicU32>;
 
-/// All threads' counters. Those of threads that have ended are held by nobody else.
+/// All threads' counters. A thread that has ended holds its counter no more.
 static VISITORS: Mutex<Vec<Visits>> = Mutex::new(Vec::new());
 
 /// A node that was closed, with the threads that were inside then, and their counters' values.
@@ -45,7 +45,7 @@ impl Inside {
     pub(crate) fn enter() -> Inside {
         let depth = DEPTH.get();
         DEPTH.set(depth + 1);
-        let is_counted = depth > 0 || VISITS.try_with(step).is_ok();
+        let is_counted = depth > 0 || VISITS.try_with(enters).is_ok();
         Inside { is_counted }
     }
 }
@@ -55,17 +55,22 @@ impl Drop for Inside {
         let depth = DEPTH.get() - 1;
         DEPTH.set(depth);
         if depth == 0 && self.is_counted {
-            let _ = VISITS.try_with(step);
+            let _ = VISITS.try_with(leaves);
         }
     }
 }
 
-/// Counts an entry or an exit of this thread's.
-fn step(visits: &Visits) {
+/// Counts this thread in.
+fn enters(visits: &Visits) {
     visits.store(visits.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     // To bury a node is to look at the counter after its handle was taken away. This thread looks at the
     // handle after it has counted.
     fence(Ordering::SeqCst);
+}
+
+/// Counts this thread out, after all that it has done inside.
+fn leaves(visits: &Visits) {
+    visits.store(visits.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
 }
 
 /// Frees a node that no later call finds any more, now or when the threads have left that are inside now.
@@ -73,7 +78,8 @@ pub(crate) fn bury(node: Box<Node>) {
     fence(Ordering::SeqCst);
     let inside = {
         let visitors = VISITORS.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = VISITS.try_with(Arc::clone).ok();
+        // This thread uses the node further out, if a callback of its closes it.
+        let own = VISITS.try_with(Arc::clone).ok().filter(|_| DEPTH.get() == 1);
         let others =
             visitors.iter().filter(|visits| own.as_ref().is_none_or(|own| !Arc::ptr_eq(own, visits)));
         let counted = others.map(|visits| (Arc::clone(visits), visits.load(Ordering::Acquire)));

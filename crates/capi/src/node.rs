@@ -29,6 +29,8 @@ struct Inline {
 /// A function of the program's, which gets its context.
 type Asks = unsafe extern "C" fn(*mut c_void) -> c_int;
 
+const _: () = assert!(size_of::<Inline>() == 48 && std::mem::offset_of!(CNode, inline) == 0);
+
 /// The layout of [`Inline`], which programs are compiled for. Others are refused when a node is opened.
 const LAYOUT: c_int = 1;
 

@@ -86,6 +86,16 @@ static int never(void *context) {
     return 0;
 }
 
+static sp_node *alone;
+static int closed = 1;
+
+/* Closes the node of the very call that asks this. */
+static int closes(void *context) {
+    (void)context;
+    if (closed == 1) closed = sp_close(alone, SP_SECOND);
+    return 0;
+}
+
 static int always(void *context) {
     return ++*(int *)context;
 }
@@ -116,6 +126,9 @@ static void node(struct job *job) {
     GOOD(sp_on_wait(NULL, NULL));
     sp_release(limited);
     sp_release(NULL);
+    GOOD(sp_open_as(NULL, SP_ALONE, &alone));
+    FAILS(SP_ERR_CLOSED, sp_wait_until(alone, closes, NULL));
+    CHECK(closed == SP_OK);
     CHECK(sp_has_failed(job->node) == 0);
     GOOD(sp_quiet(job->node));
     GOOD(sp_quiet_with(job->node, job->right));
@@ -870,6 +883,10 @@ static void grants(struct job *job) {
     own.to = &nobody;
     FAILS(SP_ERR_NO_SUCH_PEER, sp_grant_memory(job->node, lent, 8, &own, &grant));
     FAILS(SP_ERR_LENGTH, sp_grant_memory(job->node, lent, 0, NULL, &grant));
+    own.release = on_release;
+    released = 0;
+    FAILS(SP_ERR_NO_SUCH_PEER, sp_grant_memory(job->node, lent, 8, &own, &grant));
+    CHECK(released == 0);
     own.rights = 8;
     FAILS(SP_ERR_ARGUMENT, sp_grant_memory(job->node, lent, 8, &own, &grant));
     sp_exposed *exposed;

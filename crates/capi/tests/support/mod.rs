@@ -85,7 +85,7 @@ impl Programs {
     }
 }
 
-/// What a program wrote, on both streams.
+/// A program's output, on both streams.
 pub(crate) fn text(output: &Output) -> String {
     let [out, err] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
     format!("{}\n-- standard output:\n{out}-- standard error:\n{err}", output.status)
