@@ -1,6 +1,8 @@
 //! Grants and exposed memory.
 
 use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use standpipe::{Audience, Exposed, Foreign, Grant, GrantError, GrantName, Remote, Rights};
 
@@ -11,12 +13,17 @@ use crate::handle::{Handle, Kind, word};
 use crate::node::{CNode, node_of};
 use crate::pointer::{self, CRemote, Params, memory};
 
-/// The program's function that hears that memory is its own again.
-pub(crate) struct Release(Option<(unsafe extern "C" fn(*mut c_void), Context)>);
+/// The program's function that hears that memory is its own again. It hears of a grant that was made alone.
+pub(crate) struct Release {
+    call: Option<(unsafe extern "C" fn(*mut c_void), Context)>,
+    is_granted: Arc<AtomicBool>,
+}
 
 impl Drop for Release {
     fn drop(&mut self) {
-        if let Some((release, context)) = self.0.take() {
+        if self.is_granted.load(Ordering::Acquire)
+            && let Some((release, context)) = self.call.take()
+        {
             // SAFETY: the program has given the function and its context for just that.
             unsafe { release(context.get()) };
         }
@@ -108,7 +115,10 @@ exported! {
             pointer::is_there(start.cast::<u8>(), len, "the memory")?;
             // SAFETY: the caller has promised what the header asks of these pointers.
             let (node, Said { rights, to, release }) = unsafe { (node_of(node)?, said(params)?) };
-            let granted = node.grant(lent(start, len, Release(release)), rights, to)?;
+            let is_granted = Arc::<AtomicBool>::default();
+            let release = Release { call: release, is_granted: Arc::clone(&is_granted) };
+            let granted = node.grant(lent(start, len, release), rights, to)?;
+            is_granted.store(true, Ordering::Release);
             // SAFETY: the caller has promised what the header asks of these pointers.
             unsafe { pointer::put(grant, Handle::give(CGrant(granted)), "grant")? };
             Ok(0)
@@ -140,8 +150,11 @@ exported! {
             for (start, len) in starts.iter().zip(lens) {
                 pointer::is_there(start.cast::<u8>(), *len, "the memory")?;
             }
-            let all = starts.iter().zip(lens).map(|(start, len)| lent(*start, *len, Release(said.release)));
+            let is_granted = Arc::<AtomicBool>::default();
+            let release = || Release { call: said.release, is_granted: Arc::clone(&is_granted) };
+            let all = starts.iter().zip(lens).map(|(start, len)| lent(*start, *len, release()));
             let granted = node.grant_many(all.collect::<Vec<_>>(), said.rights, said.to)?;
+            is_granted.store(true, Ordering::Release);
             for (index, one) in granted.into_iter().enumerate() {
                 // SAFETY: the caller has promised what the header asks of these pointers.
                 unsafe { grants.add(index).write(Handle::give(CGrant(one))) };
@@ -225,7 +238,8 @@ exported! {
             pointer::is_there(start.cast::<u8>(), len, "the memory")?;
             // SAFETY: the caller has promised what the header asks of these pointers.
             let grant = unsafe { Handle::get_mut(grant)? };
-            drop(grant.0.repoint(lent(start, len, Release(None)), pointer::duration(within))?);
+            let untold = Release { call: None, is_granted: Arc::default() };
+            drop(grant.0.repoint(lent(start, len, untold), pointer::duration(within))?);
             Ok(0)
         })
     }
