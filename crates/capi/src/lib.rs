@@ -5,7 +5,7 @@
 //! back into statuses. All that is unsafe about it is that a C program's pointers are believed, as the header
 //! asks.
 //!
-//! No panic crosses into C: [`border::call`] makes a status of it, keeps `errno`, and notes the error.
+//! No panic crosses into C: `border::call` makes a status of it, keeps `errno`, and notes the error.
 
 #[macro_use]
 mod exported;

@@ -78,7 +78,7 @@ pub(crate) unsafe fn slice<'a, T>(start: *const T, len: usize, what: &str) -> Re
 /// Bytes that are written.
 ///
 /// # Safety
-/// As for [`slice`]; they may be written, and nobody else uses them for `'a`.
+/// As for [`slice()`]; they may be written, and nobody else uses them for `'a`.
 pub(crate) unsafe fn slice_mut<'a, T>(start: *mut T, len: usize, what: &str) -> Result<&'a mut [T], Failure> {
     if len == 0 {
         return Ok(&mut []);
