@@ -19,7 +19,7 @@ use crate::runtime::grant_users::{self, Kept, Users};
 
 /// The peers that may reach memory that is granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Audience(Option<Arc<[Rank]>>);
+pub struct Audience(Option<Arc<Vec<Rank>>>);
 
 impl Audience {
     /// Every peer that this node has, or will have.
@@ -32,7 +32,7 @@ impl From<&[Rank]> for Audience {
         let mut ranks = ranks.to_vec();
         ranks.sort_unstable();
         ranks.dedup();
-        Audience(Some(ranks.into()))
+        Audience(Some(Arc::new(ranks)))
     }
 }
 

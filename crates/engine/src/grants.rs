@@ -35,20 +35,47 @@ pub struct Granted {
     /// The accesses that peers may make.
     pub rights: Rights,
     /// The peers that may, in rising order. `None`: every one.
-    pub to: Option<Arc<[Rank]>>,
+    pub to: Option<Arc<Vec<Rank>>>,
 }
 
 impl Granted {
     pub(crate) fn is_for(&self, peer: Rank) -> bool {
-        self.to.as_ref().is_none_or(|ranks| ranks.binary_search(&peer).is_ok())
+        is_for(&self.to, peer)
     }
 }
 
+fn is_for(to: &Option<Arc<Vec<Rank>>>, peer: Rank) -> bool {
+    to.as_ref().is_none_or(|ranks| ranks.binary_search(&peer).is_ok())
+}
+
+/// A line of the table, as small as it can be: a process may have a million grants.
 #[derive(Debug)]
 struct Line {
+    start: u64,
+    /// 0: no grant is there, as each has bytes.
+    len: u64,
+    to: Option<Arc<Vec<Rank>>>,
     /// Of the grant that is there, or that will be there next.
     generation: u32,
-    granted: Option<Granted>,
+    rights: Rights,
+}
+
+impl Line {
+    fn empty(generation: u32) -> Line {
+        Line { start: 0, len: 0, to: None, generation, rights: Rights::Read }
+    }
+
+    fn is_granted(&self) -> bool {
+        self.len != 0
+    }
+
+    fn granted(&self) -> Granted {
+        Granted { start: self.start, len: self.len, rights: self.rights, to: self.to.clone() }
+    }
+
+    fn is_for(&self, peer: Rank) -> bool {
+        is_for(&self.to, peer)
+    }
 }
 
 /// All grants of a process.
@@ -89,7 +116,7 @@ impl Grants {
             Some(line) => line,
             None if self.lines.len() < GRANTS_MAX as usize => {
                 let line = self.lines.len() as u32;
-                self.lines.push(Line { generation: self.first(line), granted: None });
+                self.lines.push(Line::empty(self.first(line)));
                 line
             }
             None => return Err(NotGranted::Full),
@@ -97,9 +124,10 @@ impl Grants {
         if let Some(by_address) = &mut self.by_address {
             by_address.insert((class(granted.len), granted.start, line));
         }
-        let at = &mut self.lines[line as usize];
-        at.granted = Some(granted);
-        Ok(GrantId { line, generation: at.generation })
+        let generation = self.lines[line as usize].generation;
+        let Granted { start, len, rights, to } = granted;
+        self.lines[line as usize] = Line { start, len, to, generation, rights };
+        Ok(GrantId { line, generation })
     }
 
     /// Ends a grant. `None`: there is none such.
@@ -107,12 +135,12 @@ impl Grants {
         let first = self.first(grant.line);
         let mut by_address = self.by_address.as_mut();
         let line = self.lines.get_mut(grant.line as usize)?;
-        let line = Some(line).filter(|line| line.generation == grant.generation)?;
-        let granted = line.granted.take()?;
+        let line = Some(line).filter(|line| line.generation == grant.generation && line.is_granted())?;
+        let granted = line.granted();
         if let Some(by_address) = &mut by_address {
             by_address.remove(&(class(granted.len), granted.start, grant.line));
         }
-        line.generation = (line.generation + 1) % GENERATIONS;
+        *line = Line::empty((grant.generation + 1) % GENERATIONS);
         // A line that has had all of them is never used again.
         if line.generation != first {
             self.free.push(grant.line);
@@ -123,8 +151,9 @@ impl Grants {
     /// Has a grant name other memory of the same length. `None`: there is no such grant. Returns where its
     /// memory began until now.
     pub(crate) fn repoint(&mut self, grant: GrantId, start: u64) -> Option<u64> {
-        let granted = self.line_mut(grant)?.granted.as_mut()?;
-        let (old, class) = (std::mem::replace(&mut granted.start, start), class(granted.len));
+        let line = self.lines.get_mut(grant.line as usize)?;
+        let line = Some(line).filter(|line| line.generation == grant.generation && line.is_granted())?;
+        let (old, class) = (std::mem::replace(&mut line.start, start), class(line.len));
         if let Some(by_address) = &mut self.by_address {
             by_address.remove(&(class, old, grant.line));
             by_address.insert((class, start, grant.line));
@@ -132,9 +161,13 @@ impl Grants {
         Some(old)
     }
 
-    pub(crate) fn get(&self, grant: GrantId) -> Option<&Granted> {
+    pub(crate) fn get(&self, grant: GrantId) -> Option<Granted> {
+        self.line(grant).map(Line::granted)
+    }
+
+    fn line(&self, grant: GrantId) -> Option<&Line> {
         let line = self.lines.get(grant.line as usize)?;
-        line.granted.as_ref().filter(|_| line.generation == grant.generation)
+        Some(line).filter(|line| line.generation == grant.generation && line.is_granted())
     }
 
     /// Where in this process's space those bytes lie that a peer reaches by a grant. `owner` is this process,
@@ -148,7 +181,7 @@ impl Grants {
     ) -> Result<u64, OpError> {
         let fault = OpError::Fault { peer: owner, mem: place.mem, addr: place.offset, len };
         let (grant, offset) = place.in_grant().ok_or(fault)?;
-        let granted = self.get(grant).ok_or(OpError::Revoked { peer: owner, grant, offset, len })?;
+        let granted = self.line(grant).ok_or(OpError::Revoked { peer: owner, grant, offset, len })?;
         if !(granted.rights.allow(direction) && (peer == owner || granted.is_for(peer))) {
             return Err(OpError::NotGranted { peer: owner, grant, direction, offset, len });
         }
@@ -169,11 +202,8 @@ impl Grants {
     ) -> Option<(GrantId, u64, u64)> {
         let lines = &self.lines;
         let by_address = self.by_address.get_or_insert_with(|| {
-            let place =
-                |line: &Line| line.granted.as_ref().map(|granted| (class(granted.len), granted.start));
-            let all =
-                (0..).zip(lines).filter_map(|(at, line)| place(line).map(|(long, start)| (long, start, at)));
-            all.collect()
+            let granted = (0..).zip(lines).filter(|(_, line)| line.is_granted());
+            granted.map(|(at, line)| (class(line.len), line.start, at)).collect()
         });
         let near = |long: u32| {
             let first = addr.saturating_sub(1 << (long + 1));
@@ -181,11 +211,10 @@ impl Grants {
         };
         (class(len)..OFFSET_BITS).flat_map(near).copied().find_map(|(_, start, at)| {
             let line = &lines[at as usize];
-            let granted = line.granted.as_ref()?;
-            let covers = len <= granted.len && addr - start <= granted.len - len;
-            let may = granted.rights.allow(direction) && (peer == owner || granted.is_for(peer));
+            let covers = len <= line.len && addr - start <= line.len - len;
+            let may = line.rights.allow(direction) && (peer == owner || line.is_for(peer));
             let grant = GrantId { line: at, generation: line.generation };
-            (covers && may).then_some((grant, start, granted.len))
+            (covers && may).then_some((grant, start, line.len))
         })
     }
 
@@ -194,20 +223,15 @@ impl Grants {
     pub(crate) fn landed(&self, peer: Rank, (place, len): (Place, u64)) -> Option<(GrantId, u64, u64)> {
         let (told, offset) = place.in_grant()?;
         let line = self.lines.get(told.line as usize)?;
-        let granted = line.granted.as_ref().filter(|_| line.generation % TOLD == told.generation % TOLD)?;
-        let may = granted.rights.allow(Direction::Put) && granted.is_for(peer);
-        let fits = offset.checked_add(len).is_some_and(|end| end <= granted.len);
-        (may && fits).then_some((GrantId { generation: line.generation, ..told }, offset, granted.len))
+        let is_told = line.is_granted() && line.generation % TOLD == told.generation % TOLD;
+        let may = is_told && line.rights.allow(Direction::Put) && line.is_for(peer);
+        let fits = offset.checked_add(len).is_some_and(|end| end <= line.len);
+        (may && fits).then_some((GrantId { generation: line.generation, ..told }, offset, line.len))
     }
 
     /// Grants that are there.
     pub(crate) fn count(&self) -> u64 {
-        self.lines.iter().filter(|line| line.granted.is_some()).count() as u64
-    }
-
-    fn line_mut(&mut self, grant: GrantId) -> Option<&mut Line> {
-        let line = self.lines.get_mut(grant.line as usize)?;
-        Some(line).filter(|line| line.generation == grant.generation)
+        self.lines.iter().filter(|line| line.is_granted()).count() as u64
     }
 
     /// The generation that a line begins with, by Steele, Lea and Flood's SplitMix64.
@@ -265,7 +289,7 @@ mod tests {
     #[test]
     fn rights_and_peers_are_looked_at() {
         let mut grants = Grants::default();
-        let to = Some(Arc::from([2, 5]));
+        let to = Some(Arc::new(vec![2, 5]));
         let read = Granted { rights: Rights::Read, to, ..granted(0, 8) };
         let grant = grants.grant(read).expect("there is room");
         for (peer, direction, is_fine) in [
@@ -306,7 +330,7 @@ mod tests {
         assert_eq!([find(&mut grants, 1000, 1), find(&mut grants, 20_000, 9)], [None, Some((late, 20_000))]);
         grants.revoke(early);
         assert_eq!(find(&mut grants, 5050, 50), None);
-        let others = grants.grant(Granted { to: Some(Arc::from([7])), ..granted(5000, 100) });
+        let others = grants.grant(Granted { to: Some(Arc::new(vec![7])), ..granted(5000, 100) });
         assert!(others.is_ok() && find(&mut grants, 5050, 50).is_none());
         // One that lies under thousands of short ones.
         let long = grants.grant(granted(1 << 20, 1 << 25)).expect("there is room");

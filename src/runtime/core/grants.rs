@@ -50,7 +50,7 @@ impl NodeCore {
         let mut engine = self.engine();
         engine.repoint(grant, start)?;
         let granted = engine.granted(grant)?;
-        Some(self.peers.own().ledger.bar(grant.line, Some((grant, granted))))
+        Some(self.peers.own().ledger.bar(grant.line, Some((grant, &granted))))
     }
 
     /// Counts a wait for a grant's users that found that peer there; `in_use`: also at its end.

@@ -128,7 +128,7 @@ pub(crate) fn memory_that_is_idle_is_reached_by_newer_names_alone<C: Cluster>(ma
 pub(crate) fn grants_are_for_those_who_are_named<C: Cluster>(make: Make<'_, C>) {
     let mut bench = Bench::new(make, 3);
     let there = bench.filled(1, MemId::Space, &pattern(9, LEN));
-    let (start, len, to) = (there.offset, LEN as u64, Some(Arc::from([2])));
+    let (start, len, to) = (there.offset, LEN as u64, Some(Arc::new(vec![2])));
     let name = bench.node(1).grant(Granted { start, len, rights: Rights::Read, to }).expect("it is granted");
     for (rank, is_fine) in [(2, true), (0, false), (1, true)] {
         let here = bench.memory(rank, MemId::Space, LEN);

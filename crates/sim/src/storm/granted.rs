@@ -49,7 +49,7 @@ pub(super) struct Name {
     pub(super) first: u32,
     pub(super) words: u32,
     pub(super) rights: Rights,
-    pub(super) to: Option<Arc<[Rank]>>,
+    pub(super) to: Option<Arc<Vec<Rank>>>,
     /// The last one is what it stands for, unless it is revoked.
     pub(super) shown: Vec<Shown>,
     pub(super) revoked: bool,

@@ -342,7 +342,7 @@ impl Run {
             [Rights::ReadWrite, Rights::ReadWrite, Rights::ReadWrite, Rights::Read, Rights::Write];
         let rights = self.dice.pick(&RIGHTS);
         let ranks = u64::from(self.cluster.size());
-        let some: Option<Arc<[Rank]>> = self.dice.once_in(4).then(|| {
+        let some: Option<Arc<Vec<Rank>>> = self.dice.once_in(4).then(|| {
             let (one, other) = (self.dice.below(ranks) as Rank, self.dice.below(ranks) as Rank);
             let mut some = vec![one, other];
             some.sort_unstable();

@@ -5,7 +5,7 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 use super::*;
 
 fn granted(rights: Rights, to: Option<&[Rank]>) -> Granted {
-    Granted { start: 0x1000, len: 100, rights, to: to.map(Arc::from) }
+    Granted { start: 0x1000, len: 100, rights, to: to.map(|ranks| Arc::new(ranks.to_vec())) }
 }
 
 fn opened() -> (Arc<Ledger>, PeerLedger) {

@@ -70,7 +70,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// The memory that a grant names; `None` where there is no such grant.
-    pub fn granted(&self, grant: GrantId) -> Option<&Granted> {
+    pub fn granted(&self, grant: GrantId) -> Option<Granted> {
         self.shown.grants.get(grant)
     }
 

@@ -37,7 +37,7 @@ impl<T: Transport> Node<T> {
         let mut holders = registration.spare_holders.pop().unwrap_or_default();
         let mut its_len = 0;
         let granted = self.shown.grants.get(grant);
-        if let Some(&Granted { start, len, .. }) =
+        if let Some(Granted { start, len, .. }) =
             granted.filter(|granted| granted.rights == Rights::ReadWrite && granted.is_for(peer))
         {
             its_len = len;
