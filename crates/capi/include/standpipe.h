@@ -824,7 +824,7 @@ int sp_grant_repoint(sp_grant *grant, void *memory, size_t len, uint64_t within)
  * sp_grant_wait_idle before, if there is none. NULL is fine. [one thread; returns at once] */
 void sp_grant_free(sp_grant *grant);
 
-/* Lets every peer reach memory by its address (sp_raw), where the node exposes ranges only, until sp_unexpose.
+/* Lets every peer reach memory by its address (SP_PRIVATE), where the node exposes ranges only, until sp_unexpose.
  * [any thread; returns at once] */
 int sp_expose(sp_node *node, const void *memory, size_t len, int rights, sp_exposed **exposed);
 void sp_unexpose(sp_exposed *exposed);

@@ -89,3 +89,14 @@ fn the_headers_first_lines_are_a_whole_program() {
     let alone = run_alone(&mut Command::new(&program));
     assert!(text(&alone).contains("0: hello from 0"), "{}", text(&alone));
 }
+
+#[test]
+fn the_readmes_c_program() {
+    let readme = std::fs::read_to_string(here("../../README.md")).expect("it is there");
+    let program = readme.split_once("```c\n").expect("it has one").1.split_once("```").expect("it ends").0;
+    let program = PROGRAMS.compile_text("readme.c", program, &STRICT);
+    for ranks in [2, 4] {
+        let ran = run_well(&program, ranks, &[], &[]);
+        assert_eq!(ran.lines.iter().filter(|line| line.ends_with("42")).count(), ranks as usize, "{ran:#?}");
+    }
+}
