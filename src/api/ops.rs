@@ -6,6 +6,7 @@ pub(crate) mod buffer;
 pub(crate) mod completions;
 pub(crate) mod event;
 pub(crate) mod group;
+mod mapped;
 pub(crate) mod message;
 pub(crate) mod payload;
 pub(crate) mod put_signal;

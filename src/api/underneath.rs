@@ -1,6 +1,6 @@
-//! A node's own means, for benchmarks that measure beside it, and for the functions of the C face that are
-//! inlined into programs. They reach the very memory that the node reaches, and the network by the node's own
-//! choice, and then do without it.
+//! A node's own means, for benchmarks that measure beside it, for the functions of the C face that are
+//! inlined into programs, and for its calls. They reach the very memory that the node reaches, and the
+//! network by the node's own choice, and then do without it.
 //!
 //! Only the node knows these: it alone has its peers' heaps mapped, knows their processes and picks a
 //! provider's addresses. The benchmarks themselves are no part of the library. This module is not part of
@@ -9,6 +9,7 @@
 use engine::{OpError, PathReason, Rank};
 use fabric::{Fabric, Provider};
 use vm::SharedMemory;
+pub use vm::membarrier::{private_fence, register_private};
 
 use crate::api::node::Node;
 use crate::base::error::Error;

@@ -41,10 +41,14 @@ pub(crate) fn call(body: impl FnOnce() -> Result<c_int, Failure>) -> c_int {
 
 /// As [`call`], for functions that return something else than a status.
 pub(crate) fn or<R>(failed: impl FnOnce(Failure) -> R, body: impl FnOnce() -> Result<R, Failure>) -> R {
-    let errno = errno();
+    // SAFETY: any thread may ask where its own number lies.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: the number is there as long as the thread is.
+    let before = unsafe { errno.read() };
     let _inside = Inside::enter();
     let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| Err(panicked(&*panic)));
-    set_errno(errno);
+    // SAFETY: as above: this is still the same thread.
+    unsafe { errno.write(before) };
     result.unwrap_or_else(failed)
 }
 
@@ -70,16 +74,6 @@ fn panicked(panic: &(dyn Any + Send)) -> Failure {
         Code::Panicked,
         format!("a function that the library ran, or the library, broke off: {what}"),
     )
-}
-
-fn errno() -> c_int {
-    // SAFETY: it is this thread's own number, which is there as long as the thread is.
-    unsafe { *libc::__errno_location() }
-}
-
-fn set_errno(errno: c_int) {
-    // SAFETY: as above: the header asks for it of whoever calls this.
-    unsafe { *libc::__errno_location() = errno }
 }
 
 /// `sp_error` of the header.

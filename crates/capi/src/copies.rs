@@ -29,6 +29,7 @@ pub(crate) enum Way {
 }
 
 /// One piece, as the library takes it.
+#[inline]
 fn piece(there: CRemote, here: *const c_void, len: usize) -> Result<RawPiece, Failure> {
     pointer::is_there(here.cast::<u8>(), len, "the local memory")?;
     Ok(RawPiece { remote: there.remote()?, start: here.cast_mut().cast(), len })

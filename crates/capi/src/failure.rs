@@ -15,9 +15,9 @@ pub(crate) const fn status(code: Code) -> c_int {
     -(code.number() as c_int)
 }
 
-/// A failure with its values, as `sp_last_error` tells it.
+/// A failure's values, as `sp_last_error` tells them.
 #[derive(Clone)]
-pub(crate) struct Failure {
+pub(crate) struct Values {
     pub(crate) code: Code,
     pub(crate) text: String,
     pub(crate) peer: u32,
@@ -29,9 +29,9 @@ pub(crate) struct Failure {
     pub(crate) rights: u32,
 }
 
-impl Failure {
-    pub(crate) fn new(code: Code, text: impl Into<String>) -> Failure {
-        Failure {
+impl Values {
+    fn new(code: Code, text: impl Into<String>) -> Values {
+        Values {
             code,
             text: text.into(),
             peer: NO_PEER,
@@ -43,21 +43,55 @@ impl Failure {
             rights: 0,
         }
     }
+}
+
+/// A failure, as small as a status where there is none.
+#[derive(Clone)]
+pub(crate) struct Failure(Box<Values>);
+
+impl std::ops::Deref for Failure {
+    type Target = Values;
+
+    fn deref(&self) -> &Values {
+        &self.0
+    }
+}
+
+impl<E> From<E> for Failure
+where
+    Values: From<E>,
+{
+    #[cold]
+    fn from(error: E) -> Failure {
+        Failure(Box::new(Values::from(error)))
+    }
+}
+
+impl Failure {
+    #[cold]
+    pub(crate) fn new(code: Code, text: impl Into<String>) -> Failure {
+        Failure(Box::new(Values::new(code, text)))
+    }
 
     /// An argument that the call does not take.
+    #[cold]
     pub(crate) fn argument(text: impl Into<String>) -> Failure {
         Failure::new(Code::Argument, text)
     }
 
     /// A number that is none of those that an argument may be.
+    #[cold]
     pub(crate) fn value(what: &str, given: i64, range: &str) -> Failure {
-        Failure { given: given as u64, ..Failure::argument(format!("{what} is {given}, and may be {range}")) }
+        let text = format!("{what} is {given}, and may be {range}");
+        Failure(Box::new(Values { given: given as u64, ..Values::new(Code::Argument, text) }))
     }
 
     /// Room that is too small.
+    #[cold]
     pub(crate) fn room(given: usize, expected: usize) -> Failure {
         let text = format!("the room has {given} bytes, and {expected} are needed");
-        Failure { given: given as u64, expected: expected as u64, ..Failure::new(Code::Length, text) }
+        let (given, expected) = (given as u64, expected as u64);
+        Failure(Box::new(Values { given, expected, ..Values::new(Code::Length, text) }))
     }
 }
 
@@ -79,9 +113,9 @@ fn memory_number(memory: Memory) -> u32 {
     }
 }
 
-impl From<Error> for Failure {
-    fn from(error: Error) -> Failure {
-        let plain = Failure::new(error.code(), error.to_string());
+impl From<Error> for Values {
+    fn from(error: Error) -> Values {
+        let plain = Values::new(error.code(), error.to_string());
         match error {
             Error::PeerLost { peer }
             | Error::Timeout { peer, .. }
@@ -90,41 +124,39 @@ impl From<Error> for Failure {
             | Error::HandlersDiffer { peer, .. }
             | Error::NoSuchHandler { peer, .. }
             | Error::Protocol { peer, .. }
-            | Error::Team { peer, .. } => Failure { peer, ..plain },
+            | Error::Team { peer, .. } => Values { peer, ..plain },
             Error::Fault { peer, memory, addr, len } => {
-                Failure { peer, memory: memory_number(memory), addr, len, ..plain }
+                Values { peer, memory: memory_number(memory), addr, len, ..plain }
             }
             Error::NotExposed { peer, addr, len, rights } => {
-                Failure { peer, addr, len, rights: rights_bits(rights), ..plain }
+                Values { peer, addr, len, rights: rights_bits(rights), ..plain }
             }
             Error::Revoked { peer, offset, len, .. } => {
-                Failure { peer, memory: memory_number(Memory::Granted), addr: offset, len, ..plain }
+                Values { peer, memory: memory_number(Memory::Granted), addr: offset, len, ..plain }
             }
             Error::NotGranted { peer, rights, offset, len, .. } => {
                 let (memory, rights) = (memory_number(Memory::Granted), rights_bits(rights));
-                Failure { peer, memory, rights, addr: offset, len, ..plain }
+                Values { peer, memory, rights, addr: offset, len, ..plain }
             }
-            Error::LocalFault { addr, len } => Failure { addr, len, ..plain },
-            Error::NoSuchPeer { peer, size } => Failure { peer, expected: size.into(), ..plain },
-            Error::NoSuchRoot { root, size } => {
-                Failure { given: root.into(), expected: size.into(), ..plain }
-            }
-            Error::Length { given, expected, .. } => Failure { given, expected, ..plain },
-            Error::PayloadTooLong { given, most } => Failure { given, expected: most, ..plain },
-            Error::QueueFull { capacity } => Failure { expected: capacity, ..plain },
+            Error::LocalFault { addr, len } => Values { addr, len, ..plain },
+            Error::NoSuchPeer { peer, size } => Values { peer, expected: size.into(), ..plain },
+            Error::NoSuchRoot { root, size } => Values { given: root.into(), expected: size.into(), ..plain },
+            Error::Length { given, expected, .. } => Values { given, expected, ..plain },
+            Error::PayloadTooLong { given, most } => Values { given, expected: most, ..plain },
+            Error::QueueFull { capacity } => Values { expected: capacity, ..plain },
             Error::PayloadsKept { most } | Error::HandlersFull { most } | Error::TeamsFull { most } => {
-                Failure { expected: most, ..plain }
+                Values { expected: most, ..plain }
             }
             Error::Unaligned { peer, offset, size } => {
-                Failure { peer, memory: memory_number(Memory::Heap), addr: offset, len: size, ..plain }
+                Values { peer, memory: memory_number(Memory::Heap), addr: offset, len: size, ..plain }
             }
-            Error::Overlap { start, end } => Failure { given: start, expected: end, ..plain },
+            Error::Overlap { start, end } => Values { given: start, expected: end, ..plain },
             Error::Elsewhere { peer, expected } => {
-                Failure { peer, given: peer.into(), expected: expected.into(), ..plain }
+                Values { peer, given: peer.into(), expected: expected.into(), ..plain }
             }
-            Error::PartOfElement { given, each, .. } => Failure { given, expected: each, ..plain },
+            Error::PartOfElement { given, each, .. } => Values { given, expected: each, ..plain },
             Error::Versions { peer, ours, theirs, .. } => {
-                Failure { peer, given: theirs.into(), expected: ours.into(), ..plain }
+                Values { peer, given: theirs.into(), expected: ours.into(), ..plain }
             }
             _ => plain,
         }
@@ -134,9 +166,9 @@ impl From<Error> for Failure {
 /// Errors of which the text says all.
 macro_rules! by_text {
     ($($error:ty),*) => {
-        $(impl From<$error> for Failure {
-            fn from(error: $error) -> Failure {
-                Failure::new(error.code(), error.to_string())
+        $(impl From<$error> for Values {
+            fn from(error: $error) -> Values {
+                Values::new(error.code(), error.to_string())
             }
         })*
     };
@@ -152,23 +184,23 @@ by_text!(
     rendezvous::RendezvousError
 );
 
-impl From<CloseError> for Failure {
-    fn from(error: CloseError) -> Failure {
+impl From<CloseError> for Values {
+    fn from(error: CloseError) -> Values {
         match error {
             CloseError::Refused(inner) | CloseError::Undone(inner) => {
                 let text = CloseError::Undone(inner.clone()).to_string();
-                Failure { text, ..Failure::from(inner) }
+                Values { text, ..Values::from(inner) }
             }
-            other => Failure::new(other.code(), other.to_string()),
+            other => Values::new(other.code(), other.to_string()),
         }
     }
 }
 
-impl From<GrantError> for Failure {
-    fn from(error: GrantError) -> Failure {
-        let plain = Failure::new(error.code(), error.to_string());
+impl From<GrantError> for Values {
+    fn from(error: GrantError) -> Values {
+        let plain = Values::new(error.code(), error.to_string());
         match error {
-            GrantError::StillInUse { peer, .. } => Failure { peer, ..plain },
+            GrantError::StillInUse { peer, .. } => Values { peer, ..plain },
             _ => plain,
         }
     }

@@ -75,24 +75,30 @@ impl<T: Kind> Handle<T> {
 ///
 /// # Safety
 /// It is null, or points to at least eight readable bytes.
+#[inline(always)]
 unsafe fn checked<T: Kind>(handle: *mut Handle<T>) -> Result<NonNull<Handle<T>>, Failure> {
-    let name = T::NAME;
-    let handle = NonNull::new(handle).ok_or_else(|| Failure::argument(format!("the {name} is NULL")))?;
-    if !handle.is_aligned() {
-        return Err(Failure::argument(format!("the {name} is no handle: {handle:p}")));
-    }
     // SAFETY: the caller's promise; words of handles are only touched as atomics.
-    let word = unsafe { handle.cast::<AtomicU64>().as_ref() }.load(Ordering::Relaxed);
-    if word == T::WORD {
-        return Ok(handle);
+    let begins = || unsafe { handle.cast::<AtomicU64>().as_ref() }.map(|word| word.load(Ordering::Relaxed));
+    match NonNull::new(handle) {
+        Some(right) if handle.is_aligned() && begins() == Some(T::WORD) => Ok(right),
+        _ => Err(refused(T::NAME, handle.addr(), if handle.is_aligned() { begins() } else { None })),
     }
-    let other = word.to_ne_bytes();
-    Err(Failure::argument(match other.strip_prefix(b"sp ") {
-        Some(kind) => {
+}
+
+/// A handle that is none of its kind: where it is, and what it begins with.
+#[cold]
+#[inline(never)]
+fn refused(name: &str, handle: usize, begins: Option<u64>) -> Failure {
+    let begins = begins.map(u64::to_ne_bytes);
+    let kind = begins.as_ref().and_then(|word| word.strip_prefix(b"sp "));
+    Failure::argument(match (handle, begins, kind) {
+        (0, ..) => format!("the {name} is NULL"),
+        (_, None, _) => format!("the {name} is no handle: {handle:#x}"),
+        (_, _, Some(kind)) => {
             let kind = String::from_utf8_lossy(kind);
             let kind = kind.trim_end();
-            format!("a {name} was expected at {handle:p}, and there is a handle of the kind {kind:?}")
+            format!("a {name} was expected at {handle:#x}, and there is a handle of the kind {kind:?}")
         }
-        None => format!("a {name} was expected at {handle:p}, and there is no handle"),
-    }))
+        _ => format!("a {name} was expected at {handle:#x}, and there is no handle"),
+    })
 }

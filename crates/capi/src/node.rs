@@ -70,12 +70,19 @@ impl CNode {
     }
 
     /// The node, unless this handle was closed. For the call that this thread is inside of.
+    #[inline]
     pub(crate) fn node(&self) -> Result<&Node, Failure> {
         let node = self.node.load(Ordering::Acquire);
         // SAFETY: it is null, or a node that is freed only when each thread has left that was inside when it
         // was taken away, as `call` has it.
-        unsafe { node.as_ref() }.ok_or_else(|| Failure::from(Error::Closed { call: "a call by this handle" }))
+        unsafe { node.as_ref() }.ok_or_else(closed)
     }
+}
+
+#[cold]
+#[inline(never)]
+fn closed() -> Failure {
+    Failure::from(Error::Closed { call: "a call by this handle" })
 }
 
 impl Drop for CNode {

@@ -30,15 +30,19 @@ impl CRemote {
     }
 
     /// The place that it names.
+    #[inline]
     pub(crate) fn remote(self) -> Result<Remote, Failure> {
         let words = [u64::from(self.peer) | u64::from(self.memory) << 32, self.at];
         // SAFETY: whoever calls this interface vouches for the addresses of its peers.
         let remote = unsafe { Remote::from_words(words) };
-        remote.ok_or_else(|| {
-            let memory = self.memory;
-            Failure::argument(format!("an sp_remote's memory is {memory:#x}, which is that of no place"))
-        })
+        remote.ok_or_else(|| no_place(self.memory))
     }
+}
+
+#[cold]
+#[inline(never)]
+fn no_place(memory: u32) -> Failure {
+    Failure::argument(format!("an sp_remote's memory is {memory:#x}, which is that of no place"))
 }
 
 /// A time that a call may take.
@@ -89,21 +93,24 @@ pub(crate) unsafe fn slice_mut<'a, T>(start: *mut T, len: usize, what: &str) -> 
 }
 
 /// Refuses what can be no array of so many values.
+#[inline]
 pub(crate) fn is_there<T>(start: *const T, len: usize, what: &str) -> Result<(), Failure> {
-    if len == 0 {
+    let bytes = len.checked_mul(size_of::<T>()).filter(|bytes| isize::try_from(*bytes).is_ok());
+    let fits = bytes.is_some_and(|bytes| start.addr().checked_add(bytes).is_some());
+    if len == 0 || (fits && !start.is_null() && start.is_aligned()) {
         return Ok(());
     }
-    if start.is_null() {
-        return Err(Failure::argument(format!("{what} is NULL, with a length of {len}")));
-    }
-    if !start.is_aligned() {
-        return Err(Failure::argument(format!("{what} is not aligned: {start:p}")));
-    }
-    let bytes = len.checked_mul(size_of::<T>()).filter(|bytes| isize::try_from(*bytes).is_ok());
-    match bytes.and_then(|bytes| start.addr().checked_add(bytes)) {
-        Some(_) => Ok(()),
-        None => Err(Failure::argument(format!("{what} has {len} entries, more than memory has room for"))),
-    }
+    Err(not_there(start.addr(), start.is_aligned(), len, what))
+}
+
+#[cold]
+#[inline(never)]
+fn not_there(start: usize, is_aligned: bool, len: usize, what: &str) -> Failure {
+    Failure::argument(match start {
+        0 => format!("{what} is NULL, with a length of {len}"),
+        _ if !is_aligned => format!("{what} is not aligned: {start:#x}"),
+        _ => format!("{what} has {len} entries, more than memory has room for"),
+    })
 }
 
 /// Writes an output.

@@ -49,14 +49,14 @@ pub fn heavy_fence() {
 
 /// Lets the threads of this process fence each other with [`private_fence`], and says whether they may. Only
 /// the first call in a process asks the kernel.
-pub(crate) fn register_private() -> bool {
+pub fn register_private() -> bool {
     *REGISTERED_PRIVATE.get_or_init(|| membarrier(Command::RegisterPrivate))
 }
 
 /// Makes every running thread of this process execute a full fence before it returns (some microseconds), and
 /// says whether that was done. After [`register_private`] has said yes, only a system call filter installed
 /// since can refuse it.
-pub(crate) fn private_fence() -> bool {
+pub fn private_fence() -> bool {
     membarrier(Command::FencePrivate)
 }
 

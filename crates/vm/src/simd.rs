@@ -9,7 +9,7 @@ use crate::shared::{Outside, SharedMemory};
 #[inline]
 pub fn each<T: Copy>(into: &mut [T], from: &[T], combine: impl Fn(T, T) -> T) {
     let this = Each { into, from, combine };
-    if this.into.len() < FEW { this.run() } else { by_widest(this) }
+    if this.into.len() < FEW { by_oldest(this) } else { by_widest(this) }
 }
 
 /// Combines each of `own` with those at the same place in all of `given`, one after the other, and with
@@ -67,6 +67,12 @@ fn by_widest(this: impl Loop) {
             return unsafe { by_avx2(this) };
         }
     }
+    by_oldest(this);
+}
+
+/// Once in a program, for few numbers and old processors: a hundred of such loops are large.
+#[inline(never)]
+fn by_oldest(this: impl Loop) {
     this.run();
 }
 

@@ -172,8 +172,12 @@ impl Call<'_> {
 
     /// Where a long message's payload lies in this process's memory, and how many bytes it has, as the sender
     /// says. `None` for other messages, and where it was put into a grant that is revoked by now.
+    #[inline]
     pub fn landed(&self) -> Option<(Landed, u64)> {
-        let (place, len) = self.inbox.landed()?;
+        self.landed_at(self.inbox.landed()?)
+    }
+
+    fn landed_at(&self, (place, len): (engine::Place, u32)) -> Option<(Landed, u64)> {
         let landed = match place.mem {
             MemId::Space => Landed::Private(place.offset),
             MemId::Heap => Landed::Heap(GlobalPtr::new(self.core.peers.own().rank, place.offset)),

@@ -36,10 +36,10 @@ impl Node {
     ///
     /// # Safety
     /// See above: valid local memory until this returns.
+    #[inline]
     pub unsafe fn put_raw(&self, pieces: &[RawPiece]) -> Result<(), Error> {
-        // SAFETY: the caller's promise is that of `lent`, and nothing is used after the return.
-        let pieces = pieces.iter().map(|piece| unsafe { lent(piece, Direction::Put) });
-        self.scatter(Direction::Put, pieces, &mut Rest::Awaited)
+        // SAFETY: the caller's promise is that of this, too.
+        unsafe { self.raw(Direction::Put, pieces) }
     }
 
     /// Gets into the pieces.
@@ -49,10 +49,29 @@ impl Node {
     ///
     /// # Safety
     /// See above: valid local memory until this returns.
+    #[inline]
     pub unsafe fn get_raw(&self, pieces: &[RawPiece]) -> Result<(), Error> {
+        // SAFETY: the caller's promise is that of this, too.
+        unsafe { self.raw(Direction::Get, pieces) }
+    }
+
+    /// Moves pieces to their end. One in a mapped heap takes no list.
+    ///
+    /// # Safety
+    /// As for [`lent`], until this returns.
+    #[inline(always)]
+    unsafe fn raw(&self, direction: Direction, pieces: &[RawPiece]) -> Result<(), Error> {
         // SAFETY: the caller's promise is that of `lent`, and nothing is used after the return.
-        let pieces = pieces.iter().map(|piece| unsafe { lent(piece, Direction::Get) });
-        self.scatter(Direction::Get, pieces, &mut Rest::Awaited)
+        let lent = |piece| unsafe { lent(piece, direction) };
+        if let [piece] = pieces {
+            let (remote, local) = lent(piece);
+            return if self.is_moved_mapped(remote, local) {
+                Ok(())
+            } else {
+                self.place_out_of_line(remote, local)
+            };
+        }
+        self.scatter(direction, pieces.iter().map(lent), &mut Rest::Awaited)
     }
 
     /// Starts a put of pieces of one peer. The event gives `keeper` back, which keeps their memory. The
@@ -99,6 +118,7 @@ impl Node {
 /// # Safety
 /// The piece's bytes are valid for that direction until `'a` ends, and used by nobody else in ways that it
 /// forbids.
+#[inline]
 unsafe fn lent<'a>(piece: &RawPiece, direction: Direction) -> (Remote, Lent<'a>) {
     let local = match direction {
         // SAFETY: the caller promises that so many bytes are there, initialised.

@@ -4,12 +4,13 @@
 //! memory by one cross-memory attach a call, or through messages where that is forbidden.
 
 use bytemuck::Pod;
-use engine::path::{self, Access, Facts, Limits, Path};
+use engine::path::Path;
 use engine::{Direction, Mechanism, MemId, Place};
 
 use crate::api::node::Node;
 use crate::api::ops::buffer::{GetBuffer, PutBuffer, source, target};
 use crate::api::ops::event::Event;
+use crate::api::ops::mapped::at_once;
 use crate::base::error::Error;
 use crate::base::pointers::{GlobalPtr, Remote};
 use crate::counters::latency::Timed;
@@ -21,7 +22,7 @@ use crate::transport::shm::copy::CopyError;
 use crate::transport::shm::{Lent, PieceList};
 
 /// Bytes from which a piece of private memory that goes by message goes through the owner's heap, where that
-/// is reached one-sided: below, the messages that this takes cost more. [`path::Limits::staged_min`] of this
+/// is reached one-sided: below, the messages that this takes cost more. [`staged_min`](engine::path::Limits::staged_min) of this
 /// library.
 pub const STAGED_MIN: u64 = engine::node::STAGED_CHUNKS_MIN * PAYLOAD_MAX as u64;
 
@@ -191,30 +192,6 @@ impl Node {
         }
     }
 
-    /// Puts values in the heap of a peer that has been talked to, if it is mapped here and they lie in the
-    /// live part of it. Returns whether it did: whatever stands in the way is for others to find out.
-    #[inline(always)]
-    fn put_mapped<T: Pod>(&self, to: Remote, from: &[T]) -> bool {
-        let (offset, size) = (to.place.offset, size_of_val(from) as u64);
-        if to.place.mem == MemId::Heap
-            && size > 0
-            && let Some(peer) = self.core.near.get(to.peer)
-            && let Some(heap) = offset.checked_add(size).and_then(|end| peer.heap_up_to(end))
-        {
-            let stored = match from {
-                // One access, as of `put`.
-                [value] if size_of::<T>() <= 8 => heap.store(offset, *value),
-                _ => heap.copy_in(offset, bytemuck::cast_slice(from)),
-            };
-            if stored.is_ok() {
-                debug_assert_eq!(at_once(peer, MemId::Heap, Direction::Put, size), Path::Mapped);
-                self.core.counted.thread_counters.add(FastOp::put_mapped(size), size);
-                return true;
-            }
-        }
-        false
-    }
-
     #[inline(never)]
     fn put_value_nbi<T: Pod>(
         &self,
@@ -238,13 +215,16 @@ impl Node {
 
     /// As [`Node::place`], for callers whose fast path is inlined into the program.
     #[inline(never)]
-    fn place_out_of_line(&self, remote: Remote, local: Lent<'_>) -> Result<(), Error> {
+    pub(crate) fn place_out_of_line(&self, remote: Remote, local: Lent<'_>) -> Result<(), Error> {
         self.place(remote, local)
     }
 
     /// Moves one piece, to its end.
     #[inline]
     fn place(&self, remote: Remote, local: Lent<'_>) -> Result<(), Error> {
+        if self.is_moved_mapped(remote, local) {
+            return Ok(());
+        }
         let peer = self.connected(remote.peer)?;
         // A copy that this thread makes is not cut off once it has begun.
         if let Peer::Near(_) = peer
@@ -267,12 +247,6 @@ impl Node {
             true => Ok(None),
             false => Ok(Some(self.start(peer, &one(remote, local)?))),
         }
-    }
-
-    /// Whether a copy of so many bytes is for a thread apart to make, where it is made within the host.
-    #[inline]
-    pub(crate) fn is_copied_apart(&self, bytes: usize) -> bool {
-        bytes as u64 >= self.core.threads.copied_apart_min
     }
 
     /// Copies one piece now, and counts it, where this process's own hands reach the memory. `false`: it is
@@ -532,21 +506,6 @@ pub(crate) enum Rest<'o> {
     Forgotten,
     /// The data of puts is copied, and these events tell the result.
     Counted(&'o mut Vec<Event<()>>),
-}
-
-/// The path to that memory of a near peer, as far as this process's own hands go; all others are the
-/// engine's, which knows more.
-#[inline(always)]
-fn at_once(near: &Near, memory: MemId, direction: Direction, bytes: u64) -> Path {
-    let facts = Facts {
-        wanted: direction.into(),
-        bytes,
-        alone: true,
-        memory,
-        access: Access::near(memory, near.reach.attach_to(memory)),
-        limits: Limits::default(),
-    };
-    path::choose(&facts).path
 }
 
 /// Whether this process's own hands reach all of a list's pieces, none of which lies in a mapped heap.

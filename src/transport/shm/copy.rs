@@ -44,6 +44,7 @@ impl<'a> Lent<'a> {
     ///
     /// # Safety
     /// So many bytes are valid and initialised there until `'a` ends.
+    #[inline]
     pub(crate) unsafe fn source_at(start: *const u8, len: usize) -> Lent<'a> {
         let start = if len == 0 { std::ptr::dangling() } else { start };
         Lent { addr: start.expose_provenance(), len, direction: Direction::Put, borrowed: PhantomData }
@@ -53,6 +54,7 @@ impl<'a> Lent<'a> {
     ///
     /// # Safety
     /// So many bytes are valid there until `'a` ends, and may be written; nobody else uses them meanwhile.
+    #[inline]
     pub(crate) unsafe fn target_at(start: *mut u8, len: usize) -> Lent<'a> {
         let start = if len == 0 { std::ptr::dangling_mut() } else { start };
         Lent { addr: start.expose_provenance(), len, direction: Direction::Get, borrowed: PhantomData }
@@ -225,6 +227,23 @@ pub(crate) fn in_heap(peer: &Near, remote: Place, local: Lent<'_>) -> Result<(),
     let piece = Piece { remote, local: local.place(), len: local.len as u64 };
     // SAFETY: the local end is memory borrowed for this direction until this returns.
     unsafe { copy_mapped(peer, local.direction, &piece) }
+}
+
+/// Copies bytes between a heap, from `offset` on, and local memory now.
+#[inline]
+pub(crate) fn bytes(heap: &SharedMemory, offset: u64, local: Lent<'_>) -> Result<(), Outside> {
+    match local.direction {
+        Direction::Put => {
+            let addr = std::ptr::with_exposed_provenance(local.addr);
+            // SAFETY: so many bytes there are borrowed for reading until this returns.
+            unsafe { heap.copy_in_from(offset, addr, local.len) }
+        }
+        Direction::Get => {
+            let addr = std::ptr::with_exposed_provenance_mut(local.addr);
+            // SAFETY: memory borrowed for writing until this returns, and by nobody else.
+            unsafe { heap.copy_out_to(offset, addr, local.len) }
+        }
+    }
 }
 
 /// Copies blocks between a heap, from `offset` on, and local memory now.

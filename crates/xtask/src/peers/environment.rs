@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::command::{INSTALL_LIMIT_S, root, run};
+use crate::c_library::{CLibrary, Layout};
+use crate::command::{Failure, INSTALL_LIMIT_S, root, run};
+use crate::products;
 
 /// Wheels that carry peers, without what they depend on, and the newest versions that could be had when this
 /// was written.
@@ -17,6 +19,9 @@ const CRATE: (&str, &str) = ("iceoryx2", "0.10.0");
 const MPI_SOURCE: &str = "tools/mpi_flood.c";
 const ICEORYX2_SOURCE: &str = "tools/iceoryx2_flood.rs";
 const NIXL_SOURCE: &str = "tools/nixl_flood.py";
+
+/// Calls of ours by C; those by Rust are the example of the same name.
+const FACE_SOURCE: &str = "crates/capi/examples/face.c";
 
 /// Peers that were installed, or why not.
 pub(super) struct Environment {
@@ -53,6 +58,9 @@ impl Environment {
         if let Err(why) = self.build_crate() {
             self.missing.insert(name, format!("{why}; `cargo add {name}@={version}` brings it"));
         }
+        if let Err(why) = self.build_face() {
+            self.missing.insert("face", format!("{}; a C compiler and binutils are needed", why.0));
+        }
         let mpicc = run(&self.bin("mpicc")).arg("-O2").arg("-o").arg(self.bin("mpi_flood"));
         if !self.missing.contains_key("mpich")
             && let Err(why) = mpicc.arg(root().join(MPI_SOURCE)).status()
@@ -60,6 +68,23 @@ impl Environment {
             self.missing.insert("mpich", format!("{}; a C compiler is needed", why.0));
         }
         self
+    }
+
+    /// Builds the calls by C, with the library as it is installed, and those by Rust.
+    fn build_face(&self) -> Result<(), Failure> {
+        run("cargo build --release --package standpipe-capi --example face")
+            .limit_s(INSTALL_LIMIT_S)
+            .status()?;
+        let products = products::build(false)?;
+        let library = CLibrary::link(&products.archive, &self.folder)?;
+        let layout = Layout::relocatable();
+        for piece in library.runtime(&layout).into_iter().chain(library.development(&layout)?) {
+            piece.put(&self.folder)?;
+        }
+        let below = |folder: &str| self.folder.join(folder).display().to_string();
+        let cc = run("cc -O2 -I").arg(below("include")).arg("-o").arg(self.bin("face"));
+        let cc = cc.arg(root().join(FACE_SOURCE)).arg("-L").arg(below("lib")).arg("-lstandpipe");
+        cc.arg(format!("-Wl,-rpath,{}", below("lib"))).status()
     }
 
     /// Builds the flood under the peer of crates.io, in a package of its own.

@@ -30,9 +30,19 @@ pub(super) enum Contestant {
     Iceoryx2 { bytes: u32, count: u32 },
     /// A transfer of many puts under NIXL, by UCX's `tcp`: bytes of each, and how many.
     Nixl { bytes: u32, count: u32 },
+    /// One call in a loop, by C or by Rust (`face` of the C library's examples): the call, and how many.
+    Face { by: Language, call: &'static str, count: u32 },
 }
 
-use Contestant::{ByHand, Iceoryx2, Limit, Mpich, Nixl, Ours, Ucx};
+/// In which the same calls are made.
+#[derive(Clone, Copy)]
+pub(super) enum Language {
+    C,
+    Rust,
+}
+
+use Contestant::{ByHand, Face, Iceoryx2, Limit, Mpich, Nixl, Ours, Ucx};
+use Language::{C, Rust};
 
 const SHM: &str = "posix,self";
 const TCP: &str = "tcp,self";
@@ -46,6 +56,11 @@ const GASNET: &str = "GASNet-EX 2025.8 smp";
 /// UCX over its `posix` transport, medium.
 const fn ucx(tls: &'static str, test: &'static str, bytes: u32, count: u32) -> Contestant {
     Ucx { tls, test, bytes, count }
+}
+
+/// The same call by C and by Rust.
+const fn faces(call: &'static str, count: u32) -> [Contestant; 2] {
+    [Face { by: C, call, count }, Face { by: Rust, call, count }]
 }
 
 /// All rows of the page.
@@ -112,6 +127,20 @@ pub(super) const ROWS: &[Row] = &[
             Nixl { bytes: 8, count: 2000 },
         ],
     },
+    Row {
+        work: "put of 8 bytes, mapped heap, one call",
+        contestants: &[
+            Face { by: C, call: "put", count: 1_000_000 },
+            Face { by: Rust, call: "put", count: 1_000_000 },
+            Face { by: C, call: "memcpy", count: 1_000_000 },
+        ],
+    },
+    Row { work: "get of 8 bytes, mapped heap, one call", contestants: &faces("get", 1_000_000) },
+    Row { work: "fetch-add, mapped heap, one call", contestants: &faces("add", 200_000) },
+    Row { work: "put of 64 bytes, mapped heap, one call", contestants: &faces("put64", 200_000) },
+    Row { work: "get of 64 bytes, mapped heap, one call", contestants: &faces("get64", 200_000) },
+    Row { work: "message and reply, one call", contestants: &faces("message", 10_000) },
+    Row { work: "opening, until the first put", contestants: &faces("open", 1) },
 ];
 
 /// A server on the second core, and a client on the first that tries until the server listens.
@@ -141,6 +170,9 @@ impl Contestant {
             Mpich { .. } => "MPICH 5.0.2",
             Iceoryx2 { .. } => "iceoryx2 0.10.0",
             Nixl { .. } => "NIXL 1.5.1",
+            Face { call: "memcpy", .. } => "an opaque call of memcpy",
+            Face { by: C, .. } => "Standpipe by C",
+            Face { by: Rust, .. } => "Standpipe by Rust",
         }
     }
 
@@ -163,6 +195,9 @@ impl Contestant {
             }
             Iceoryx2 { bytes, count } => format!("taskset -c 0 iceoryx2_flood {bytes} {count}"),
             Nixl { bytes, count } => format!("{} python3 nixl_flood.py {bytes} {count}", ucx_env(TCP)),
+            Face { by, call, count } => {
+                format!("standpipe run -n 2 -- {} {call} {count}", by.program())
+            }
             Limit(..) | ByHand(..) => return None,
         })
     }
@@ -211,8 +246,31 @@ impl Contestant {
                 let flood = flood.arg(bytes.to_string()).arg(count.to_string());
                 printed(with_env(flood, &ucx_env(TCP)).env("NIXL_LOG_LEVEL", "ERROR"))
             }
+            Face { by, call, count } => {
+                environment.look_for("face")?;
+                let program = match by {
+                    C => environment.bin("face"),
+                    Rust => format!("{}/release/examples/face", target()),
+                };
+                let job = run(&format!("{}/release/standpipe run -n 2 --", target())).arg(program);
+                printed(job.arg(call).arg(count.to_string()))
+            }
         }
     }
+}
+
+impl Language {
+    fn program(self) -> &'static str {
+        match self {
+            C => "./face",
+            Rust => "target/release/examples/face",
+        }
+    }
+}
+
+/// Cargo's folder.
+fn target() -> String {
+    std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_owned())
 }
 
 /// The only number that a program prints.
@@ -248,9 +306,9 @@ const fn mpich_env(tcp: bool) -> &'static [(&'static str, &'static str)] {
 
 /// A row of `standpipe perf`.
 fn perf(arguments: &str) -> Result<Value, String> {
-    let target = std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_owned());
-    let command =
-        || run(&format!("{target}/release/standpipe perf")).args(arguments).arg("--json").limit_s(LIMIT_S);
+    let command = || {
+        run(&format!("{}/release/standpipe perf", target())).args(arguments).arg("--json").limit_s(LIMIT_S)
+    };
     let said = match command().output() {
         Ok(said) => said,
         // A second time for its reason: it is refused at once.
