@@ -22,8 +22,8 @@ use crate::transport::shm::copy::CopyError;
 use crate::transport::shm::{Lent, PieceList};
 
 /// Bytes from which a piece of private memory that goes by message goes through the owner's heap, where that
-/// is reached one-sided: below, the messages that this takes cost more. [`staged_min`](engine::path::Limits::staged_min) of this
-/// library.
+/// is reached one-sided: below, the messages that this takes cost more.
+/// [`staged_min`](engine::path::Limits::staged_min) of this library.
 pub const STAGED_MIN: u64 = engine::node::STAGED_CHUNKS_MIN * PAYLOAD_MAX as u64;
 
 /// One piece of a scattered put.
