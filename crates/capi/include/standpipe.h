@@ -857,8 +857,8 @@ int sp_metrics(const sp_node *node, char *into, size_t room, size_t *len);
  * mapped here they are one access of the processor's, in the thread that opened the node, and counted in its handle. All
  * else calls the library. They look at no error but those that a peer's memory may have: give them a node's handle.
  * None may run in another thread while the node is being closed. SP_NO_INLINE leaves them out. */
-#if defined(__OPTIMIZE__) && defined(__GNUC__) && defined(__has_builtin) && !defined(SP_NO_INLINE)
-#if __has_builtin(__builtin_thread_pointer)
+#if defined(__OPTIMIZE__) && defined(__GNUC__) && defined(__LP64__) && !defined(SP_NO_INLINE)
+#if defined(__x86_64__) || defined(__aarch64__)
 
 struct sp_inline_window {
     uint64_t limit; /* bytes of the heap that may be accessed; changes at any time, as does */
@@ -874,12 +874,18 @@ struct sp_inline {
     uint64_t *counts[3]; /* puts, gets, atomics */
 };
 
-/* The functions themselves, for all that is not inlined. */
-int sp_called_put_u64(sp_node *node, sp_remote to, uint64_t value) __asm__("sp_put_u64");
-int sp_called_get_u64(sp_node *node, sp_remote from, uint64_t *value) __asm__("sp_get_u64");
-int sp_called_fetch_add_u64(sp_node *node, sp_remote word, uint64_t value, uint64_t *old) __asm__("sp_fetch_add_u64");
-
 #define SP_INLINE __attribute__((gnu_inline)) extern __inline__
+
+/* What tells this thread from all others that run. */
+__attribute__((always_inline)) SP_INLINE void *sp_inline_thread(void) {
+    void *thread;
+#ifdef __x86_64__
+    __asm__("mov %%fs:0, %0" : "=r"(thread));
+#else
+    __asm__("mrs %0, tpidr_el0" : "=r"(thread));
+#endif
+    return thread;
+}
 
 /* 1 where the 8 bytes lie in a heap that is mapped here, and this thread counts; *word is where. */
 __attribute__((always_inline)) SP_INLINE int sp_inline_finds(const sp_node *node, sp_remote at, uint64_t **word) {
@@ -889,7 +895,7 @@ __attribute__((always_inline)) SP_INLINE int sp_inline_finds(const sp_node *node
     window = __atomic_load_n(&face->table[at.peer], __ATOMIC_ACQUIRE);
     if (!window || at.at >= __atomic_load_n(&window->words, __ATOMIC_RELAXED)) return 0;
     *word = (uint64_t *)(void *)(window->base + at.at);
-    return face->thread == __builtin_thread_pointer();
+    return face->thread == sp_inline_thread();
 }
 
 SP_INLINE int sp_open(sp_config *config, sp_node **node) {
@@ -898,7 +904,10 @@ SP_INLINE int sp_open(sp_config *config, sp_node **node) {
 
 SP_INLINE int sp_put_u64(sp_node *node, sp_remote to, uint64_t value) {
     uint64_t *word;
-    if (__builtin_expect(!sp_inline_finds(node, to, &word), 0)) return sp_called_put_u64(node, to, value);
+    if (__builtin_expect(!sp_inline_finds(node, to, &word), 0)) {
+        uint64_t copy = value; /* so that the value itself stays in a register */
+        return sp_put(node, to, &copy, sizeof copy);
+    }
     __atomic_store_n(word, value, __ATOMIC_RELAXED);
     ++*((struct sp_inline *)(void *)node)->counts[0];
     return 0;
@@ -906,7 +915,7 @@ SP_INLINE int sp_put_u64(sp_node *node, sp_remote to, uint64_t value) {
 
 SP_INLINE int sp_get_u64(sp_node *node, sp_remote from, uint64_t *value) {
     uint64_t *word;
-    if (__builtin_expect(!sp_inline_finds(node, from, &word), 0)) return sp_called_get_u64(node, from, value);
+    if (__builtin_expect(!sp_inline_finds(node, from, &word), 0)) return sp_get(node, from, value, sizeof *value);
     *value = __atomic_load_n(word, __ATOMIC_RELAXED);
     ++*((struct sp_inline *)(void *)node)->counts[1];
     return 0;
@@ -915,7 +924,7 @@ SP_INLINE int sp_get_u64(sp_node *node, sp_remote from, uint64_t *value) {
 SP_INLINE int sp_fetch_add_u64(sp_node *node, sp_remote word, uint64_t value, uint64_t *old) {
     uint64_t *here;
     if (__builtin_expect((word.at & 7) || !sp_inline_finds(node, word, &here), 0))
-        return sp_called_fetch_add_u64(node, word, value, old);
+        return sp_fetch(node, word, SP_U64, SP_ADD, value, old);
     value = __atomic_fetch_add(here, value, __ATOMIC_SEQ_CST);
     if (old) *old = value;
     ++*((struct sp_inline *)(void *)node)->counts[2];

@@ -95,8 +95,7 @@ impl Drop for CNode {
     }
 }
 
-/// A pointer that tells this thread from all others that run. C compilers have it as
-/// `__builtin_thread_pointer()`.
+/// A pointer that tells this thread from all others that run, as the header's inlined functions have it.
 fn thread_pointer() -> *mut c_void {
     let pointer: *mut c_void;
     #[cfg(target_arch = "x86_64")]
