@@ -328,6 +328,8 @@ static void exchange(void)
 }
 
 /* Everybody sends everybody long messages. */
+/* Each round has a tag of its own: with one tag for all, a long message of a later round may be received in the place
+ * of this one's, and then two nodes wait for each other's sends to end, which is what BIP promises them. */
 static void all_to_all(void)
 {
     int i, src, id, seen = 0;
@@ -336,8 +338,8 @@ static void all_to_all(void)
     for (i = 1; i < bip_numnodes; i++) {
         int to = (bip_mynode + i) % bip_numnodes;
         fill(global_buffer, LONG, bip_mynode * 100 + to);
-        id = bip_tisend(to, 11, global_buffer, LONG);
-        CHECK(bip_trecvx(11, other_buffer, LONG, &src) == LONG);
+        id = bip_tisend(to, 11 + i, global_buffer, LONG);
+        CHECK(bip_trecvx(11 + i, other_buffer, LONG, &src) == LONG);
         CHECK(is_filled(other_buffer, LONG, src * 100 + bip_mynode));
         seen |= 1 << src;
         bip_swait(id);
