@@ -266,10 +266,19 @@ impl Config {
     /// do.
     ///
     /// # Panics
-    /// When the name is taken, or another of the same hash is; when it is empty, longer than 255 bytes, has a
-    /// zero byte, or is the 4,097th.
+    /// Where [`Config::may_add_handler`] says no.
     pub fn handler(mut self, name: &str, handler: impl Fn(&mut Call<'_>) + Send + Sync + 'static) -> Config {
         self.handlers.add(name, handler);
         self
+    }
+
+    /// Whether [`Config::handler`] takes a handler of that name. Any thread may call it, and it never waits.
+    ///
+    /// # Errors
+    /// [`Error::HandlerTaken`](crate::Error::HandlerTaken) where the name is registered already, or another
+    /// one that has the same hash. [`Error::BadName`](crate::Error::BadName) for a name that no handler may
+    /// have. [`Error::HandlersFull`](crate::Error::HandlersFull) beyond 4,096.
+    pub fn may_add_handler(&self, name: &str) -> Result<(), crate::Error> {
+        self.handlers.may_add(name)
     }
 }

@@ -310,9 +310,10 @@ impl<B: Buffer> Grant<B> {
     /// [`Grant::wait_idle`]. It never waits; also in handlers.
     ///
     /// # Errors
-    /// [`GrantError::Revoked`] where it was revoked before.
+    /// [`GrantError::Revoked`] where it was revoked before. [`Error::Forked`] in a child.
     pub fn revoke(&self) -> Result<(), GrantError> {
         let grant = self.name.id();
+        self.is_own("revoking a grant")?;
         // With its node it has ended.
         let epoch =
             self.its_core().and_then(|core| core.revoke(grant)).ok_or(GrantError::Revoked { grant })?;
@@ -328,15 +329,24 @@ impl<B: Buffer> Grant<B> {
     /// # Errors
     /// [`GrantError::StillInUse`], which names a peer that does, or this node where its network is not done
     /// with it yet: the grant keeps the memory, and the call may be made again. [`GrantError::NotRevoked`].
-    /// [`GrantError::Revoked`] where the memory was given back before.
+    /// [`GrantError::Revoked`] where the memory was given back before. [`Error::Forked`] in a child.
     pub fn wait_idle(&mut self, within: Duration) -> Result<B, GrantError> {
         let grant = self.name.id();
+        self.is_own("taking a grant's memory back")?;
         if self.its_core().is_some_and(|core| core.is_granted(grant)) {
             return Err(GrantError::NotRevoked { grant });
         }
         self.free_unused();
         self.wait_unused(self.epoch(), within)?;
         self.memory.take().ok_or(GrantError::Revoked { grant })
+    }
+
+    /// Whether its node is this process's, as long as that is there.
+    fn is_own(&self, call: &'static str) -> Result<(), GrantError> {
+        match self.core.upgrade().filter(|core| core.is_forked()) {
+            Some(_) => Err(GrantError::Node(Error::Forked { call })),
+            None => Ok(()),
+        }
     }
 
     /// Its node, while that is there.
@@ -399,6 +409,7 @@ impl<B: PutBuffer + GetBuffer> Grant<B> {
         if given != expected {
             return Err(GrantError::Length { grant, given, expected });
         }
+        self.is_own("re-pointing a grant")?;
         let core = self.its_core().ok_or(GrantError::Revoked { grant })?;
         let epoch = core.repoint(grant, start).ok_or(GrantError::Revoked { grant })?;
         let old = self.memory.replace(memory).ok_or(GrantError::Revoked { grant })?;

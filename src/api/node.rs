@@ -163,7 +163,10 @@ impl Node {
     }
 
     /// Waits until every process of the job has called this. Everything that this node has put is complete
-    /// before it arrives. Active Messages may still be on their way.
+    /// before it arrives. Active Messages may still be on their way, and handlers of those that came before
+    /// may not have run: only an answer of theirs tells.
+    ///
+    /// Of several threads that call it at once, each comes to a barrier of its own, one after the other.
     ///
     /// # Errors
     /// [`Error::PeerLost`] when a rank cannot come any more, then and ever after. [`Error::WaitTimeout`],
@@ -177,6 +180,12 @@ impl Node {
     }
 
     fn all_meet(&self) -> Result<(), Error> {
+        let late = || Error::WaitTimeout { waited_for: "all ranks to come to the barrier" };
+        let turn = || self.core.threads.barrier.try_lock().ok();
+        let _turn = match turn() {
+            Some(turn) => turn,
+            None => self.core.wait(self.timeout, turn).ok_or_else(late)?,
+        };
         self.quiet()?;
         // The keeper may not have joined yet. If it is lost already, the engine knows what that means for the
         // barrier.
@@ -205,9 +214,7 @@ impl Node {
                 Ok(())
             }
             // The engine names who counts them.
-            Err(Error::Timeout { .. }) => {
-                Err(Error::WaitTimeout { waited_for: "all ranks to come to the barrier" })
-            }
+            Err(Error::Timeout { .. }) => Err(late()),
             Err(error) => Err(error),
         }
     }

@@ -161,6 +161,7 @@ impl NodeCore {
             moved: AtomicU32::new(0),
         };
         let threads = Threads {
+            barrier: Mutex::new(()),
             closing: AtomicBool::new(false),
             may_attend: parts.may_attend,
             copied_apart_min: parts.copied_apart_min,

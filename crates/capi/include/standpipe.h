@@ -47,11 +47,13 @@ int main(void) {
  *     the same handle.
  *   - [returns at once]: it never waits for a peer, and may be called in handlers. [waits]: it may wait for peers;
  *     meanwhile it makes progress: it serves peers and runs handlers. Called in a handler where it would have to
- *     wait, it returns SP_ERR_IN_HANDLER. No call waits longer than the node's timeout (STANDPIPE_TIMEOUT_MS, or
- *     sp_within), and a lost peer ends it.
+ *     wait, it returns SP_ERR_IN_HANDLER. No call waits longer than the node's timeout: STANDPIPE_TIMEOUT_MS or
+ *     sp_within; without either, as long as it takes. The loss of a peer that it waits for ends it. Where it waits for
+ *     anybody (sp_wait_until, sp_lookup_wait, a signal without a sender), only the timeout does.
  *   - Times are nanoseconds; SP_FOREVER waits as long as it takes, 0 does not wait.
  *   - Handles are opaque. The function that frees one says so. A function takes NULL, or a handle of another kind,
- *     for SP_ERR_ARGUMENT; only a freed handle must not be used again. errno is left as it was.
+ *     for SP_ERR_ARGUMENT; only a freed handle must not be used again. Compiled with optimization, sp_put_u64,
+ *     sp_get_u64 and sp_fetch_add_u64 look at nothing of that. errno is left as it was.
  *   - Memory that you name stays yours. It has to stay valid until the operation has ended, as each function says.
  *     A wrong address of a peer's is an error, SP_ERR_FAULT; the peer is unharmed. A wrong pointer of your own is
  *     SP_ERR_LOCAL_FAULT where the kernel copies, and ends the program where the library does, as memcpy would.
@@ -245,12 +247,12 @@ int sp_wake(sp_node *node);
  * limit. [any thread; returns at once] */
 int sp_within(sp_node *node, uint64_t timeout, sp_node **limited);
 
-/* Frees a handle that sp_within or sp_call_node made. NULL is fine. The node goes on. [one thread; returns at once] */
+/* Frees a handle that sp_within or sp_call_node made, and no other. NULL is fine. The node goes on. [one thread; returns at once] */
 void sp_release(sp_node *node);
 
 /* From now on waits of this process's calls ask interrupted(context) now and then, at least each 100 ms; where it
- * returns not 0, the wait ends with SP_ERR_INTERRUPTED, as at a deadline. NULL ends that. For interpreters that look
- * at signals this way. It runs in the thread that waits, and must not call the library. [any thread; returns at once] */
+ * returns not 0, the wait ends with SP_ERR_INTERRUPTED, as at a deadline. NULL ends that. For interpreters that look at
+ * signals this way. It runs in the thread that waits, and must not call the library. [any thread; returns at once] */
 int sp_on_wait(int (*interrupted)(void *context), void *context);
 
 /* ==== 4 Memory and addresses ==================================================================================== */
@@ -267,12 +269,13 @@ enum sp_memory { SP_PRIVATE = 0, SP_HEAP = 1, SP_GRANTED = 3 };
 /* Make them as you like: {peer, SP_HEAP, offset}, or {peer, SP_PRIVATE, address} for any pointer of the peer's. Which
  * memory peers may reach so, docs/SECURITY.md says; in a launched job it is all. sp_granted makes those of grants.
  *
- * sp_plus: the byte so many bytes further on. It stays at the end of the addresses, where every access is a fault, and within
- * its grant. [any thread; returns at once] */
+ * sp_plus: the byte so many bytes further on. It stays at the end of the addresses, where every access is a fault, and
+ * within its grant. [any thread; returns at once] */
 sp_remote sp_plus(sp_remote from, uint64_t bytes);
 
 /* Allocates bytes of this node's heap, which near peers have mapped: a put there is a store. They are zero, and
- * aligned to 64. *at is how peers name the first, *here where it lies in this process; either may be NULL.
+ * aligned to 64; to make them zero takes their memory at once (sp_alloc_with: `unzeroed` does not). *at is how peers
+ * name the first, *here where it lies in this process; either may be NULL.
  * SP_ERR_NO_ROOM: set STANDPIPE_HEAP to more. [any thread; returns at once] */
 int sp_alloc(sp_node *node, size_t bytes, sp_remote *at, void **here);
 
@@ -315,11 +318,13 @@ int sp_get_u64(sp_node *node, sp_remote from, uint64_t *value);
 
 /* Start a copy. *event is yours: wait for it, queue it or forget it (6). The local bytes must stay valid and, of a get,
  * untouched until it has ended; of a put sp_event_wait_local tells when they may change. Failures show in the event.
+ * Within a host the call makes the copy itself, unless STANDPIPE_COPIERS has other threads make the large ones.
  * [any thread; returns at once, except first contact with the peer] */
 int sp_put_nb(sp_node *node, sp_remote to, const void *from, size_t len, sp_event **event);
 int sp_get_nb(sp_node *node, sp_remote from, void *into, size_t len, sp_event **event);
 
-/* Copy and forget: sp_quiet says when all are there, and whether one failed. A put's bytes may change at return; those
+/* Copy and forget: sp_quiet says when all are there, and whether one failed; of a failure that is known at once this
+ * tells, and sp_quiet does not. A put's bytes may change at return; those
  * of a get must stay valid until sp_quiet. [any thread; returns at once, except first contact with the peer] */
 int sp_put_nbi(sp_node *node, sp_remote to, const void *from, size_t len);
 int sp_get_nbi(sp_node *node, sp_remote from, void *into, size_t len);
@@ -453,13 +458,13 @@ typedef struct sp_completion {
  * until sp_queue_free. [any thread; returns at once] */
 int sp_queue_new(sp_node *node, size_t capacity, sp_queue **queue);
 
-/* As sp_put_nb and sp_get_nb; the end comes out of the queue. SP_ERR_NO_ROOM: take some first. Other failures come out
- * of the queue. [any thread; returns at once, except first contact with the peer] */
+/* As sp_put_nb and sp_get_nb; the end comes out of the queue. SP_ERR_NO_ROOM: take some first. Failures come out of the
+ * queue, but for those of the arguments. [any thread; returns at once, except first contact with the peer] */
 int sp_queue_put(sp_queue *queue, uint64_t token, sp_remote to, const void *from, size_t len);
 int sp_queue_get(sp_queue *queue, uint64_t token, sp_remote from, void *into, size_t len);
 
-/* Puts any event but a collective's into the queue, which owns it from now on. SP_ERR_NO_ROOM: the event is still yours.
- * [any thread; returns at once] */
+/* Puts any event but a collective's into the queue, which owns it from now on. SP_ERR_NO_ROOM: the event is still
+ * yours. [any thread; returns at once] */
 int sp_queue_add(sp_queue *queue, uint64_t token, sp_event *event);
 
 /* Takes at most `most` of those that have ended, oldest first, and returns how many, or an error. sp_queue_wait waits
@@ -468,8 +473,9 @@ int sp_queue_add(sp_queue *queue, uint64_t token, sp_event *event);
 int sp_queue_take(sp_queue *queue, sp_completion *into, size_t most);
 int sp_queue_wait(sp_queue *queue, sp_completion *into, size_t most, uint64_t time);
 
-/* A descriptor that is readable while something may be taken: for poll and epoll, level-triggered. Take until 0 comes.
- * It is the queue's: do not read or close it. Negative: an error. [any thread; returns at once] */
+/* A descriptor that is readable while something may be taken: for poll and epoll, level-triggered. Take as many as you
+ * have time for: it stays readable while there are more. It is the queue's: do not read or close it. Negative: an
+ * error. [any thread; returns at once] */
 int sp_queue_fd(const sp_queue *queue);
 
 /* Gives up all operations of that token, or all; they come out as SP_ERR_CANCELLED. Returns how many, or an error.
@@ -506,8 +512,8 @@ int sp_path_to(const sp_node *node, uint32_t peer, char *into, size_t room, size
 /* The network provider's name ("tcp", "verbs"), as sp_config_get; SP_ERR_NOT_FOUND where the node has none. */
 int sp_provider(const sp_node *node, char *into, size_t room, size_t *len);
 
-/* Values by name, for all ranks of the job: at most 255 bytes of name, 4,096 of value. sp_publish replaces an own value
- * of the name; SP_ERR_TAKEN: another rank has it. [any thread; waits] */
+/* Values by name, for all ranks of the job: at most 255 bytes of name, 65,536 of value. sp_publish replaces an own
+ * value of the name; SP_ERR_TAKEN: another rank has it. [any thread; waits] */
 int sp_publish(sp_node *node, const char *name, const void *value, size_t len);
 
 /* Takes an own name back. SP_ERR_NOT_FOUND: there is none. [any thread; waits] */
@@ -526,10 +532,9 @@ int sp_address(sp_node *node, void *into, size_t room, size_t *len);
  * node's own. [any thread; waits] */
 int sp_connect_to(sp_node *node, const void *address, size_t len, uint32_t *peer);
 
-/* A place where nodes leave addresses by name: `standpipe rendezvous` serves one. `at` is host:port; both NULL: those of
- * STANDPIPE_RENDEZVOUS and STANDPIPE_SECRET, and SP_ERR_NOT_FOUND where the first is not set. The secret is 64
- * hexadecimal digits.
- * [any thread; returns at once] */
+/* A place where nodes leave addresses by name: `standpipe rendezvous` serves one. `at` is host:port; both NULL: those
+ * of STANDPIPE_RENDEZVOUS and STANDPIPE_SECRET, and SP_ERR_NOT_FOUND where the first is not set. The secret is 64
+ * hexadecimal digits. [any thread; returns at once] */
 int sp_rendezvous_new(const char *at, const char *secret, sp_rendezvous **rendezvous);
 
 /* Leaves an address under a name, takes it away, and finds one, within so long. [any thread; waits, without progress] */
@@ -566,8 +571,9 @@ typedef struct sp_wait {
     int32_t skip;      /* not 0: this entry of a list is left out */
 } sp_wait;
 
-/* Waits, asleep after a while, until a counter has the value; *seen, unless NULL, is what it then was. sp_test_signal
- * does not wait: 1 or 0. [any thread; sp_wait_signal waits, sp_test_signal returns at once] */
+/* Waits, asleep after a while, until a counter has the value; *seen, unless NULL, is what it then was. sp_put_signal
+ * wakes it at once; a counter that a put or an atomic has changed is looked at every 100 ms. sp_test_signal does not
+ * wait: 1 or 0. [any thread; sp_wait_signal waits, sp_test_signal returns at once] */
 int sp_wait_signal(sp_node *node, const sp_wait *wait, uint64_t *seen);
 int sp_test_signal(sp_node *node, const sp_wait *wait, uint64_t *seen);
 
@@ -600,6 +606,10 @@ int sp_compare_swap_nb(sp_node *node, sp_remote word, int type, uint64_t expecte
                        sp_event **event);
 
 /* ==== 9 Messages ================================================================================================ */
+
+/* Handlers run in the process's own calls that wait or make progress, and in the library's thread: see
+ * STANDPIPE_PROGRESS. Messages of one sender come in the order in which it sent them. Neither sp_quiet nor a barrier
+ * waits for handlers: one that has to have run replies. To answer later, send a request of your own. */
 
 /* A message that a handler runs for. It is valid until the handler returns. */
 typedef struct sp_call {
@@ -695,10 +705,11 @@ void sp_prepared_free(sp_prepared *prepared);
 /* ==== 10 Teams ================================================================================================== */
 
 /* All members of a team call the same collectives in the same order, with the same lengths, types and roots; a member
- * that does not is told of by SP_ERR_TEAM_OVER. Members are numbered from 0. [one thread at a time for a team] */
+ * that does not is told of by SP_ERR_TEAM_OVER. A collective that times out ends the team. Members are numbered from 0.
+ * [one thread at a time for a team] */
 
-/* The team of all ranks; one of a name, for libraries: its collectives do not mix with others'; and that of the ranks on
- * this host. *team is yours until sp_team_free. [any thread; the third waits] */
+/* The team of all ranks; one of a name, for libraries: its collectives do not mix with others'; and that of the ranks
+ * on this host. *team is yours until sp_team_free. [any thread; the third waits] */
 int sp_world(sp_node *node, sp_team **team);
 int sp_world_of(sp_node *node, const char *name, sp_team **team);
 int sp_near_team(sp_node *node, sp_team **team);
@@ -769,8 +780,8 @@ typedef struct sp_collective {
     void *context;
 } sp_collective;
 
-/* Starts a collective. `from` may change at return; `into` must stay valid, and has the result when the event has ended.
- * All members start the same ones in the same order. [one thread; returns at once] */
+/* Starts a collective. `from` may change at return; `into` must stay valid, and has the result when the event has
+ * ended. All members start the same ones in the same order. [one thread; returns at once] */
 int sp_team_start(sp_team *team, const sp_collective *collective, sp_event **event);
 
 /* ==== 11 Grants ================================================================================================= */
@@ -785,10 +796,10 @@ typedef struct sp_name {
 typedef struct sp_grant_params {
     size_t size;            /* sizeof(sp_grant_params) */
     int32_t rights;         /* SP_READ, SP_WRITE or both; 0: SP_READ */
-    const uint32_t *to;     /* who may use it; NULL: every peer */
+    const uint32_t *to;     /* who may use it; NULL: every peer, those that come later included */
     size_t to_count;
-    void (*release)(void *context); /* called once, when nobody can use the memory any more,
-                                       and not where nothing was granted; or NULL */
+    void (*release)(void *context); /* called once, when nobody can use the memory any more, by a call about grants
+                                       or at the node's end; not where nothing was granted; or NULL */
     void *context;
 } sp_grant_params;
 
@@ -804,15 +815,17 @@ int sp_grant_many(sp_node *node, void *const *memory, const size_t *lens, size_t
 /* The name that peers get. [any thread; returns at once] */
 int sp_grant_name(const sp_grant *grant, sp_name *name);
 
-/* The first byte of what the peer has granted by that name; and its bytes. SP_ERR_ARGUMENT: the words are no name.
- * [any thread; returns at once] */
+/* The first byte of what the peer has granted by that name; and its bytes. SP_ERR_ARGUMENT: the words are no name. The
+ * words are believed here, the length too, and looked at by whoever granted. [any thread; returns at once] */
 int sp_granted(uint32_t peer, const sp_name *name, sp_remote *at, uint64_t *len);
 
 /* Bars new use at once. Peers get SP_ERR_REVOKED. [any thread; returns at once] */
 int sp_grant_revoke(sp_grant *grant);
 
-/* Revokes, and waits at most so long until nobody uses the memory any more. SP_ERR_IN_USE names the peer that still
- * does: the memory must stay, and the call can be repeated. [one thread; waits] */
+/* Revokes, and waits at most so long until nobody uses the memory any more. SP_ERR_IN_USE names a peer that may still:
+ * it is in a copy, perhaps of another grant's, that it began before. The memory must stay, and the call can be
+ * repeated; in a handler it does not wait. After SP_OK the memory is yours, and the grant is over: SP_ERR_REVOKED. [one
+ * thread; waits] */
 int sp_grant_wait_idle(sp_grant *grant, uint64_t within);
 
 /* Has the name stand for other memory of the same length, and waits at most so long until nothing goes to the old any
@@ -839,13 +852,13 @@ enum sp_mechanism { SP_MAPPED = 0, SP_CMA = 1, SP_MESSAGE = 2, SP_REGISTERED = 3
  * [any thread; returns at once] */
 int sp_count_of(const sp_node *node, int operation, int mechanism, uint64_t *count, uint64_t *bytes);
 
-/* A figure by its name in docs/STATISTICS.md ("denied", "malformed", "hits"), or how many operations took their path for
- * a reason of docs/PATHS.md. SP_ERR_NOT_FOUND: there is none.
- * [any thread; returns at once] */
+/* A figure by its name in docs/STATISTICS.md ("denied", "malformed", "hits"), or how many operations took their path
+ * for a reason of docs/PATHS.md. SP_ERR_NOT_FOUND: there is none. [any thread; returns at once] */
 int sp_figure(const sp_node *node, const char *name, uint64_t *value);
 
-/* How long calls took: the time, in nanoseconds, that a share of them (0.5, 0.99) took at most, and how many were timed.
- * `what` is "put", "get", "atomic", "collective", "barrier" or "request" (docs/STATISTICS.md). *time is 0 where none was timed. [any thread; returns at once] */
+/* How long calls took: the time, in nanoseconds, that a share of them (0.5, 0.99) took at most, and how many were
+ * timed. `what` is "put", "get", "atomic", "collective", "barrier" or "request" (docs/STATISTICS.md). *time is 0 where
+ * none was timed. [any thread; returns at once] */
 int sp_latency(const sp_node *node, const char *what, double share, uint64_t *time, uint64_t *timed);
 
 /* All figures and latencies as OpenMetrics text, as sp_config_get. [any thread; returns at once] */
@@ -854,8 +867,8 @@ int sp_metrics(const sp_node *node, char *into, size_t room, size_t *len);
 /* ==== Inline functions ========================================================================================== */
 
 /* With optimization, sp_put_u64, sp_get_u64 and sp_fetch_add_u64 are inlined where the compiler can: in a heap that is
- * mapped here they are one access of the processor's, in the thread that opened the node, and counted in its handle. All
- * else calls the library. They look at no error but those that a peer's memory may have: give them a node's handle.
+ * mapped here they are one access of the processor's, in the thread that opened the node, and counted in its handle.
+ * All else calls the library. They look at no error but those that a peer's memory may have: give them a node's handle.
  * None may run in another thread while the node is being closed. SP_NO_INLINE leaves them out. */
 #if defined(__OPTIMIZE__) && defined(__GNUC__) && defined(__LP64__) && !defined(SP_NO_INLINE)
 #if defined(__x86_64__) || defined(__aarch64__)

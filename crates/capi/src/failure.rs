@@ -174,24 +174,29 @@ macro_rules! by_text {
     };
 }
 
-by_text!(
-    ConfigError,
-    ConnectError,
-    DirectoryError,
-    HeapError,
-    OpenError,
-    PinError,
-    rendezvous::RendezvousError
-);
+by_text!(ConfigError, ConnectError, HeapError, OpenError, PinError, rendezvous::RendezvousError);
+
+impl From<DirectoryError> for Values {
+    fn from(error: DirectoryError) -> Values {
+        let plain = Values::new(error.code(), error.to_string());
+        match error {
+            DirectoryError::Name { len } | DirectoryError::Value { len } => {
+                Values { given: len as u64, ..plain }
+            }
+            DirectoryError::Taken { by: peer, .. } | DirectoryError::Full { rank: peer, .. } => {
+                Values { peer, ..plain }
+            }
+            _ => plain,
+        }
+    }
+}
 
 impl From<CloseError> for Values {
     fn from(error: CloseError) -> Values {
+        let text = error.to_string();
         match error {
-            CloseError::Refused(inner) | CloseError::Undone(inner) => {
-                let text = CloseError::Undone(inner.clone()).to_string();
-                Values { text, ..Values::from(inner) }
-            }
-            other => Values::new(other.code(), other.to_string()),
+            CloseError::Refused(inner) | CloseError::Undone(inner) => Values { text, ..Values::from(inner) },
+            other => Values::new(other.code(), text),
         }
     }
 }

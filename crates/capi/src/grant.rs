@@ -17,11 +17,23 @@ use crate::pointer::{self, CRemote, Params, memory};
 pub(crate) struct Release {
     call: Option<(unsafe extern "C" fn(*mut c_void), Context)>,
     is_granted: Arc<AtomicBool>,
+    /// A child that is forked has its own copy of this, and of the memory, which nobody is told of.
+    process: u32,
+}
+
+impl Release {
+    fn new(
+        call: Option<(unsafe extern "C" fn(*mut c_void), Context)>,
+        is_granted: &Arc<AtomicBool>,
+    ) -> Release {
+        Release { call, is_granted: Arc::clone(is_granted), process: std::process::id() }
+    }
 }
 
 impl Drop for Release {
     fn drop(&mut self) {
         if self.is_granted.load(Ordering::Acquire)
+            && self.process == std::process::id()
             && let Some((release, context)) = self.call.take()
         {
             // SAFETY: the program has given the function and its context for just that.
@@ -87,10 +99,10 @@ unsafe fn said(params: *const GrantParams) -> Result<Said, Failure> {
     let Some(params) = (unsafe { pointer::sized(params)? }) else {
         return Ok(Said { rights: Rights::Read, to: Audience::ALL, release: None });
     };
-    let to = match params.to.is_null() {
+    let to = match params.to.is_null() && params.to_count == 0 {
         true => Audience::ALL,
         // SAFETY: the caller has promised what the header asks of these pointers.
-        false => Audience::from(unsafe { pointer::slice(params.to, params.to_count, "`to`")? }),
+        false => Audience::from(unsafe { pointer::slice(params.to, params.to_count, "the audience")? }),
     };
     let rights = rights_of(if params.rights == 0 { 1 } else { params.rights })?;
     Ok(Said { rights, to, release: params.release.map(|release| (release, Context::new(params.context))) })
@@ -116,7 +128,7 @@ exported! {
             // SAFETY: the caller has promised what the header asks of these pointers.
             let (node, Said { rights, to, release }) = unsafe { (node_of(node)?, said(params)?) };
             let is_granted = Arc::<AtomicBool>::default();
-            let release = Release { call: release, is_granted: Arc::clone(&is_granted) };
+            let release = Release::new(release, &is_granted);
             let granted = node.grant(lent(start, len, release), rights, to)?;
             is_granted.store(true, Ordering::Release);
             // SAFETY: the caller has promised what the header asks of these pointers.
@@ -151,7 +163,7 @@ exported! {
                 pointer::is_there(start.cast::<u8>(), *len, "the memory")?;
             }
             let is_granted = Arc::<AtomicBool>::default();
-            let release = || Release { call: said.release, is_granted: Arc::clone(&is_granted) };
+            let release = || Release::new(said.release, &is_granted);
             let all = starts.iter().zip(lens).map(|(start, len)| lent(*start, *len, release()));
             let granted = node.grant_many(all.collect::<Vec<_>>(), said.rights, said.to)?;
             is_granted.store(true, Ordering::Release);
@@ -238,7 +250,7 @@ exported! {
             pointer::is_there(start.cast::<u8>(), len, "the memory")?;
             // SAFETY: the caller has promised what the header asks of these pointers.
             let grant = unsafe { Handle::get_mut(grant)? };
-            let untold = Release { call: None, is_granted: Arc::default() };
+            let untold = Release::new(None, &Arc::default());
             drop(grant.0.repoint(lent(start, len, untold), pointer::duration(within))?);
             Ok(0)
         })

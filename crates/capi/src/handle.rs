@@ -97,8 +97,8 @@ fn refused(name: &str, handle: usize, begins: Option<u64>) -> Failure {
         (_, _, Some(kind)) => {
             let kind = String::from_utf8_lossy(kind);
             let kind = kind.trim_end();
-            format!("a {name} was expected at {handle:#x}, and there is a handle of the kind {kind:?}")
+            format!("an sp_{name} was expected at {handle:#x}, and there is an sp_{kind}")
         }
-        _ => format!("a {name} was expected at {handle:#x}, and there is no handle"),
+        _ => format!("an sp_{name} was expected at {handle:#x}, and there is no handle"),
     })
 }

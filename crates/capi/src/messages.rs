@@ -118,6 +118,7 @@ exported! {
             // SAFETY: the caller has promised what the header asks of these pointers.
             let (settings, name) = unsafe { (Handle::get_mut(config)?, pointer::text(name, "the name")?) };
             let handler = handler.ok_or_else(|| Failure::argument("the handler is NULL"))?;
+            settings.0.may_add_handler(name)?;
             let with = std::mem::take(&mut settings.0);
             settings.0 = with.handler(name, runnable(handler, context));
             Ok(0)

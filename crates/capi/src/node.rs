@@ -2,6 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use standpipe::underneath::InlineCounters;
 use standpipe::{Code, Config, Error, Node, Rank};
@@ -42,7 +43,13 @@ pub struct CNode {
     node: AtomicPtr<Node>,
     /// The counters that `inline` points to.
     _counters: InlineCounters,
+    /// It is [`sp_open`]'s: [`sp_close`] ends it, and nothing else does.
+    is_opened: bool,
 }
+
+/// The handles that were closed, so that tools that look for lost memory find them: each answers calls until
+/// the process ends.
+static CLOSED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
 // SAFETY: the table and the counters are those of the node, which all threads may use; of the counters only
 // one thread writes, which `thread` names.
@@ -66,7 +73,8 @@ impl CNode {
             thread: AtomicPtr::new(thread_pointer()),
             counts,
         };
-        CNode { inline, node: AtomicPtr::new(Box::into_raw(Box::new(node))), _counters: counters }
+        let node = AtomicPtr::new(Box::into_raw(Box::new(node)));
+        CNode { inline, node, _counters: counters, is_opened: false }
     }
 
     /// The node, unless this handle was closed. For the call that this thread is inside of.
@@ -162,8 +170,10 @@ exported! {
                 2 => Node::open_in(config, None)?,
                 other => return Err(Failure::value("`as`", other.into(), "SP_OWN, SP_SHARED or SP_ALONE")),
             };
+            let mut opened = CNode::new(opened);
+            opened.is_opened = true;
             // SAFETY: the caller has promised what the header asks of these pointers.
-            unsafe { pointer::put(node, Handle::give(CNode::new(opened)), "node")? };
+            unsafe { pointer::put(node, Handle::give(opened), "node")? };
             Ok(0)
         })
     }
@@ -186,6 +196,7 @@ exported! {
             if !own.is_null() {
                 // SAFETY: it came from a box, and this thread alone has taken it out.
                 call::bury(unsafe { Box::from_raw(own) });
+                CLOSED.lock().unwrap_or_else(PoisonError::into_inner).push(node.expose_provenance());
             }
             closed?;
             Ok(0)
@@ -196,7 +207,17 @@ exported! {
 exported! {
     /// `sp_release` of the header.
     fn sp_release(node: *mut Handle<CNode>) {
-        crate::border::free(node);
+        let noted = |failure| {
+            crate::border::note(failure);
+        };
+        or(noted, || {
+            // SAFETY: the caller has promised what the header asks of these pointers.
+            if !node.is_null() && unsafe { Handle::get(node)? }.is_opened {
+                return Err(Failure::argument("sp_release frees no node that sp_open gave; sp_close closes it"));
+            }
+            crate::border::free(node);
+            Ok(())
+        });
     }
 }
 

@@ -59,7 +59,11 @@ exported! {
         call(|| {
             pointer::needs(queue, "queue")?;
             // SAFETY: the caller has promised what the header asks of these pointers.
-            let made = unsafe { node_of(node)? }.completions(capacity)?;
+            let made = unsafe { node_of(node)? };
+            if capacity == 0 {
+                return Err(Failure::value("the capacity", 0, "1 or more"));
+            }
+            let made = made.completions(capacity)?;
             // SAFETY: the caller has promised what the header asks of these pointers.
             unsafe { pointer::put(queue, Handle::give(Queue(made)), "queue")? };
             Ok(0)

@@ -37,22 +37,24 @@ impl std::fmt::Debug for ConfigHandlers {
 
 impl ConfigHandlers {
     pub(crate) fn add(&mut self, name: &str, handler: impl Fn(&mut Call<'_>) + Send + Sync + 'static) {
-        if let Err(error) = check_names("", name) {
+        if let Err(error) = self.may_add(name) {
             panic!("{error}");
         }
+        self.0.push((name.to_owned(), runnable(handler)));
+    }
+
+    /// Whether a handler of that name may be added.
+    pub(crate) fn may_add(&self, name: &str) -> Result<(), Error> {
+        check_names("", name)?;
         let id = HandlerId::of("", name);
         let taken = self.0.iter().find(|(known, _)| HandlerId::of("", known).number() == id.number());
-        assert!(
-            taken.is_none_or(|(known, _)| known != name),
-            "a handler named {name:?} is registered already"
-        );
-        assert!(
-            taken.is_none(),
-            "the handlers {name:?} and {taken:?} have one hash",
-            taken = taken.map(|(known, _)| known)
-        );
-        assert!(self.0.len() < HANDLERS_MAX, "a node has at most {HANDLERS_MAX} handlers");
-        self.0.push((name.to_owned(), runnable(handler)));
+        if let Some((by, _)) = taken {
+            return Err(Error::HandlerTaken { name: name.to_owned(), by: by.clone() });
+        }
+        if self.0.len() >= HANDLERS_MAX {
+            return Err(Error::HandlersFull { most: HANDLERS_MAX as u64 });
+        }
+        Ok(())
     }
 
     /// Each with its name.

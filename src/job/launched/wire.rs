@@ -149,6 +149,17 @@ impl fmt::Display for How {
     }
 }
 
+/// A remedy, where the process that has a rank already is this one or its parent.
+fn whose(pid: u32) -> &'static str {
+    if pid == std::process::id() {
+        ", which is this one: libraries of a process share a node by Node::shared"
+    } else if pid == std::os::unix::process::parent_id() {
+        ", whose child this one is: it may open a node that is not the job's, by Node::open_in(config, None)"
+    } else {
+        ""
+    }
+}
+
 /// Why the broker did not let a process join.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[non_exhaustive]
@@ -192,7 +203,7 @@ pub enum Refusal {
         size: u32,
     },
     /// Another process has joined as this rank.
-    #[error("rank {rank} is taken by process {pid} ({program})")]
+    #[error("rank {rank} is taken by process {pid} ({program}){}", whose(*pid))]
     RankTaken {
         /// The rank that the joiner named.
         rank: u32,

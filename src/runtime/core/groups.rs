@@ -95,6 +95,8 @@ pub(crate) struct Due {
 /// The node's own threads, and what they may do.
 pub(crate) struct Threads {
     pub(crate) closing: AtomicBool,
+    /// Held by the thread that is in a barrier: others of this process come to the next one.
+    pub(crate) barrier: Mutex<()>,
     /// Whether the node may have a progress thread.
     pub(crate) may_attend: bool,
     /// Bytes of a copy within the host from which on a thread apart makes it.

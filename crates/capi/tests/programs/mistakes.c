@@ -92,6 +92,51 @@ static int waits_in_handler(void) {
 }
 static int no_handler(void) { return sp_request(node, 0, sp_handler_id("", "nobody's"), NULL); }
 static int handler_twice(void) { return sp_register(node, "", "waits", waits, NULL, NULL); }
+static int handler_twice_early(void) {
+    sp_config *config;
+    char value[8];
+    GOOD(sp_config_new(&config));
+    GOOD(sp_config_set(config, "STANDPIPE_HEAP", "8M"));
+    GOOD(sp_config_handler(config, "early", waits, NULL));
+    int status = sp_config_handler(config, "early", waits, NULL);
+    /* What it had, it has. */
+    CHECK(sp_config_get(config, "STANDPIPE_HEAP", value, sizeof value, NULL) == 0);
+    sp_config_free(config);
+    return status;
+}
+static int closes_in_handler;
+static void closes(sp_call *call, void *context) {
+    (void)call;
+    (void)context;
+    closes_in_handler = sp_close(node, 0);
+}
+static int close_in_handler(void) {
+    uint64_t id;
+    GOOD(sp_register(node, "", "closes", closes, NULL, &id));
+    GOOD(sp_request(node, 0, id, NULL));
+    while (!closes_in_handler) GOOD(sp_progress(node));
+    CHECK(sp_rank(node) == 0);
+    return closes_in_handler;
+}
+static int released_node(void) {
+    sp_release(node);
+    sp_error error = {0};
+    error.size = sizeof error;
+    int status = sp_last_error(&error);
+    CHECK(sp_rank(node) == 0);
+    return status;
+}
+static int no_audience(void) {
+    sp_grant_params params = {0};
+    sp_grant *grant;
+    params.size = sizeof params;
+    params.to_count = 3;
+    return sp_grant_memory(node, here, 8, &params, &grant);
+}
+static int empty_queue(void) {
+    sp_queue *queue;
+    return sp_queue_new(node, 0, &queue);
+}
 static int long_payload(void) {
     static char bytes[1 << 20];
     return sp_request_medium(node, 0, sp_handler_id("", "waits"), NULL, bytes, sizeof bytes);
@@ -131,6 +176,12 @@ static int not_an_address(void) {
     return sp_connect_to(node, "localhost:7000", 14, &peer);
 }
 
+static int released;
+static void is_released(void *context) {
+    (void)context;
+    released++;
+}
+
 static const struct {
     const char *name;
     int (*does)(void);
@@ -141,7 +192,9 @@ static const struct {
     {"unaligned", unaligned}, {"float-bits", float_bits}, {"no-type", no_type}, {"bad-setting", bad_setting},
     {"bad-value", bad_value}, {"heap-full", heap_full}, {"freed-twice", freed_twice}, {"no-name", no_name},
     {"small-room", small_room}, {"waits-in-handler", waits_in_handler}, {"no-handler", no_handler},
-    {"handler-twice", handler_twice}, {"long-payload", long_payload}, {"full-queue", full_queue},
+    {"handler-twice", handler_twice}, {"handler-twice-early", handler_twice_early},
+    {"close-in-handler", close_in_handler}, {"released-node", released_node}, {"no-audience", no_audience},
+    {"empty-queue", empty_queue}, {"long-payload", long_payload}, {"full-queue", full_queue},
     {"revoked-grant", revoked_grant}, {"write-to-read-only", write_to_read_only}, {"not-an-address", not_an_address},
 };
 
@@ -153,6 +206,11 @@ int main(void) {
         CHECK(status < 0);
         printf("%s | %d | %s\n", MISTAKES[i].name, status, sp_error_text());
     }
+    sp_grant *grant;
+    sp_grant_params params = {0};
+    params.size = sizeof params;
+    params.release = is_released;
+    GOOD(sp_grant_memory(node, here, 8, &params, &grant));
     /* A child made by fork has no node. */
     fflush(stdout);
     pid_t child = fork();
@@ -161,10 +219,17 @@ int main(void) {
         int status = sp_put(node, box, here, 8);
         printf("forked | %d | %s\n", status, sp_error_text());
         fflush(stdout);
+        /* Nor is it told of its parent's memory. */
+        CHECK(sp_grant_revoke(grant) == SP_ERR_FORKED && sp_grant_wait_idle(grant, 0) == SP_ERR_FORKED);
+        sp_grant_free(grant);
+        CHECK(released == 0);
         _exit(status == SP_ERR_FORKED && sp_close(node, SP_SECOND) == SP_ERR_FORKED ? 0 : 1);
     }
     int ended;
     CHECK(waitpid(child, &ended, 0) == child && WIFEXITED(ended) && WEXITSTATUS(ended) == 0);
+    GOOD(sp_grant_wait_idle(grant, SP_SECOND));
+    CHECK(released == 1);
+    sp_grant_free(grant);
     GOOD(sp_close(node, SP_SECOND));
     return 0;
 }
