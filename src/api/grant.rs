@@ -100,8 +100,11 @@ pub enum GrantError {
         /// The grant.
         grant: GrantId,
     },
-    /// A peer still reaches the memory, by an access that began before. The memory is kept.
-    #[error("peer {peer} still reaches the memory of grant {grant}")]
+    /// A peer may still reach the memory: it is in an access that it began before, of this grant or another of
+    /// this node's. The memory is kept.
+    #[error(
+        "peer {peer} may still reach the memory of grant {grant}: it is in an access that it began before"
+    )]
     StillInUse {
         /// The grant.
         grant: GrantId,

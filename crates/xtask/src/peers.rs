@@ -3,6 +3,7 @@
 
 mod environment;
 mod figures;
+mod instructions;
 mod page;
 mod rows;
 
@@ -32,12 +33,13 @@ fn measure(json: bool) -> Result<(), Failure> {
         eprintln!("\n== {} of {}: {}", index + 1, ROWS.len(), row.work);
         all.push(in_turns(row, &environment));
     }
-    let page = page::page(&environment, &all);
+    let counted = instructions::count(&environment);
+    let page = page::page(&environment, &all, &counted);
     std::fs::write(root().join(PAGE), page).map_err(|error| Failure(format!("{PAGE}: {error}")))?;
     if json {
-        println!("{}", page::json(&environment, &all));
+        println!("{}", page::json(&environment, &all, &counted));
     } else {
-        println!("\n{}\n{PAGE} has the commands, too.", page::table(&all));
+        println!("\n{}\n{PAGE} has the commands and instructions, too.", page::table(&all));
     }
     Ok(())
 }

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::environment::Environment;
 use super::figures::{Figures, TURNS};
+use super::instructions::Counted;
 use super::rows::{Contestant, ROWS, Row};
 use crate::command::run;
 
@@ -27,13 +28,20 @@ fn numbers(contestant: &Contestant, figures: &Figures) -> Option<[f64; 3]> {
     }
 }
 
+/// Nanoseconds as they can be told apart.
+fn shown(ns: f64) -> String {
+    if ns < 10.0 { format!("{ns:.2}") } else { format!("{ns:.0}") }
+}
+
 /// The figures as text of at most 80 columns.
 pub(super) fn table(all: &All) -> String {
     let mut text = format!("{:<33}{:<24}{:>9}{:>14}\n", "work", "by", "ns", "least, most");
     for (row, contestant, figures) in cells(all) {
         let (work, name) = (row.work, contestant.name());
         let end = match numbers(contestant, figures) {
-            Some([median, least, most]) => format!("{median:>9.0}{:>14}", format!("{least:.0}, {most:.0}")),
+            Some([median, least, most]) => {
+                format!("{:>9}{:>14}", shown(median), format!("{}, {}", shown(least), shown(most)))
+            }
             None => format!("{:>9}", "skipped"),
         };
         let _ = writeln!(text, "{work:<33}{name:<24}{end}");
@@ -42,7 +50,7 @@ pub(super) fn table(all: &All) -> String {
 }
 
 /// The same for programs.
-pub(super) fn json(environment: &Environment, all: &All) -> Value {
+pub(super) fn json(environment: &Environment, all: &All, counted: &Result<Vec<Counted>, String>) -> Value {
     let rows = cells(all).map(|(row, contestant, figures)| {
         let [median, least, most] = numbers(contestant, figures).map_or([None; 3], |numbers| numbers.map(Some));
         let skipped = match figures {
@@ -54,11 +62,16 @@ pub(super) fn json(environment: &Environment, all: &All) -> Value {
             "command": contestant.line(), "skipped": skipped,
         })
     });
-    json!({ "turns": TURNS, "versions": environment.versions(), "rows": rows.collect::<Vec<_>>() })
+    let counted = counted.iter().flatten();
+    let counted = counted.map(|one| json!({ "call": one.call, "by_c": one.by_c, "by_rust": one.by_rust }));
+    json!({
+        "turns": TURNS, "versions": environment.versions(), "rows": rows.collect::<Vec<_>>(),
+        "instructions": counted.collect::<Vec<_>>(),
+    })
 }
 
 /// The page.
-pub(super) fn page(environment: &Environment, all: &All) -> String {
+pub(super) fn page(environment: &Environment, all: &All, counted: &Result<Vec<Counted>, String>) -> String {
     let mut text = String::from(INTRODUCTION);
     let said = |line: &str| run(line).output().map_or_else(|_| "?".to_owned(), |said| said.trim().to_owned());
     let (date, load) = (said("date +%F"), said("cut -d. -f1 /proc/loadavg"));
@@ -74,13 +87,24 @@ pub(super) fn page(environment: &Environment, all: &All) -> String {
         let (work, name) = (row.work, contestant.name());
         let _ = match (numbers(contestant, figures), figures) {
             (Some([median, least, most]), _) => {
-                writeln!(text, "| {work} | {name} | {median:.0} | {least:.0}–{most:.0} |")
+                let [median, least, most] = [median, least, most].map(shown);
+                writeln!(text, "| {work} | {name} | {median} | {least}–{most} |")
             }
             (None, Figures::Skipped(why)) => {
                 writeln!(text, "| {work} | {name} | *skipped*: {} | |", short(why))
             }
             (None, Figures::Taken(_)) => writeln!(text, "| {work} | {name} | | |"),
         };
+    }
+    text += INSTRUCTIONS;
+    match counted {
+        Err(why) => _ = writeln!(text, "*skipped*: {}", short(why)),
+        Ok(counted) => {
+            text += "| call | by C | by Rust |\n|---|---|---|\n";
+            for Counted { call, by_c, by_rust } in counted {
+                let _ = writeln!(text, "| `{call}` | {by_c:.0} | {by_rust:.0} |");
+            }
+        }
     }
     text += "\n## Versions\n\n";
     for version in environment.versions() {
@@ -119,6 +143,14 @@ is the median of many floods of some milliseconds, so that other programs distur
 look at the payload, unless the work says *copied out*. MPICH keeps 64 sends under way, and iceoryx2
 64 samples; NIXL has all puts in one transfer. A limit stands beside
 our own rows: [PERF.md](PERF.md) says what it is. With a load average above the cores, read the table as noise.
+
+";
+
+const INSTRUCTIONS: &str = "
+## Instructions of one call
+
+Counted by callgrind, in a job of one process, loops and all: `crates/capi/examples/face.c` and `face.rs`. A
+message goes there and back. A C function looks at its handle, counts its thread in, and keeps `errno`.
 
 ";
 

@@ -128,19 +128,19 @@ pub(super) const ROWS: &[Row] = &[
         ],
     },
     Row {
-        work: "put of 8 bytes, mapped heap, one call",
+        work: "8-byte put, mapped heap",
         contestants: &[
             Face { by: C, call: "put", count: 1_000_000 },
             Face { by: Rust, call: "put", count: 1_000_000 },
             Face { by: C, call: "memcpy", count: 1_000_000 },
         ],
     },
-    Row { work: "get of 8 bytes, mapped heap, one call", contestants: &faces("get", 1_000_000) },
-    Row { work: "fetch-add, mapped heap, one call", contestants: &faces("add", 200_000) },
-    Row { work: "put of 64 bytes, mapped heap, one call", contestants: &faces("put64", 200_000) },
-    Row { work: "get of 64 bytes, mapped heap, one call", contestants: &faces("get64", 200_000) },
-    Row { work: "message and reply, one call", contestants: &faces("message", 10_000) },
-    Row { work: "opening, until the first put", contestants: &faces("open", 1) },
+    Row { work: "8-byte get, mapped heap", contestants: &faces("get", 1_000_000) },
+    Row { work: "fetch-add, mapped heap", contestants: &faces("add", 200_000) },
+    Row { work: "64-byte put, mapped heap", contestants: &faces("put64", 200_000) },
+    Row { work: "64-byte get, mapped heap", contestants: &faces("get64", 200_000) },
+    Row { work: "message and reply, shm", contestants: &faces("message", 10_000) },
+    Row { work: "open, until the first put", contestants: &faces("open", 1) },
 ];
 
 /// A server on the second core, and a client on the first that tries until the server listens.
@@ -170,7 +170,7 @@ impl Contestant {
             Mpich { .. } => "MPICH 5.0.2",
             Iceoryx2 { .. } => "iceoryx2 0.10.0",
             Nixl { .. } => "NIXL 1.5.1",
-            Face { call: "memcpy", .. } => "an opaque call of memcpy",
+            Face { call: "memcpy", .. } => "a call of memcpy",
             Face { by: C, .. } => "Standpipe by C",
             Face { by: Rust, .. } => "Standpipe by Rust",
         }
@@ -248,11 +248,8 @@ impl Contestant {
             }
             Face { by, call, count } => {
                 environment.look_for("face")?;
-                let program = match by {
-                    C => environment.bin("face"),
-                    Rust => format!("{}/release/examples/face", target()),
-                };
-                let job = run(&format!("{}/release/standpipe run -n 2 --", target())).arg(program);
+                let job = run(&format!("{}/release/standpipe run -n 2 --", target()));
+                let job = job.arg(by.path(environment));
                 printed(job.arg(call).arg(count.to_string()))
             }
         }
@@ -260,6 +257,14 @@ impl Contestant {
 }
 
 impl Language {
+    /// Where the program is that makes the calls.
+    pub(super) fn path(self, environment: &Environment) -> String {
+        match self {
+            C => environment.bin("face"),
+            Rust => format!("{}/release/examples/face", target()),
+        }
+    }
+
     fn program(self) -> &'static str {
         match self {
             C => "./face",
