@@ -1,7 +1,7 @@
-"""Puts of BYTES under NIXL's UCX backend, many in one transfer: this process writes, another is written to. Prints
-nanoseconds a put, the median of 41 transfers.
+"""Puts of BYTES under NIXL's UCX backend, many in one transfer: this process writes, another is written to. With READ
+it gets instead. Prints nanoseconds of one, the median of 41 transfers.
 
-    pip install --no-deps nixl-cu12 numpy && python nixl_flood.py BYTES PUTS
+    pip install --no-deps nixl-cu12 numpy && python nixl_flood.py BYTES PUTS [READ]
 """
 
 import multiprocessing
@@ -55,7 +55,8 @@ def main():
     metadata, remote = here.recv()
     name = one.add_remote_agent(metadata)
     pieces = lambda start: one.get_xfer_descs([(start + size * at, size, 0) for at in range(puts)], "DRAM")
-    transfer = one.initialize_xfer("WRITE", pieces(memory.ctypes.data), pieces(remote), name)
+    operation = sys.argv[3] if len(sys.argv) > 3 else "WRITE"
+    transfer = one.initialize_xfer(operation, pieces(memory.ctypes.data), pieces(remote), name)
     nanoseconds(one, transfer, puts)  # warms up
     times = sorted(nanoseconds(one, transfer, puts) for _ in range(ROUNDS))
     print(f"{times[ROUNDS // 2]:.1f}", flush=True)

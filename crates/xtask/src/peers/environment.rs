@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::c_library::{CLibrary, Layout};
-use crate::command::{Failure, INSTALL_LIMIT_S, root, run};
+use crate::command::{Failure, INSTALL_LIMIT_S, Run, root, run};
 use crate::products;
 
 /// Wheels that carry peers, without what they depend on, and the newest versions that could be had when this
@@ -109,9 +109,12 @@ impl Environment {
         self.folder.join("target/release").join(format!("{}_flood", CRATE.0)).display().to_string()
     }
 
-    /// The flood under NIXL.
-    pub(super) fn nixl_flood() -> PathBuf {
-        root().join(NIXL_SOURCE)
+    /// The flood under NIXL, of so many operations of so many bytes; or why it cannot run.
+    pub(super) fn nixl_flood(&self, bytes: u32, count: u32) -> Result<Run, String> {
+        self.look_for("nixl-cu12").and_then(|()| self.look_for("numpy"))?;
+        let flood = run(&self.bin("python")).arg(root().join(NIXL_SOURCE));
+        let flood = flood.arg(bytes.to_string()).arg(count.to_string());
+        Ok(flood.env("NIXL_LOG_LEVEL", "ERROR"))
     }
 
     /// Why the peer of this wheel or crate is not there; nothing if it is.

@@ -30,6 +30,9 @@ pub(super) enum Contestant {
     Iceoryx2 { bytes: u32, count: u32 },
     /// A transfer of many puts under NIXL, by UCX's `tcp`: bytes of each, and how many.
     Nixl { bytes: u32, count: u32 },
+    /// A transfer of many gets under NIXL, by what its UCX picks within a host: bytes of each, and how many. The
+    /// time is that of all.
+    NixlList { bytes: u32, count: u32 },
     /// One call in a loop, by C or by Rust (`face` of the C library's examples): the call, and how many.
     Face { by: Language, call: &'static str, count: u32 },
 }
@@ -41,7 +44,7 @@ pub(super) enum Language {
     Rust,
 }
 
-use Contestant::{ByHand, Face, Iceoryx2, Limit, Mpich, Nixl, Ours, Ucx};
+use Contestant::{ByHand, Face, Iceoryx2, Limit, Mpich, Nixl, NixlList, Ours, Ucx};
 use Language::{C, Rust};
 
 const SHM: &str = "posix,self";
@@ -128,6 +131,14 @@ pub(super) const ROWS: &[Row] = &[
         ],
     },
     Row {
+        work: "2,048 gets of 16 KiB, private",
+        contestants: &[
+            Ours("scatter --memory granted --n 2048 --size 16384"),
+            Limit("one process_vm_readv", "scatter --memory granted --n 2048 --size 16384"),
+            NixlList { bytes: 16384, count: 2048 },
+        ],
+    },
+    Row {
         work: "8-byte put, mapped heap",
         contestants: &[
             Face { by: C, call: "put", count: 1_000_000 },
@@ -169,7 +180,7 @@ impl Contestant {
             Ucx { .. } => "UCX 1.22.0",
             Mpich { .. } => "MPICH 5.0.2",
             Iceoryx2 { .. } => "iceoryx2 0.10.0",
-            Nixl { .. } => "NIXL 1.5.1",
+            Nixl { .. } | NixlList { .. } => "NIXL 1.5.1",
             Face { call: "memcpy", .. } => "a call of memcpy",
             Face { by: C, .. } => "Standpipe by C",
             Face { by: Rust, .. } => "Standpipe by Rust",
@@ -195,6 +206,7 @@ impl Contestant {
             }
             Iceoryx2 { bytes, count } => format!("taskset -c 0 iceoryx2_flood {bytes} {count}"),
             Nixl { bytes, count } => format!("{} python3 nixl_flood.py {bytes} {count}", ucx_env(TCP)),
+            NixlList { bytes, count } => format!("python3 nixl_flood.py {bytes} {count} READ"),
             Face { by, call, count } => {
                 format!("standpipe run -n 2 -- {} {call} {count}", by.program())
             }
@@ -241,10 +253,11 @@ impl Contestant {
                 printed(flood.arg(bytes.to_string()).arg(count.to_string()))
             }
             Nixl { bytes, count } => {
-                environment.look_for("nixl-cu12").and_then(|()| environment.look_for("numpy"))?;
-                let flood = run(&environment.bin("python")).arg(Environment::nixl_flood());
-                let flood = flood.arg(bytes.to_string()).arg(count.to_string());
-                printed(with_env(flood, &ucx_env(TCP)).env("NIXL_LOG_LEVEL", "ERROR"))
+                printed(with_env(environment.nixl_flood(*bytes, *count)?, &ucx_env(TCP)))
+            }
+            NixlList { bytes, count } => {
+                let each = printed(environment.nixl_flood(*bytes, *count)?.arg("READ"))?;
+                Ok(each * f64::from(*count))
             }
             Face { by, call, count } => {
                 environment.look_for("face")?;
