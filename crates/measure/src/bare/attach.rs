@@ -43,44 +43,51 @@ pub fn attach_get(
     Ok(unsafe { attach_read(pid, &remote, &local, times) })
 }
 
-/// Calls process_vm_writev with one list from `local` to `remote` of process `pid`. `None` if a call fails or
-/// falls short.
+/// Pieces of one system call: Linux's `UIO_MAXIOV`.
+const PIECES_MAX: usize = 1024;
+
+/// Calls process_vm_writev with a list from `local` to `remote` of process `pid`, once for as many pieces as it
+/// takes. `None` if a call fails or falls short.
 ///
 /// # Safety
 /// The local pieces must be readable memory of this process; the remote ones, memory of the other process
 /// that its program lets us change.
 unsafe fn attach_write(pid: u32, remote: &[Iov], local: &[Iov], times: u32) -> Option<Duration> {
-    let wanted: u64 = local.iter().map(|iov| iov.len).sum();
-    let (there, here) = (remote.as_ptr().cast(), local.as_ptr().cast());
-    let (pid, there_len, here_len) = (pid as i32, remote.len() as u64, local.len() as u64);
     let start = Instant::now();
     for _ in 0..times {
-        // SAFETY: `Iov` has the layout of iovec, which `cma` asserts; the caller promises what the lists
-        // name.
-        let done = unsafe { libc::process_vm_writev(pid, here, here_len, there, there_len, 0) };
-        if done != wanted as isize {
-            return None;
+        for (there, here) in remote.chunks(PIECES_MAX).zip(local.chunks(PIECES_MAX)) {
+            let wanted: u64 = here.iter().map(|iov| iov.len).sum();
+            let (there_len, here_len) = (there.len() as u64, here.len() as u64);
+            let (there, here) = (there.as_ptr().cast(), here.as_ptr().cast());
+            // SAFETY: `Iov` has the layout of iovec, which `cma` asserts; the caller promises what the lists
+            // name.
+            let done = unsafe { libc::process_vm_writev(pid as i32, here, here_len, there, there_len, 0) };
+            if done != wanted as isize {
+                return None;
+            }
         }
     }
     Some(start.elapsed())
 }
 
-/// Calls process_vm_readv with one list from `remote` of process `pid` to `local`. `None` if a call fails or
-/// falls short.
+/// Calls process_vm_readv with a list from `remote` of process `pid` to `local`, as [`attach_write`]. `None` if a
+/// call fails or falls short.
 ///
 /// # Safety
 /// The local pieces must be memory of this process that may be written and that nothing refers to meanwhile.
 unsafe fn attach_read(pid: u32, remote: &[Iov], local: &[Iov], times: u32) -> Option<Duration> {
-    let wanted: u64 = local.iter().map(|iov| iov.len).sum();
-    let (there, here) = (remote.as_ptr().cast(), local.as_ptr().cast());
-    let (pid, there_len, here_len) = (pid as i32, remote.len() as u64, local.len() as u64);
     let start = Instant::now();
     for _ in 0..times {
-        // SAFETY: `Iov` has the layout of iovec, which `cma` asserts; the caller promises what the lists
-        // name.
-        let done = unsafe { libc::process_vm_readv(pid, here, here_len, there, there_len, 0) };
-        if done != wanted as isize {
-            return None;
+        for (there, here) in remote.chunks(PIECES_MAX).zip(local.chunks(PIECES_MAX)) {
+            let wanted: u64 = here.iter().map(|iov| iov.len).sum();
+            let (there_len, here_len) = (there.len() as u64, here.len() as u64);
+            let (there, here) = (there.as_ptr().cast(), here.as_ptr().cast());
+            // SAFETY: `Iov` has the layout of iovec, which `cma` asserts; the caller promises what the lists
+            // name.
+            let done = unsafe { libc::process_vm_readv(pid as i32, here, here_len, there, there_len, 0) };
+            if done != wanted as isize {
+                return None;
+            }
         }
     }
     Some(start.elapsed())

@@ -270,7 +270,7 @@ fn scatter(node: &Node, case: &Case, theirs: &Theirs) -> Result<Samples> {
     };
     let buffers = std::cell::RefCell::new(vec![vec![0u8; case.size]; case.n]);
     interleave(
-        "one process_vm_readv of the same list",
+        "process_vm_readv of the same list",
         |times| {
             timed(times, |_| {
                 let mut buffers = buffers.borrow_mut();

@@ -134,7 +134,7 @@ pub(super) const ROWS: &[Row] = &[
         work: "2,048 gets of 16 KiB, private",
         contestants: &[
             Ours("scatter --memory granted --n 2048 --size 16384"),
-            Limit("one process_vm_readv", "scatter --memory granted --n 2048 --size 16384"),
+            Limit("process_vm_readv", "scatter --memory granted --n 2048 --size 16384"),
             NixlList { bytes: 16384, count: 2048 },
         ],
     },
