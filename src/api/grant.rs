@@ -100,8 +100,8 @@ pub enum GrantError {
         /// The grant.
         grant: GrantId,
     },
-    /// A peer may still reach the memory: it is in an access that it began before, of this grant or another of
-    /// this node's. The memory is kept.
+    /// A peer may still reach the memory: it is in an access that it began before, of this grant or another
+    /// of this node's. The memory is kept.
     #[error(
         "peer {peer} may still reach the memory of grant {grant}: it is in an access that it began before"
     )]

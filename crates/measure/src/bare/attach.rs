@@ -46,8 +46,8 @@ pub fn attach_get(
 /// Pieces of one system call: Linux's `UIO_MAXIOV`.
 const PIECES_MAX: usize = 1024;
 
-/// Calls process_vm_writev with a list from `local` to `remote` of process `pid`, once for as many pieces as it
-/// takes. `None` if a call fails or falls short.
+/// Calls process_vm_writev with a list from `local` to `remote` of process `pid`, once for as many pieces as
+/// it takes. `None` if a call fails or falls short.
 ///
 /// # Safety
 /// The local pieces must be readable memory of this process; the remote ones, memory of the other process
@@ -70,8 +70,8 @@ unsafe fn attach_write(pid: u32, remote: &[Iov], local: &[Iov], times: u32) -> O
     Some(start.elapsed())
 }
 
-/// Calls process_vm_readv with a list from `remote` of process `pid` to `local`, as [`attach_write`]. `None` if a
-/// call fails or falls short.
+/// Calls process_vm_readv with a list from `remote` of process `pid` to `local`, as [`attach_write`]. `None`
+/// if a call fails or falls short.
 ///
 /// # Safety
 /// The local pieces must be memory of this process that may be written and that nothing refers to meanwhile.

@@ -30,8 +30,8 @@ pub(super) enum Contestant {
     Iceoryx2 { bytes: u32, count: u32 },
     /// A transfer of many puts under NIXL, by UCX's `tcp`: bytes of each, and how many.
     Nixl { bytes: u32, count: u32 },
-    /// A transfer of many gets under NIXL, by what its UCX picks within a host: bytes of each, and how many. The
-    /// time is that of all.
+    /// A transfer of many gets under NIXL, by what its UCX picks within a host: bytes of each, and how many.
+    /// The time is that of all.
     NixlList { bytes: u32, count: u32 },
     /// One call in a loop, by C or by Rust (`face` of the C library's examples): the call, and how many.
     Face { by: Language, call: &'static str, count: u32 },
