@@ -246,7 +246,7 @@ fn dial_at(way: &SocketAddr, secret: &Secret, until: Instant) -> io::Result<Chan
         // nobody listens any more.
         error if has_hung_up(&error) => match reach(way, within) {
             Err(error) if is_refused(&error) => error,
-            _ => io::Error::other("whoever listens there does not know the address's secret"),
+            _ => io::Error::other("whoever listens there hung up: it does not know the address's secret, or had no time to answer"),
         },
         error => error,
     })
