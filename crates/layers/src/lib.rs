@@ -19,6 +19,7 @@ pub mod fm;
 pub mod gam;
 mod list;
 pub mod pm;
+pub mod via;
 
 pub use copies::Copies;
 pub use layer_list::{ALL, Id, Layer};
