@@ -49,3 +49,36 @@ fn data_goes_both_ways_over_a_network() {
     let Some(network) = network() else { return };
     run("data", 2, &LEVELS, &[network]);
 }
+
+#[test]
+fn clients_and_servers_connect() {
+    run("connect", 2, &[&[]], &[]);
+}
+
+#[test]
+fn clients_and_servers_connect_over_a_network() {
+    let Some(network) = network() else { return };
+    run("connect", 2, &[&[]], &[network]);
+}
+
+#[test]
+fn equals_connect() {
+    run("equals", 2, &[&[]], &[]);
+}
+
+#[test]
+fn equals_connect_over_a_network() {
+    let Some(network) = network() else { return };
+    run("equals", 2, &[&[]], &[network]);
+}
+
+#[test]
+fn every_status_arises() {
+    run("statuses", 2, &LEVELS[1..], &[]);
+}
+
+#[test]
+fn every_status_arises_over_a_network() {
+    let Some(network) = network() else { return };
+    run("statuses", 2, &LEVELS[1..], &[network]);
+}
