@@ -82,3 +82,98 @@ fn every_status_arises_over_a_network() {
     let Some(network) = network() else { return };
     run("statuses", 2, &LEVELS[1..], &[network]);
 }
+
+#[test]
+fn memory_is_protected() {
+    run("rdma", 2, &LEVELS, &[]);
+}
+
+#[test]
+fn memory_is_protected_over_a_network() {
+    let Some(network) = network() else { return };
+    run("rdma", 2, &LEVELS, &[network]);
+}
+
+#[test]
+fn every_error_beside_calls_arises() {
+    run("errors", 2, &[&["near"]], &[("STANDPIPE_TRANSPORT", "shm")]);
+}
+
+#[test]
+fn every_error_beside_calls_arises_over_a_network() {
+    let Some(network) = network() else { return };
+    run("errors", 2, &[&["far"]], &[network]);
+}
+
+#[test]
+fn handlers_are_called() {
+    run("queues", 2, &[&[]], &[]);
+}
+
+#[test]
+fn handlers_are_called_over_a_network() {
+    let Some(network) = network() else { return };
+    run("queues", 2, &[&[]], &[network]);
+}
+
+#[test]
+fn sends_end_while_the_receiver_computes() {
+    run("computing", 2, &LEVELS[1..], &[]);
+}
+
+#[test]
+fn sends_end_while_the_receiver_computes_over_a_network() {
+    let Some(network) = network() else { return };
+    run("computing", 2, &LEVELS[1..], &[network]);
+}
+
+fn is_lost(env: &[(&str, &str)]) {
+    let programs = Programs::new();
+    let program = program(&programs, "lost");
+    let ran = job(2, &[], env).keep_going().run(&program);
+    assert!(ran.says("rank 0 goes on"), "{ran:#?}");
+}
+
+#[test]
+fn a_dead_peer_breaks_its_connections() {
+    is_lost(&[]);
+}
+
+#[test]
+fn a_dead_peer_breaks_its_connections_over_a_network() {
+    let Some(network) = network() else { return };
+    is_lost(&[network]);
+}
+
+#[test]
+fn misuse_has_its_codes() {
+    run("misuse", 1, &[&[]], &[]);
+}
+
+#[test]
+fn what_cannot_be_opened_is_told_of() {
+    let text = "#include <vipl.h>\nint main(void) { VIP_NIC_HANDLE nic; \
+                return VipOpenNic(\"nic0\", &nic) != VIP_ERROR_RESOURCE; }\n";
+    let programs = Programs::new();
+    let program = programs.compile_text("no_network.c", text, &STRICT);
+    let ran = job(2, &[], &[("STANDPIPE_TRANSPORT", "ofi:none_such")]).run_well(&program);
+    assert!(ran.says("standpipe: VipOpenNic: "), "{ran:#?}");
+}
+
+#[test]
+fn both_spellings_are_one() {
+    let programs = Programs::new();
+    let path = support::folder("tests/via/spellings.c");
+    let text = std::fs::read_to_string(&path).expect("the program is there");
+    for (name, flags) in [
+        ("spellings.c", &["-std=gnu89"][..]),
+        ("spellings.c", &["-std=c11"]),
+        ("spellings.c", &["-std=gnu89", "-DVIPL095"]),
+        ("spellings.cc", &["-std=c++17", "-Wno-invalid-offsetof"]),
+        ("spellings.cc", &["-std=c++17", "-DVIPL095"]),
+    ] {
+        let flags: Vec<&str> = STRICT.iter().chain(flags).copied().collect();
+        let ran = Job::of(1).run_well(&programs.compile_text(name, &text, &flags));
+        assert!(ran.says("both are one"), "{flags:?}: {ran:#?}");
+    }
+}

@@ -129,7 +129,6 @@ static inline void connect_vi(VIP_VI_HANDLE vi, const char *discriminator)
             ;
         GIVES(gave, VIP_SUCCESS);
     }
-    GIVES(state_of(vi), VIP_STATE_CONNECTED);
 }
 
 /* A descriptor of one segment: bytes of the area from `at` on. */

@@ -9,7 +9,7 @@ use super::error::{ErrorCode, ViaError};
 use super::meeting::{Asked, Equal, Request, STRANGERS_MAX, agree};
 use super::state::State;
 use super::vi::{Connection, ViState};
-use super::wire::{Greeting, Link, Message, Terms};
+use super::wire::{Cause, Greeting, Link, Message, Terms};
 
 impl State {
     /// Connects a VI with the other end's.
@@ -53,10 +53,15 @@ impl State {
         let Some(vi) = self.vis.get(&id) else { return };
         let connected = vi.connection.as_ref().map(|other| (other.peer, other.link));
         let has_to_tell = vi.state == ViState::Connected;
+        let is_writing = vi.send.works.is_writing();
         let asked = self.meeting.asked.get(&id).map(|asked| asked.peer);
         self.idle_vi(id);
         if let (Some((peer, to)), true) = (connected, has_to_tell) {
-            self.send(node, peer, Message::Disconnect { to }, &[]);
+            let message = match is_writing {
+                true => Message::Broke { to, cause: Cause::WriteAborted },
+                false => Message::Disconnect { to },
+            };
+            self.send(node, peer, message, &[]);
         }
         // It may have been between equals, and the other end does not know of it yet.
         if let Some(peer) = asked.or(connected.map(|(peer, _)| peer)) {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use standpipe::{Foreign, Grant};
 
-use super::descriptor::Descriptor;
+use super::descriptor::{Descriptor, Operation};
 
 /// Descriptors that a queue may have at a time.
 pub const DESCRIPTORS_MAX: usize = 4096;
@@ -116,6 +116,12 @@ impl WorkQueue {
     pub(super) fn has_moving_before(&self, ticket: u32) -> bool {
         let before = self.works.iter().take(self.place(ticket));
         before.into_iter().any(|work| !work.is_done() && work.descriptor.remote.is_some())
+    }
+
+    /// Whether bytes of a remote write are being moved.
+    pub(super) fn is_writing(&self) -> bool {
+        let is_write = |work: &Work| work.descriptor.operation == Operation::Write;
+        self.works.iter().any(|work| matches!(work.stage, Stage::Moving) && is_write(work))
     }
 
     /// Whether one has ended of which nobody was told yet; it counts as told then.
