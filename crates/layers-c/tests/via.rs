@@ -177,3 +177,22 @@ fn both_spellings_are_one() {
         assert!(ran.says("both are one"), "{flags:?}: {ran:#?}");
     }
 }
+
+/// Clients that read and write a counter of the server's by RDMA, one at a time.
+fn locks(env: &[(&str, &str)], clients: u32) {
+    let programs = Programs::new();
+    let program = programs.compile("via_locks.c", &["-O1", "-Wall", "-Werror"]);
+    let ran = job(clients + 1, &["50"], env).run_well(&program);
+    assert!(ran.says(&format!("the counter is {0} of {0}: right", 50 * clients)), "{ran:#?}");
+}
+
+#[test]
+fn a_lock_server_lets_one_in_at_a_time() {
+    (1..=3).for_each(|clients| locks(&[], clients));
+}
+
+#[test]
+fn a_lock_server_lets_one_in_at_a_time_over_a_network() {
+    let Some(network) = network() else { return };
+    locks(&[network], 2);
+}

@@ -2,7 +2,9 @@
 
 use std::ffi::{c_int, c_ulong};
 
-use layers::via::{DISCRIMINATOR_MAX, NIC_ADDRESS_BYTES, NetAddress as Address, Terms, ViaError, nic_address, rank_of};
+use layers::via::{
+    DISCRIMINATOR_MAX, NIC_ADDRESS_BYTES, NetAddress as Address, Terms, ViaError, nic_address, rank_of,
+};
 
 use super::state::{time, via};
 use super::types::{Handle, NetAddress, SUCCESS, ViAttributes, check, code, handle, load, number, store};

@@ -8,7 +8,7 @@ use layers::via::{NIC_ADDRESS_BYTES, Via, ViaError, nic_address};
 
 use super::connecting::{bytes_behind, put_behind};
 use super::state::via;
-use super::types::{Handle, NetAddress, check, code, load, number, store};
+use super::types::{Handle, NetAddress, check, code, load, number, store, text};
 
 /// NICs on which the name service was begun.
 static BEGUN: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
@@ -68,11 +68,10 @@ pub extern "C" fn VipNSGetHostByName(
     index: c_ulong,
 ) -> c_int {
     let asked = || {
-        check(name.cast_mut())?;
+        text(name)?;
         check(address)?;
         let via = service(nic)?;
-        // SAFETY: by vipl.h it is a text that ends with a zero byte, and the program keeps it meanwhile.
-        let name = unsafe { CStr::from_ptr(name) }.to_str().map_err(|_| ViaError::NameService)?;
+        let name = text(name)?.ok_or(ViaError::NameService)?;
         let host = nic_address(via.rank_by_name(name, index, &own_host())?);
         store(address.cast::<u16>(), host.len() as u16);
         put_behind(address, 0, &host);

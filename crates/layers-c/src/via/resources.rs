@@ -1,6 +1,6 @@
 //! NICs, protection tags, memory and VIs.
 
-use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
+use std::ffi::{c_char, c_int, c_ulong, c_void};
 use std::sync::Arc;
 
 use layers::via::{
@@ -12,7 +12,7 @@ use layers::via::{
 use super::state::{open, own_address, via};
 use super::types::{
     Handle, MemAttributes, NicAttributes, VIP_ERROR_HANDLER, ViAttributes, VipErrorDescriptor, check, code,
-    handle, load, number, number_or_none, store,
+    handle, load, number, number_or_none, store, text,
 };
 
 /// The name that a query gives: what programs open and what they are told need not be the same.
@@ -43,10 +43,7 @@ impl Context {
 pub extern "C" fn VipOpenNic(name: *const c_char, nic: *mut Handle) -> c_int {
     let opened = || {
         check(nic)?;
-        check(name.cast_mut())?;
-        // SAFETY: by vipl.h it is a text that ends with a zero byte, and the program keeps it meanwhile.
-        let name = unsafe { CStr::from_ptr(name) };
-        if !name.to_str().is_ok_and(is_device) {
+        if !text(name)?.is_some_and(is_device) {
             return Err(ViaError::InvalidParameter);
         }
         store(nic, handle(open()?.open_nic()));

@@ -1,6 +1,6 @@
 //! VIPL's types, as C lays them out.
 
-use std::ffi::{c_char, c_int, c_uint, c_ulong, c_ushort, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_ulong, c_ushort, c_void};
 
 use layers::via::{Attributes, MemoryAttributes, Terms, ViaError};
 
@@ -136,6 +136,13 @@ pub(super) fn load<T: Copy>(at: *const T) -> Result<T, ViaError> {
     }
     // SAFETY: it is not NULL, and by vipl.h it points to such a value of the program's.
     Ok(unsafe { at.read_unaligned() })
+}
+
+/// A text of the program's; `None` where it is no UTF-8, as none of ours is.
+pub(super) fn text<'a>(at: *const c_char) -> Result<Option<&'a str>, ViaError> {
+    check(at.cast_mut())?;
+    // SAFETY: it is not NULL, and by vipl.h it ends with a zero byte, and the program keeps it meanwhile.
+    Ok(unsafe { CStr::from_ptr(at) }.to_str().ok())
 }
 
 /// Refuses a place for a result that is none.

@@ -100,11 +100,7 @@ impl Via {
             return found;
         }
         self.shared.waiting.fetch_add(1, Ordering::SeqCst);
-        let node = self.node.within(within.unwrap_or(FOR_EVER));
-        let mut looked = None;
-        let waited = node.wait_until(|| {
-            self.shared.pump(&self.node);
-            self.shared.note_losses_in_time(&self.node, &mut looked);
+        let waited = self.shared.wait_until(&self.node, within.unwrap_or(FOR_EVER), || {
             found = self.shared.with(&mut look);
             found.as_ref().err() != Some(&ViaError::NotDone)
         });
@@ -131,10 +127,14 @@ impl Via {
         });
         shared.pump_after_others(node);
         // Who is lost, or takes nothing for so long, is not told.
-        let _ = node.within(LINGER).wait_until(|| {
-            shared.pump(node);
-            shared.is_idle()
-        });
+        let _ = shared.wait_until(node, LINGER, || shared.is_idle());
+        self.end_threads();
+        let _ = self.node.clone().close(LINGER);
+    }
+
+    /// Ends the threads, and takes no messages any more.
+    fn end_threads(&self) {
+        let (node, shared) = (&self.node, &self.shared);
         shared.is_ending.store(true, Ordering::SeqCst);
         shared.upcalls.notify_all();
         node.wake();
@@ -147,6 +147,13 @@ impl Via {
                 let _ = thread.join();
             }
         }
-        let _ = self.node.clone().close(LINGER);
+        // Where the node has closed it is gone already.
+        let _ = node.withdraw(handler());
+    }
+}
+
+impl Drop for Via {
+    fn drop(&mut self) {
+        self.end_threads();
     }
 }

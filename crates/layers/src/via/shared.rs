@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use standpipe::{Call, HandlerId, Node, Rank};
+use standpipe::{Call, Error, HandlerId, Node, Rank};
 
 use super::descriptor::status;
 use super::error::{AsyncError, ErrorCode, Resource, ViaError};
@@ -16,6 +16,15 @@ use super::wire::{Greeting, Link, Malformed, Message, Outcome, Range, parse};
 /// What the layer's messages are for, by name.
 pub(super) const NAMESPACE: &str = "via";
 const MESSAGE: &str = "message";
+
+/// Messages that are taken before a peer counts as lost, at most: others may go on for ever.
+const LAST_WORDS_MAX: u32 = 100_000;
+
+/// Looks in vain after which there is nothing more of them.
+const VAIN_MAX: u32 = 8;
+
+/// How long a wait sleeps where a lane is full: nothing tells that it has room again.
+const NAP: Duration = Duration::from_micros(100);
 
 /// How often who waits looks for peers that are lost.
 const LOSS_LOOK: Duration = Duration::from_millis(5);
@@ -70,12 +79,39 @@ impl Shared {
         result
     }
 
-    /// Goes on with what waits for room and what is being moved, unless another thread does.
-    pub(super) fn pump(&self, node: &Node) {
+    /// Goes on with what waits for room and what is being moved, unless another thread does. Whether something
+    /// still waits for room.
+    pub(super) fn pump(&self, node: &Node) -> bool {
         match self.moving.try_lock() {
             Ok(mut moving) => self.pump_these(node, &mut moving),
             Err(TryLockError::Poisoned(poisoned)) => self.pump_these(node, &mut poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => {}
+            Err(TryLockError::WouldBlock) => false,
+        }
+    }
+
+    /// Makes progress until `done`, for so long at most.
+    pub(super) fn wait_until(
+        &self,
+        node: &Node,
+        within: Duration,
+        mut done: impl FnMut() -> bool,
+    ) -> Result<(), Error> {
+        let begun = Instant::now();
+        let (mut is_done, mut is_stuck, mut looked) = (false, false, None);
+        loop {
+            let left = within.saturating_sub(begun.elapsed());
+            let naps = is_stuck && left > NAP;
+            let waited = node.within(if naps { NAP } else { left }).wait_until(|| {
+                is_stuck = self.pump(node);
+                self.note_losses_in_time(node, &mut looked);
+                is_done = done();
+                is_done || is_stuck && !naps && left > NAP
+            });
+            match waited {
+                _ if is_done => return Ok(()),
+                Err(error) if !naps || !error.is_timeout() => return Err(error),
+                _ => {}
+            }
         }
     }
 
@@ -85,7 +121,7 @@ impl Shared {
         self.pump_these(node, &mut lock(&self.moving));
     }
 
-    fn pump_these(&self, node: &Node, moving: &mut Vec<Transfer>) {
+    fn pump_these(&self, node: &Node, moving: &mut Vec<Transfer>) -> bool {
         self.with(|state| {
             if state.has_waiting() {
                 state.send_waiting(node);
@@ -106,7 +142,7 @@ impl Shared {
                 }
             }
             if ended.is_empty() {
-                return;
+                break;
             }
             for transfer in ended.into_iter().rev() {
                 self.settle(node, transfer);
@@ -115,6 +151,8 @@ impl Shared {
             self.with(|state| moving.append(&mut state.transfers));
             node.wake();
         }
+        let state = self.state();
+        state.has_waiting() || !state.stalled.is_empty()
     }
 
     fn settle(&self, node: &Node, mut transfer: Transfer) {
@@ -138,7 +176,7 @@ impl Shared {
     }
 
     /// The same as [`Shared::note_losses`] where the last time is long enough ago, for callers in loops.
-    pub(super) fn note_losses_in_time(&self, node: &Node, last: &mut Option<Instant>) {
+    fn note_losses_in_time(&self, node: &Node, last: &mut Option<Instant>) {
         let now = Instant::now();
         if last.is_none_or(|last| now.duration_since(last) >= LOSS_LOOK) {
             *last = Some(now);
@@ -156,7 +194,24 @@ impl Shared {
             used.extend(state.meeting.requests.values().map(|request| request.peer));
             used
         });
-        for peer in used.into_iter().filter(|peer| *peer != node.rank() && node.is_lost(*peer)) {
+        let lost: Vec<Rank> =
+            used.into_iter().filter(|peer| *peer != node.rank() && node.is_lost(*peer)).collect();
+        if lost.is_empty() {
+            return;
+        }
+        // What a peer said before it left comes first.
+        let mut vain = 0;
+        for _ in 0..LAST_WORDS_MAX {
+            vain = if node.progress() { 0 } else { vain + 1 };
+            if vain == VAIN_MAX {
+                break;
+            }
+            if vain > 0 {
+                // Another thread may be at the last of them.
+                std::thread::yield_now();
+            }
+        }
+        for peer in lost {
             self.with(|state| {
                 state.on_lost(peer);
                 state.on_lost_asked(peer);
@@ -172,21 +227,17 @@ impl Shared {
     /// Handles a message.
     pub(super) fn take(&self, call: &mut Call<'_>) {
         let node = call.node();
-        let parsed = parse(call.args(), call.payload_len());
-        let answer = self.with(|state| {
-            let answer = parsed.and_then(|message| take(state, &node, call, message));
-            answer.unwrap_or_else(|Malformed| {
+        let (peer, parsed) = (call.from(), parse(call.args(), call.payload_len()));
+        self.with(|state| match parsed.and_then(|message| take(state, &node, call, message)) {
+            // No reply of the network's: answers stay in one order with what is said without being asked, so
+            // that nobody hears of a disconnect before an answer that was given earlier.
+            Ok(Some((message, payload))) => state.send(&node, peer, message, &payload),
+            Ok(None) => {}
+            Err(Malformed) => {
                 state.refused += 1;
                 tell_catastrophe(state);
-                None
-            })
+            }
         });
-        let Some((message, payload)) = answer else { return };
-        // A peer that is lost needs no answer, and neither does one that has sent what needs none.
-        let _ = match payload.is_empty() {
-            true => call.reply(handler(), message.words()),
-            false => call.reply_medium(handler(), message.words(), &payload),
-        };
     }
 }
 

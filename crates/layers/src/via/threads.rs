@@ -17,7 +17,7 @@ const LOOK: Duration = Duration::from_millis(5);
 const TURN: Duration = Duration::from_secs(3600);
 
 pub(super) fn start(node: &Node, shared: &Arc<Shared>) -> io::Result<Vec<JoinHandle<()>>> {
-    let (attended, of) = (node.within(TURN), Arc::clone(shared));
+    let (attended, of) = (node.clone(), Arc::clone(shared));
     let progress = Builder::new().name("via progress".into()).spawn(move || attend(&attended, &of))?;
     let of = Arc::clone(shared);
     let upcalls = Builder::new().name("via handlers".into()).spawn(move || call_handlers(&of));
@@ -43,12 +43,7 @@ fn attend(node: &Node, shared: &Shared) {
         if waits() || polls() != seen {
             continue;
         }
-        let mut looked = None;
-        let attended = node.wait_until(|| {
-            shared.pump(node);
-            shared.note_losses_in_time(node, &mut looked);
-            is_ending() || waits() || polls() != seen
-        });
+        let attended = shared.wait_until(node, TURN, || is_ending() || waits() || polls() != seen);
         if attended.is_err_and(|error| !error.is_timeout()) && !is_ending() {
             shared.tell_catastrophe();
             return;
