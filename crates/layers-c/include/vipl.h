@@ -105,7 +105,7 @@ typedef enum _VIP_ERROR_CODE {
     VIP_ERROR_POST_DESC = 0,   /* a descriptor lies in no memory of its handle [recalled] */
     VIP_ERROR_CONN_LOST,       /* the other end has disconnected, or is gone */
     VIP_ERROR_RECVQ_EMPTY,     /* a message came, and no receive was posted */
-    VIP_ERROR_VI_OVERRUN,      /* more descriptors, or entries of a queue, than there is room for [recalled] */
+    VIP_ERROR_VI_OVERRUN,      /* more descriptors, or entries, than there is room for [recalled] */
     VIP_ERROR_RDMAW_PROT,      /* the other end may not write the memory that it named */
     VIP_ERROR_RDMAW_DATA,      /* memory that the other end may write was not there [recalled] */
     VIP_ERROR_RDMAW_ABORT,     /* a remote write of the other end ended in its middle [recalled] */
@@ -205,7 +205,7 @@ typedef struct _VIP_NET_ADDRESS {
     VIP_UINT16 HostAddressLen;
     VIP_UINT16 DiscriminatorLen;
 #ifdef VIPL095
-    VIP_UINT8 HostAddress[4]; /* the discriminator follows after HostAddressLen bytes [inferred: 8 in all] */
+    VIP_UINT8 HostAddress[4]; /* the discriminator follows after HostAddressLen bytes [inferred] */
 #else
     VIP_UINT8 HostAddress[1]; /* the same */
 #endif
@@ -306,14 +306,16 @@ VIP_RETURN VI_CALL VipQuerySystemManagementInfo(IN VIP_NIC_HANDLE NicHandle, IN 
  */
 VIP_RETURN VI_CALL VipCreatePtag(IN VIP_NIC_HANDLE NicHandle, OUT VIP_PROTECTION_HANDLE *Ptag);
 VIP_RETURN VI_CALL VipDestroyPtag(IN VIP_NIC_HANDLE NicHandle, IN VIP_PROTECTION_HANDLE Ptag);
-VIP_RETURN VI_CALL VipRegisterMem(IN VIP_NIC_HANDLE NicHandle, IN VIP_PVOID VirtualAddress, IN VIP_ULONG Length,
-                                  IN VIP_MEM_ATTRIBUTES *MemAttribs, OUT VIP_MEM_HANDLE *MemHandle);
+VIP_RETURN VI_CALL VipRegisterMem(IN VIP_NIC_HANDLE NicHandle, IN VIP_PVOID VirtualAddress,
+                                  IN VIP_ULONG Length, IN VIP_MEM_ATTRIBUTES *MemAttribs,
+                                  OUT VIP_MEM_HANDLE *MemHandle);
 VIP_RETURN VI_CALL VipDeregisterMem(IN VIP_NIC_HANDLE NicHandle, IN VIP_PVOID VirtualAddress,
                                     IN VIP_MEM_HANDLE MemHandle);
-VIP_RETURN VI_CALL VipQueryMem(IN VIP_NIC_HANDLE NicHandle, IN VIP_PVOID Address, IN VIP_MEM_HANDLE MemHandle,
-                               OUT VIP_MEM_ATTRIBUTES *MemAttribs);
+VIP_RETURN VI_CALL VipQueryMem(IN VIP_NIC_HANDLE NicHandle, IN VIP_PVOID Address,
+                               IN VIP_MEM_HANDLE MemHandle, OUT VIP_MEM_ATTRIBUTES *MemAttribs);
 VIP_RETURN VI_CALL VipSetMemAttributes(IN VIP_NIC_HANDLE NicHandle, IN VIP_PVOID Address,
-                                       IN VIP_MEM_HANDLE MemHandle, IN VIP_MEM_ATTRIBUTES *MemAttribs);
+                                       IN VIP_MEM_HANDLE MemHandle,
+                                       IN VIP_MEM_ATTRIBUTES *MemAttribs);
 
 /*
  * VIs
@@ -345,8 +347,9 @@ VIP_RETURN VI_CALL VipSetUserData(IN VIP_VI_HANDLE ViHandle, IN VIP_PVOID Data);
  * whatever the time; VIP_REJECT; VIP_TIMEOUT; VIP_INVALID_STATE; VIP_INVALID_PARAMETER for a time of 0;
  * VIP_NOT_REACHABLE. VipDisconnect leads from any state to idle; of an idle VI it changes nothing.
  */
-VIP_RETURN VI_CALL VipConnectWait(IN VIP_NIC_HANDLE NicHandle, IN VIP_NET_ADDRESS *LocalAddr, IN VIP_ULONG Timeout,
-                                  OUT VIP_NET_ADDRESS *RemoteAddr, OUT VIP_VI_ATTRIBUTES *RemoteViAttribs,
+VIP_RETURN VI_CALL VipConnectWait(IN VIP_NIC_HANDLE NicHandle, IN VIP_NET_ADDRESS *LocalAddr,
+                                  IN VIP_ULONG Timeout, OUT VIP_NET_ADDRESS *RemoteAddr,
+                                  OUT VIP_VI_ATTRIBUTES *RemoteViAttribs,
                                   OUT VIP_CONN_HANDLE *ConnHandle);
 VIP_RETURN VI_CALL VipConnectAccept(IN VIP_CONN_HANDLE ConnHandle, IN VIP_VI_HANDLE ViHandle);
 VIP_RETURN VI_CALL VipConnectReject(IN VIP_CONN_HANDLE ConnHandle);
@@ -356,8 +359,10 @@ VIP_RETURN VI_CALL VipConnectRequest(IN VIP_VI_HANDLE ViHandle, IN VIP_NET_ADDRE
 VIP_RETURN VI_CALL VipDisconnect(IN VIP_VI_HANDLE ViHandle);
 VIP_RETURN VI_CALL VipConnectPeerRequest(IN VIP_VI_HANDLE ViHandle, IN VIP_NET_ADDRESS *LocalAddr,
                                          IN VIP_NET_ADDRESS *RemoteAddr, IN VIP_ULONG Timeout);
-VIP_RETURN VI_CALL VipConnectPeerDone(IN VIP_VI_HANDLE ViHandle, OUT VIP_VI_ATTRIBUTES *RemoteViAttribs);
-VIP_RETURN VI_CALL VipConnectPeerWait(IN VIP_VI_HANDLE ViHandle, OUT VIP_VI_ATTRIBUTES *RemoteViAttribs);
+VIP_RETURN VI_CALL VipConnectPeerDone(IN VIP_VI_HANDLE ViHandle,
+                                      OUT VIP_VI_ATTRIBUTES *RemoteViAttribs);
+VIP_RETURN VI_CALL VipConnectPeerWait(IN VIP_VI_HANDLE ViHandle,
+                                      OUT VIP_VI_ATTRIBUTES *RemoteViAttribs);
 
 /*
  * Descriptors
@@ -369,14 +374,20 @@ VIP_RETURN VI_CALL VipConnectPeerWait(IN VIP_VI_HANDLE ViHandle, OUT VIP_VI_ATTR
  * Notify: the handler is called once, with the next descriptor, which is out of the queue then.
  * The Length of a send or of RDMA must be the sum of its segments [recalled].
  */
-VIP_RETURN VI_CALL VipPostSend(IN VIP_VI_HANDLE ViHandle, IN VIP_DESCRIPTOR *Descriptor, IN VIP_MEM_HANDLE MemHandle);
-VIP_RETURN VI_CALL VipPostRecv(IN VIP_VI_HANDLE ViHandle, IN VIP_DESCRIPTOR *Descriptor, IN VIP_MEM_HANDLE MemHandle);
+VIP_RETURN VI_CALL VipPostSend(IN VIP_VI_HANDLE ViHandle, IN VIP_DESCRIPTOR *Descriptor,
+                               IN VIP_MEM_HANDLE MemHandle);
+VIP_RETURN VI_CALL VipPostRecv(IN VIP_VI_HANDLE ViHandle, IN VIP_DESCRIPTOR *Descriptor,
+                               IN VIP_MEM_HANDLE MemHandle);
 VIP_RETURN VI_CALL VipSendDone(IN VIP_VI_HANDLE ViHandle, OUT VIP_DESCRIPTOR **Descriptor);
 VIP_RETURN VI_CALL VipRecvDone(IN VIP_VI_HANDLE ViHandle, OUT VIP_DESCRIPTOR **Descriptor);
-VIP_RETURN VI_CALL VipSendWait(IN VIP_VI_HANDLE ViHandle, IN VIP_ULONG Timeout, OUT VIP_DESCRIPTOR **Descriptor);
-VIP_RETURN VI_CALL VipRecvWait(IN VIP_VI_HANDLE ViHandle, IN VIP_ULONG Timeout, OUT VIP_DESCRIPTOR **Descriptor);
-VIP_RETURN VI_CALL VipSendNotify(IN VIP_VI_HANDLE ViHandle, IN VIP_PVOID Context, IN VIP_VI_CALLBACK Callback);
-VIP_RETURN VI_CALL VipRecvNotify(IN VIP_VI_HANDLE ViHandle, IN VIP_PVOID Context, IN VIP_VI_CALLBACK Callback);
+VIP_RETURN VI_CALL VipSendWait(IN VIP_VI_HANDLE ViHandle, IN VIP_ULONG Timeout,
+                               OUT VIP_DESCRIPTOR **Descriptor);
+VIP_RETURN VI_CALL VipRecvWait(IN VIP_VI_HANDLE ViHandle, IN VIP_ULONG Timeout,
+                               OUT VIP_DESCRIPTOR **Descriptor);
+VIP_RETURN VI_CALL VipSendNotify(IN VIP_VI_HANDLE ViHandle, IN VIP_PVOID Context,
+                                 IN VIP_VI_CALLBACK Callback);
+VIP_RETURN VI_CALL VipRecvNotify(IN VIP_VI_HANDLE ViHandle, IN VIP_PVOID Context,
+                                 IN VIP_VI_CALLBACK Callback);
 /* Giganet's. */
 VIP_RETURN VI_CALL VipPostDeferredSends(IN VIP_VI_HANDLE ViHandle, IN VIP_BOOLEAN EnableInterrupt,
                                         OUT VIP_BOOLEAN *Deferred);
@@ -389,17 +400,21 @@ VIP_RETURN VI_CALL VipPostDeferredSends(IN VIP_VI_HANDLE ViHandle, IN VIP_BOOLEA
  * VIP_ERROR_RESOURCE where there are more entries in it. An entry beyond its room is lost, and
  * VIP_ERROR_VI_OVERRUN is told of VIP_RESOURCE_CQ [recalled].
  */
-VIP_RETURN VI_CALL VipCreateCQ(IN VIP_NIC_HANDLE NicHandle, IN VIP_ULONG EntryCount, OUT VIP_CQ_HANDLE *CQHandle);
+VIP_RETURN VI_CALL VipCreateCQ(IN VIP_NIC_HANDLE NicHandle, IN VIP_ULONG EntryCount,
+                               OUT VIP_CQ_HANDLE *CQHandle);
 VIP_RETURN VI_CALL VipDestroyCQ(IN VIP_CQ_HANDLE CQHandle);
 VIP_RETURN VI_CALL VipResizeCQ(IN VIP_CQ_HANDLE CQHandle, IN VIP_ULONG EntryCount);
-VIP_RETURN VI_CALL VipCQDone(IN VIP_CQ_HANDLE CQHandle, OUT VIP_VI_HANDLE *ViHandle, OUT VIP_BOOLEAN *RecvQueue);
-VIP_RETURN VI_CALL VipCQWait(IN VIP_CQ_HANDLE CQHandle, IN VIP_ULONG Timeout, OUT VIP_VI_HANDLE *ViHandle,
+VIP_RETURN VI_CALL VipCQDone(IN VIP_CQ_HANDLE CQHandle, OUT VIP_VI_HANDLE *ViHandle,
                              OUT VIP_BOOLEAN *RecvQueue);
-VIP_RETURN VI_CALL VipCQNotify(IN VIP_CQ_HANDLE CQHandle, IN VIP_PVOID Context, IN VIP_CQ_CALLBACK Callback);
+VIP_RETURN VI_CALL VipCQWait(IN VIP_CQ_HANDLE CQHandle, IN VIP_ULONG Timeout,
+                             OUT VIP_VI_HANDLE *ViHandle, OUT VIP_BOOLEAN *RecvQueue);
+VIP_RETURN VI_CALL VipCQNotify(IN VIP_CQ_HANDLE CQHandle, IN VIP_PVOID Context,
+                               IN VIP_CQ_CALLBACK Callback);
 /* Giganet's. */
-VIP_RETURN VI_CALL VipAddTagCQ(IN VIP_CQ_HANDLE CQHandle, IN VIP_EVENT_HANDLE *Event, IN VIP_ULONG Tag,
-                               IN VIP_ULONG Priority);
-VIP_RETURN VI_CALL VipRemoveTagCQ(IN VIP_CQ_HANDLE CQHandle, IN VIP_EVENT_HANDLE Event, IN VIP_ULONG Tag);
+VIP_RETURN VI_CALL VipAddTagCQ(IN VIP_CQ_HANDLE CQHandle, IN VIP_EVENT_HANDLE *Event,
+                               IN VIP_ULONG Tag, IN VIP_ULONG Priority);
+VIP_RETURN VI_CALL VipRemoveTagCQ(IN VIP_CQ_HANDLE CQHandle, IN VIP_EVENT_HANDLE Event,
+                                  IN VIP_ULONG Tag);
 
 /*
  * Names
@@ -411,10 +426,10 @@ VIP_RETURN VI_CALL VipRemoveTagCQ(IN VIP_CQ_HANDLE CQHandle, IN VIP_EVENT_HANDLE
  * VIP_ERROR_RESOURCE where there is too little [recalled].
  */
 VIP_RETURN VI_CALL VipNSInit(IN VIP_NIC_HANDLE NicHandle, IN VIP_PVOID NSInitInfo);
-VIP_RETURN VI_CALL VipNSGetHostByName(IN VIP_NIC_HANDLE NicHandle, IN VIP_CHAR *Name, OUT VIP_NET_ADDRESS *Address,
-                                      IN VIP_ULONG NameIndex);
-VIP_RETURN VI_CALL VipNSGetHostByAddr(IN VIP_NIC_HANDLE NicHandle, IN VIP_NET_ADDRESS *Address, OUT VIP_CHAR *Name,
-                                      VIP_ULONG *NameLen);
+VIP_RETURN VI_CALL VipNSGetHostByName(IN VIP_NIC_HANDLE NicHandle, IN VIP_CHAR *Name,
+                                      OUT VIP_NET_ADDRESS *Address, IN VIP_ULONG NameIndex);
+VIP_RETURN VI_CALL VipNSGetHostByAddr(IN VIP_NIC_HANDLE NicHandle, IN VIP_NET_ADDRESS *Address,
+                                      OUT VIP_CHAR *Name, VIP_ULONG *NameLen);
 VIP_RETURN VI_CALL VipNSShutdown(IN VIP_NIC_HANDLE NicHandle);
 
 #ifdef __cplusplus

@@ -182,7 +182,7 @@ impl ViAttributes {
         }
     }
 
-    /// What one end is told of the other's.
+    /// The attributes of the other end, without its tag.
     pub(super) fn of_remote(terms: Terms) -> ViAttributes {
         ViAttributes::of(Attributes { terms, ptag: 0 })
     }

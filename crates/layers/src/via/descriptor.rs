@@ -46,7 +46,7 @@ pub(super) fn pointer(addr: u64) -> *mut u8 {
     std::ptr::with_exposed_provenance_mut(addr as usize)
 }
 
-/// What a descriptor asks for.
+/// The operation that a descriptor asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
     Send,

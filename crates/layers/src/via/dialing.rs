@@ -17,7 +17,7 @@ use super::wire::{DISCRIMINATOR_MAX, Greeting, Link, Message, Terms};
 pub struct NetAddress {
     /// The process.
     pub rank: Rank,
-    /// What tells one address of it from another.
+    /// It tells one address of the process from another.
     pub discriminator: Vec<u8>,
 }
 
@@ -154,10 +154,10 @@ impl Via {
     /// attributes of the server's VI.
     ///
     /// # Errors
-    /// [`ViaError::InvalidParameter`] for no VI, an address of another process as the local one, and no time;
-    /// [`ViaError::InvalidState`] unless the VI is idle; [`ViaError::NoMatch`], at once, where nobody waits
-    /// for that address; [`ViaError::Reject`]; [`ViaError::Timeout`]; [`ViaError::NotReachable`] for a process
-    /// that there is not, or not any more.
+    /// [`ViaError::InvalidParameter`] for no VI, an address of another process as the local one, and no time.
+    /// [`ViaError::InvalidState`] unless the VI is idle. [`ViaError::NoMatch`], at once, where nobody waits
+    /// for that address. [`ViaError::Reject`], [`ViaError::Timeout`]. [`ViaError::NotReachable`] for no
+    /// process, or one that is lost.
     pub fn request(
         &self,
         id: u32,
@@ -215,8 +215,8 @@ impl Via {
         })
     }
 
-    /// Takes a VI's connection down: `VipDisconnect`. It is idle then, and what was posted has ended, flushed.
-    /// Of an idle VI nothing changes.
+    /// Takes a VI's connection down: `VipDisconnect`. It is idle then, and what was posted has ended,
+    /// flushed. Of an idle VI nothing changes.
     ///
     /// # Errors
     /// [`ViaError::InvalidParameter`].
@@ -228,7 +228,7 @@ impl Via {
             state.disconnect(&self.node, id);
             Ok(())
         })?;
-        // What was being moved moves no more when this returns.
+        // When this returns, no bytes are being moved any more.
         self.shared.pump_after_others(&self.node);
         self.node.wake();
         Ok(())
@@ -278,7 +278,8 @@ impl Via {
     /// # Errors
     /// [`ViaError::NotDone`]; [`ViaError::InvalidParameter`] for no VI; [`ViaError::InvalidState`] for one
     /// that has not asked; [`ViaError::Timeout`]; [`ViaError::NotReachable`] where the other process is lost;
-    /// [`ViaError::InvalidReliability`], [`ViaError::InvalidMtu`], [`ViaError::InvalidQos`] where these differ.
+    /// [`ViaError::InvalidReliability`], [`ViaError::InvalidMtu`], [`ViaError::InvalidQos`] where these
+    /// differ.
     pub fn equal_done(&self, id: u32) -> Result<Terms, ViaError> {
         self.poll(|state| equal_answer(state, id)).or_else(|error| self.late(id, error))
     }

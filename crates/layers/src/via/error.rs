@@ -1,4 +1,4 @@
-//! What VIPL's calls give where they do not succeed, and what it tells of without being asked.
+//! The codes of VIPL's calls, and the errors that it tells of without being asked.
 
 /// A code that a call ends with: those of `VIP_RETURN`, but for `VIP_SUCCESS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -54,7 +54,7 @@ pub enum ViaError {
     NotSupported = 16,
 }
 
-/// What has gone wrong beside any call: `VIP_ERROR_CODE`.
+/// An error beside any call: `VIP_ERROR_CODE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorCode {
@@ -82,7 +82,7 @@ pub enum ErrorCode {
     Catastrophic = 10,
 }
 
-/// What an asynchronous error is about: `VIP_RESOURCE_CODE`.
+/// The kind of thing that an asynchronous error is about: `VIP_RESOURCE_CODE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Resource {
@@ -109,8 +109,8 @@ pub struct AsyncError {
     pub descriptor: u64,
     /// The operation, as in a descriptor's status.
     pub operation: u32,
-    /// What it is about.
+    /// The thing that has failed.
     pub resource: Resource,
-    /// What has gone wrong.
+    /// The error.
     pub code: ErrorCode,
 }

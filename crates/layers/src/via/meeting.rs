@@ -1,4 +1,4 @@
-//! Who waits for whom: what connections come about by.
+//! Calls and requests from which connections come about.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -29,7 +29,7 @@ pub(super) struct Request {
     pub(super) greeting: Greeting,
 }
 
-/// What a VI has asked for.
+/// A VI's request for a connection.
 pub(super) struct Asked {
     pub(super) peer: Rank,
     pub(super) attempt: u32,
@@ -39,7 +39,7 @@ pub(super) struct Asked {
     pub(super) answer: Option<Result<Terms, ViaError>>,
 }
 
-/// What an equal has said, or would say.
+/// An equal's part of a request.
 pub(super) struct Equal {
     pub(super) own: Vec<u8>,
     pub(super) wanted: Vec<u8>,

@@ -10,7 +10,7 @@ pub const NIC_ADDRESS_BYTES: usize = 6;
 
 const MARK: [u8; 2] = *b"VI";
 
-/// What hosts are called beside their own names: a job's processes, by number.
+/// Names of a job's processes begin so, and their numbers follow.
 const NODE: &str = "node";
 
 /// The address of a process's NIC.

@@ -32,10 +32,9 @@ pub struct Via {
 }
 
 impl Via {
-    /// Opens VIA on a node of its own client, whose progress is [`Off`](standpipe::ProgressThread::Off): it
-    /// has a thread of its own, which makes progress while the program does not, and one that calls the
-    /// program's handlers. `default_handler` is told of errors for which a program has no handler. It waits
-    /// for nobody.
+    /// Opens VIA on a node of its own client, whose progress is [`Off`](standpipe::ProgressThread::Off). A
+    /// thread of the layer's makes progress while the program does not, and another one calls the program's
+    /// handlers. `default_handler` is told of errors for which a program has no handler. It waits for nobody.
     ///
     /// # Errors
     /// [`standpipe::Error`], where the layer is open already, or the system gives no threads.
@@ -126,7 +125,7 @@ impl Via {
             ids.into_iter().for_each(|id| state.disconnect(node, id));
         });
         shared.pump_after_others(node);
-        // Who is lost, or takes nothing for so long, is not told.
+        // A peer that is lost, or takes nothing for so long, hears nothing.
         let _ = shared.wait_until(node, LINGER, || shared.is_idle());
         self.end_threads();
         let _ = self.node.clone().close(LINGER);

@@ -20,8 +20,8 @@ pub struct Ended {
 }
 
 impl Via {
-    /// Posts a descriptor: `VipPostSend`, `VipPostRecv`. Never waits. A receive may be posted to an idle VI; a
-    /// send ends at once, flushed, unless the VI is connected.
+    /// Posts a descriptor: `VipPostSend`, `VipPostRecv`. Never waits. A receive may be posted to an idle VI;
+    /// a send ends at once, flushed, unless the VI is connected.
     ///
     /// # Errors
     /// [`ViaError::InvalidParameter`] for no VI, and an address that is none or not a multiple of 64.

@@ -14,7 +14,7 @@ pub const REGIONS_MAX: usize = 1 << 16;
 /// Protection tags at a time.
 pub const PTAGS_MAX: usize = 1 << 16;
 
-/// What registered memory is for: `VIP_MEM_ATTRIBUTES`.
+/// The attributes of registered memory: `VIP_MEM_ATTRIBUTES`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryAttributes {
     /// Its protection tag; 0 is the one that is always there.
@@ -41,7 +41,7 @@ struct Region {
     addr: u64,
     len: u64,
     attributes: MemoryAttributes,
-    /// What peers reach it by; dropping it takes it back.
+    /// Peers reach the memory by it; dropping it takes it back.
     grant: Option<Grant<Foreign<()>>>,
 }
 
@@ -187,7 +187,7 @@ impl Regions {
         segments.iter().all(|segment| self.covers(segment.handle, ptag, segment.addr, segment.len.into()))
     }
 
-    /// What a peer reaches memory by, if it may.
+    /// The name by which a peer reaches memory, if it may.
     pub(super) fn reachable(
         &self,
         handle: u32,

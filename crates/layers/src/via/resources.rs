@@ -18,7 +18,7 @@ pub const VIS_MAX: usize = 1 << 16;
 /// Completion queues at a time.
 pub const CQS_MAX: usize = 1 << 16;
 
-/// What a query gives of a VI: `VipQueryVi`.
+/// The results of a query of a VI: `VipQueryVi`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ViQuery {
     /// Its state.
@@ -153,7 +153,7 @@ impl Via {
         self.shared.with(|state| state.regions.deregister(nic, addr, handle))
     }
 
-    /// What memory is for: `VipQueryMem`.
+    /// The attributes of memory: `VipQueryMem`.
     ///
     /// # Errors
     /// [`ViaError::InvalidParameter`].
@@ -242,7 +242,7 @@ impl Via {
         })
     }
 
-    /// What a VI is: `VipQueryVi`.
+    /// A VI's state, attributes and queues: `VipQueryVi`.
     ///
     /// # Errors
     /// [`ViaError::InvalidParameter`].

@@ -185,7 +185,7 @@ impl State {
         });
     }
 
-    /// What a VI's descriptor of that ticket is about, if it is still of this connection.
+    /// A VI's descriptor of that ticket, if it is still of this connection.
     fn begun<'a>(
         &self,
         node: &'a Node,

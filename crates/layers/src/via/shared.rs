@@ -1,4 +1,4 @@
-//! What the calls, the threads and the handler of Active Messages share.
+//! The part that calls, threads and the handler of Active Messages share.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
@@ -13,7 +13,7 @@ use super::state::{End, Fetched, State, Transfer};
 use super::vi::{Side, ViState};
 use super::wire::{Greeting, Link, Malformed, Message, Outcome, Range, parse};
 
-/// What the layer's messages are for, by name.
+/// The namespace of the layer's handler.
 pub(super) const NAMESPACE: &str = "via";
 const MESSAGE: &str = "message";
 
@@ -37,7 +37,7 @@ pub(super) fn handler() -> HandlerId {
 /// Everything but the node, so that this can end.
 pub(super) struct Shared {
     state: Mutex<State>,
-    /// What is being moved. Whoever has it takes no handler's way: the state's lock comes after it.
+    /// Transfers under way. A thread takes this lock before the state's; a handler takes the state's alone.
     moving: Mutex<Vec<Transfer>>,
     /// Rung when the program's code is to be called.
     pub(super) upcalls: Condvar,
@@ -79,8 +79,8 @@ impl Shared {
         result
     }
 
-    /// Goes on with what waits for room and what is being moved, unless another thread does. Whether something
-    /// still waits for room.
+    /// Goes on with what waits for room and what is being moved, unless another thread does. Whether
+    /// something still waits for room.
     pub(super) fn pump(&self, node: &Node) -> bool {
         match self.moving.try_lock() {
             Ok(mut moving) => self.pump_these(node, &mut moving),
@@ -147,7 +147,7 @@ impl Shared {
             for transfer in ended.into_iter().rev() {
                 self.settle(node, transfer);
             }
-            // What has ended may have let others begin.
+            // The end of one may have let others begin.
             self.with(|state| moving.append(&mut state.transfers));
             node.wake();
         }
@@ -158,7 +158,7 @@ impl Shared {
     fn settle(&self, node: &Node, mut transfer: Transfer) {
         let mut moved = Ok(());
         for event in std::mem::take(&mut transfer.events) {
-            // What is not wanted any more, or has failed in part, is given up.
+            // This gives up an operation that is not wanted any more, or has failed in part.
             let (result, _) = event.cancel();
             moved = moved.and(result);
         }
@@ -199,7 +199,7 @@ impl Shared {
         if lost.is_empty() {
             return;
         }
-        // What a peer said before it left comes first.
+        // The last messages of a peer come before its loss.
         let mut vain = 0;
         for _ in 0..LAST_WORDS_MAX {
             vain = if node.progress() { 0 } else { vain + 1 };

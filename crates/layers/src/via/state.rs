@@ -1,4 +1,4 @@
-//! What is there, and how descriptors end.
+//! All of a process, and how descriptors end.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -46,7 +46,7 @@ struct Outgoing {
     payload: Vec<u8>,
 }
 
-/// What became of a message that was to be sent.
+/// The result of trying to send a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sent {
     Yes,
@@ -203,7 +203,7 @@ impl State {
     }
 
     /// Ends all descriptors of a VI that have not ended, those whose messages are under way with `under_way`.
-    /// Of those whose bytes are being moved it leaves the end to what moves them.
+    /// A descriptor whose bytes are being moved ends when that is looked at next.
     pub(super) fn flush(&mut self, id: u32, under_way: u32) {
         for side in [Side::Send, Side::Receive] {
             let Some(vi) = self.vis.get_mut(&id) else { return };

@@ -18,7 +18,7 @@ pub const RELIABLE_RECEPTION: u16 = 4;
 /// `VIP_VI_ATTRIBUTES`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
-    /// What the other end is told.
+    /// The part that the other end is told.
     pub terms: Terms,
     /// The protection tag of all memory that the VI's descriptors name.
     pub ptag: u32,

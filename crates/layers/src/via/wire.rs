@@ -1,4 +1,4 @@
-//! What VIA's messages carry: four words, and of some a payload.
+//! VIA's messages: four words, and of some a payload.
 //!
 //! ```text
 //! word 0   kind (8 bits) | flags (8) | 0 (16) | an outcome or a cause (32)
@@ -26,7 +26,7 @@ impl Link {
     }
 }
 
-/// What became of a descriptor at its receiver.
+/// The end of a descriptor at its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The bytes lie in the receiver's memory.
@@ -81,7 +81,7 @@ pub enum Message {
     Data { to: Link, ticket: u32, immediate: Option<u32>, is_answered: bool },
     /// A long send, for the receiver to fetch; [pieces](piece_words) follow. Answered in time.
     Offer { to: Link, ticket: u32, immediate: Option<u32>, bytes: u32 },
-    /// What became of the descriptor of that ticket.
+    /// The end of the descriptor of that ticket.
     Outcome { to: Link, ticket: u32, outcome: Outcome },
     /// Asks for the name of memory; a [range](Range) follows. Answered by [`Message::Found`].
     Find { to: Link, ticket: u32, immediate: Option<u32>, is_write: bool },
@@ -194,7 +194,7 @@ pub fn parse(words: [u64; 4], payload: usize) -> Result<Message, Malformed> {
         }
         _ => return Err(Malformed),
     };
-    // What is read says again what was sent: no bit is left over.
+    // The message says again the words that were read: no bit is left over.
     let fits = match message {
         Message::Connect { .. } | Message::Accept { .. } | Message::PeerConnect { .. } => payload > 0,
         Message::Data { .. } => true,
@@ -238,7 +238,7 @@ pub struct Terms {
     pub allows_read: bool,
 }
 
-/// What both ends say when they connect.
+/// The words of both ends when they connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Greeting {
     /// The VI that is to be connected.
@@ -334,7 +334,8 @@ pub fn to_piece(words: [u64; 3]) -> [u8; PIECE_BYTES] {
     bytes
 }
 
-/// The pieces of a payload, as three words each: a grant's name, and how many bytes it has or where it begins.
+/// The pieces of a payload, as three words each: a grant's name, and how many bytes it has or where it
+/// begins.
 pub fn piece_words(bytes: &[u8]) -> impl Iterator<Item = [u64; 3]> + '_ {
     bytes.chunks_exact(PIECE_BYTES).map(|piece| [word_at(piece, 0), word_at(piece, 8), word_at(piece, 16)])
 }
