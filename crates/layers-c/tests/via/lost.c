@@ -43,14 +43,26 @@ static void *wait_for_send(void *unused)
     VIP_DESCRIPTOR *ended;
     VIP_RETURN gave;
 
-    /* It is stopped by now: what is sent is never answered. */
     (void) unused;
-    GIVES(VipPostSend(vis[3], fill(8, 0, 0, 100), area_handle), VIP_SUCCESS);
     gave = VipSendWait(vis[3], VIP_INFINITE, &ended);
     CHECK(ended == descriptor(8));
     GIVES(gave, VIP_DESCRIPTOR_ERROR);
     GIVES(ended->CS.Status, VIP_STATUS_DONE | VIP_STATUS_OP_SEND | VIP_STATUS_TRANSPORT_ERROR);
     return NULL;
+}
+
+/* Whether all threads of a process stand still, as the kernel tells. */
+static int is_stopped(pid_t pid)
+{
+    char path[64], state = 0;
+    FILE *file;
+
+    sprintf(path, "/proc/%d/stat", (int) pid);
+    file = fopen(path, "r");
+    CHECK(file != NULL);
+    CHECK(fscanf(file, "%*d (%*[^)]) %c", &state) == 1);
+    fclose(file);
+    return state == 'T';
 }
 
 int main(void)
@@ -77,6 +89,10 @@ int main(void)
             pause();
     GIVES(VipConnectPeerRequest(vis[2], address(0, "x"), address(1, "y"), VIP_INFINITE), VIP_SUCCESS);
     CHECK(kill((pid_t) pid, SIGSTOP) == 0);
+    while (!is_stopped((pid_t) pid))
+        ;
+    /* This is never answered. */
+    post_send(vis[3], fill(8, 0, 0, 100));
     for (i = 0; i < 4; i++)
         CHECK(pthread_create(&threads[i], NULL, waits[i], NULL) == 0);
     CHECK(kill((pid_t) pid, SIGKILL) == 0);
