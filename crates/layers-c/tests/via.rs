@@ -196,3 +196,25 @@ fn a_lock_server_lets_one_in_at_a_time_over_a_network() {
     let Some(network) = network() else { return };
     locks(&[network], 2);
 }
+
+#[test]
+fn sends_follow_each_other_without_waiting() {
+    run("flood", 2, &LEVELS, &[]);
+}
+
+#[test]
+fn sends_follow_each_other_without_waiting_over_a_network() {
+    let Some(network) = network() else { return };
+    run("flood", 2, &LEVELS, &[network]);
+}
+
+#[test]
+fn each_thread_may_have_its_own_vi() {
+    run("threads", 2, &LEVELS[1..], &[]);
+}
+
+#[test]
+fn each_thread_may_have_its_own_vi_over_a_network() {
+    let Some(network) = network() else { return };
+    run("threads", 2, &LEVELS[1..], &[network]);
+}

@@ -298,6 +298,11 @@ impl State {
     /// The receiver tells what became of a descriptor's message.
     pub(super) fn on_outcome(&mut self, node: &Node, peer: Rank, to: Link, ticket: u32, outcome: Outcome) {
         let Some((begun, descriptor)) = self.begun(node, peer, to, ticket) else { return };
+        // A hostile peer may answer before it was asked: the bytes may be under way still.
+        let work = self.vis.get(&to.vi).and_then(|vi| vi.send.works.get(ticket));
+        if !work.is_some_and(|work| matches!(work.stage, Stage::Sent { .. })) {
+            return;
+        }
         let is_reception = self.vis[&to.vi].attributes.terms.reliability == RELIABLE_RECEPTION;
         let mut status = match outcome {
             Outcome::Done => 0,
