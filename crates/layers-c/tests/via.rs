@@ -218,3 +218,33 @@ fn each_thread_may_have_its_own_vi_over_a_network() {
     let Some(network) = network() else { return };
     run("threads", 2, &LEVELS[1..], &[network]);
 }
+
+#[test]
+fn hosts_names_find_whichever_process_waits() {
+    run("by_hand", 2, &[&[]], &[]);
+}
+
+/// Processes that nobody launched find each other in the folder of their user's session, which they leave empty.
+#[test]
+fn processes_started_by_hand_find_each_other() {
+    let programs = Programs::new();
+    let program = program(&programs, "by_hand");
+    let session = tempfile::tempdir().expect("there is room");
+    let folder = session.path().to_str().expect("it is a text");
+    let run = |who: &'static str| {
+        let env = [("XDG_RUNTIME_DIR", folder)];
+        support::run_alone_with(&program, &[who], std::process::Stdio::null(), &env)
+    };
+    std::thread::scope(|scope| {
+        let server = scope.spawn(|| run("server"));
+        let client = run("client");
+        let server = server.join().expect("it runs");
+        for (who, ran) in [("server", &server), ("client", &client)] {
+            let text = format!("server: {}client: {}", support::text(&server), support::text(&client));
+            assert!(ran.status.success(), "{who}: {text}");
+            assert!(support::text(ran).contains(&format!("the {who} is done")), "{text}");
+        }
+    });
+    let left = std::fs::read_dir(session.path().join("standpipe-via")).expect("it was made");
+    assert_eq!(left.count(), 0, "each process removes what it has left");
+}

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use layers::via::wire::{Greeting, Link, Message, Outcome};
 use layers::via::{
-    Attributes, ErrorCode, MemoryAttributes, NetAddress, RELIABLE_DELIVERY, Side, Terms, ViState, Via,
+    Attributes, ErrorCode, Host, MemoryAttributes, NetAddress, RELIABLE_DELIVERY, Side, Terms, ViState, Via,
 };
 use standpipe::{AllMemory, Config, HandlerId, Node, ProgressThread};
 
@@ -73,7 +73,7 @@ impl Process {
     /// Two VIs that are connected with each other.
     fn pair(&self) -> (u32, u32) {
         let (one, two) = (self.vi(), self.vi());
-        let at = |name: &str| NetAddress { rank: 0, discriminator: name.as_bytes().to_vec() };
+        let at = |name: &str| NetAddress { host: Host::Rank(0), discriminator: name.as_bytes().to_vec() };
         self.via.request_equal(one, &at("one"), &at("two"), None).expect("it is idle");
         self.via.request_equal(two, &at("two"), &at("one"), None).expect("it is idle");
         self.via.equal_wait(one).expect("both have asked");
@@ -133,9 +133,9 @@ fn malformed_messages_are_refused_and_told_of() {
     let (one, two) = process.pair();
     let link = Link { vi: one, attempt: 1 };
     let connect = Message::Connect { from: link }.words();
-    let greeting = Greeting { terms: Terms::default(), own: vec![1; 64], wanted: vec![2; 64] };
+    let greeting = Greeting { terms: Terms::default(), process: 0, own: vec![1; 64], wanted: vec![2; 64] };
     let mut long = greeting.to_bytes();
-    long[20] = 200;
+    long[24] = 200;
     let offer = Message::Offer { to: link, ticket: 0, immediate: None, bytes: 100 }.words();
     let hostile: [([u64; 4], &[u8]); 10] = [
         ([0; 4], b"x"),
@@ -227,7 +227,7 @@ fn calls_after_the_end_are_errors() {
     let (one, _) = process.pair();
     process.via.close();
     assert_eq!(process.state(one), ViState::Idle);
-    let at = NetAddress { rank: 0, discriminator: Vec::new() };
+    let at = NetAddress { host: Host::Rank(0), discriminator: Vec::new() };
     let within = Some(Duration::from_secs(60));
     assert!(process.via.request(one, &at, &at, within).is_err());
     assert!(process.via.wait_for_client(process.nic, &at, within).is_err());

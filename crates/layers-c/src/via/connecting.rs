@@ -2,9 +2,7 @@
 
 use std::ffi::{c_int, c_ulong};
 
-use layers::via::{
-    DISCRIMINATOR_MAX, NIC_ADDRESS_BYTES, NetAddress as Address, Terms, ViaError, nic_address, rank_of,
-};
+use layers::via::{DISCRIMINATOR_MAX, Host, NIC_ADDRESS_BYTES, NetAddress as Address, Terms, ViaError};
 
 use super::state::{time, via};
 use super::types::{Handle, NetAddress, SUCCESS, ViAttributes, check, code, handle, load, number, store};
@@ -35,7 +33,7 @@ fn address(at: *const NetAddress, unknown: ViaError) -> Result<Address, ViaError
     }
     let host = bytes_behind(at, 0, head.host_len.into());
     let discriminator = bytes_behind(at, host.len(), head.discriminator_len.into());
-    Ok(Address { rank: rank_of(&host).ok_or(unknown)?, discriminator })
+    Ok(Address { host: Host::from_bytes(&host).ok_or(unknown)?, discriminator })
 }
 
 /// The two addresses that a VI is to be connected by.
@@ -70,7 +68,7 @@ pub extern "C" fn VipConnectWait(
         check(connection)?;
         let local = address(local, ViaError::InvalidParameter)?;
         let caller = via()?.wait_for_client(number(nic)?, &local, time(timeout))?;
-        let host = nic_address(caller.address.rank);
+        let host = caller.address.host.to_bytes();
         let discriminator = &caller.address.discriminator;
         let told = discriminator.len().min(local.discriminator.len());
         let head = NetAddress { host_len: host.len() as u16, discriminator_len: told as u16 };

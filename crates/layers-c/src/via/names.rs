@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
 use std::sync::{Mutex, PoisonError};
 
-use layers::via::{NIC_ADDRESS_BYTES, Via, ViaError, nic_address};
+use layers::via::{NIC_ADDRESS_BYTES, Via, ViaError};
 
 use super::connecting::{bytes_behind, put_behind};
 use super::state::via;
@@ -72,7 +72,7 @@ pub extern "C" fn VipNSGetHostByName(
         check(address)?;
         let via = service(nic)?;
         let name = text(name)?.ok_or(ViaError::NameService)?;
-        let host = nic_address(via.rank_by_name(name, index, &own_host())?);
+        let host = via.host_by_name(name, index, &own_host())?.to_bytes();
         store(address.cast::<u16>(), host.len() as u16);
         put_behind(address, 0, &host);
         Ok(())

@@ -1,11 +1,12 @@
 //! VIA of this process, which the first `VipOpenNic` opens, and which ends with the process.
 
 use std::ffi::c_ulong;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use layers::via::{AsyncError, NIC_ADDRESS_BYTES, Via, ViaError, nic_address};
+use layers::via::{AsyncError, NIC_ADDRESS_BYTES, Via, ViaError};
 
 use crate::border::{complain, memory, open_node};
 
@@ -36,15 +37,28 @@ pub(super) fn open() -> Result<&'static Via, ViaError> {
         complain("VipOpenNic", why);
         ViaError::Resource
     })?;
+    if let Err(why) = via.meet_by_hand(&meeting_folder()) {
+        complain("VipOpenNic", format!("processes that nobody launched do not find this one: {why}"));
+    }
     OPENED_BY.store(std::process::id(), Ordering::SeqCst);
     // SAFETY: the function is one of this library's, which stays loaded until the process has ended.
     unsafe { libc::atexit(at_exit) };
     Ok(VIA.get_or_init(|| via))
 }
 
+/// Where processes of this user on this host find each other: in the folder of the user's session, or, where
+/// there is none, in one of the user's own for temporary files.
+fn meeting_folder() -> PathBuf {
+    match std::env::var_os("XDG_RUNTIME_DIR") {
+        Some(folder) if !folder.is_empty() => PathBuf::from(folder).join("standpipe-via"),
+        // SAFETY: the call has no conditions, and cannot fail.
+        _ => std::env::temp_dir().join(format!("standpipe-via-{}", unsafe { libc::getuid() })),
+    }
+}
+
 /// The address of this process's NIC.
 pub(super) fn own_address(via: &Via) -> &'static [u8; NIC_ADDRESS_BYTES] {
-    ADDRESS.get_or_init(|| nic_address(via.rank_and_size().0))
+    ADDRESS.get_or_init(|| via.own_host().to_bytes())
 }
 
 /// A time of the program's; `None` is for ever.

@@ -54,7 +54,8 @@ impl State {
         let connected = vi.connection.as_ref().map(|other| (other.peer, other.link));
         let has_to_tell = vi.state == ViState::Connected;
         let is_writing = vi.send.works.is_writing();
-        let asked = self.meeting.asked.get(&id).map(|asked| asked.peer);
+        let mut to_withdraw = self.meeting.asked.get(&id).map_or(Vec::new(), |asked| asked.peers.clone());
+        to_withdraw.extend(connected.map(|(peer, _)| peer));
         self.idle_vi(id);
         if let (Some((peer, to)), true) = (connected, has_to_tell) {
             let message = match is_writing {
@@ -64,7 +65,7 @@ impl State {
             self.send(node, peer, message, &[]);
         }
         // It may have been between equals, and the other end does not know of it yet.
-        if let Some(peer) = asked.or(connected.map(|(peer, _)| peer)) {
+        for peer in to_withdraw {
             self.send(node, peer, Message::Withdraw { from }, &[]);
         }
     }
@@ -86,8 +87,7 @@ impl State {
     /// An attempt of this process's has been answered with a refusal.
     pub(super) fn on_refusal(&mut self, to: Link, peer: Rank, why: ViaError) {
         let asked = self.meeting.asked.get_mut(&to.vi);
-        let is_open =
-            |asked: &&mut Asked| asked.attempt == to.attempt && asked.peer == peer && asked.answer.is_none();
+        let is_open = |asked: &&mut Asked| asked.attempt == to.attempt && asked.is_open_to(peer);
         if let Some(asked) = asked.filter(is_open) {
             asked.answer = Some(Err(why));
             self.give_up(to.vi);
@@ -98,8 +98,7 @@ impl State {
     pub(super) fn on_accept(&mut self, peer: Rank, to: Link, from: Link, terms: Terms) -> bool {
         let asked = self.meeting.asked.get_mut(&to.vi);
         let is_open = |asked: &&mut Asked| {
-            let is_of_client = asked.equal.is_none() && asked.answer.is_none();
-            asked.attempt == to.attempt && asked.peer == peer && is_of_client
+            asked.attempt == to.attempt && asked.is_open_to(peer) && asked.equal.is_none()
         };
         let Some(asked) = asked.filter(is_open) else { return false };
         asked.answer = Some(Ok(terms));
@@ -136,12 +135,12 @@ impl State {
         all.sort_by_key(|(id, _)| **id);
         let is_met = |asked: &Asked| {
             let is_its = |equal: &Equal| equal.own == greeting.wanted && equal.wanted == greeting.own;
-            asked.peer == peer && asked.answer.is_none() && asked.equal.as_ref().is_some_and(is_its)
+            asked.is_open_to(peer) && asked.equal.as_ref().is_some_and(is_its)
         };
         // A VI is no equal of its own.
         let own = (node.rank() == peer).then_some(from.vi);
         match all.into_iter().find(|(id, asked)| Some(**id) != own && is_met(asked)).map(|(id, _)| *id) {
-            Some(id) => self.meet(node, id, from, greeting.terms),
+            Some(id) => self.meet(node, id, (peer, from), greeting.terms),
             None if self.meeting.strangers.len() < STRANGERS_MAX => {
                 self.meeting.strangers.push((peer, from, greeting));
             }
@@ -153,42 +152,47 @@ impl State {
     pub(super) fn meet_stranger(&mut self, node: &Node, id: u32) {
         let Some(asked) = self.meeting.asked.get(&id) else { return };
         let Some(equal) = &asked.equal else { return };
-        let own = (node.rank() == asked.peer).then_some(id);
         let mut strangers = self.meeting.strangers.iter();
         let place = strangers.position(|(peer, link, greeting)| {
-            *peer == asked.peer
+            asked.is_open_to(*peer)
                 && greeting.wanted == equal.own
                 && greeting.own == equal.wanted
-                && Some(link.vi) != own
+                && (*peer, link.vi) != (node.rank(), id)
         });
         if let Some(place) = place {
-            let (_, link, greeting) = self.meeting.strangers.remove(place);
-            self.meet(node, id, link, greeting.terms);
+            let (peer, link, greeting) = self.meeting.strangers.remove(place);
+            self.meet(node, id, (peer, link), greeting.terms);
         }
     }
 
     /// Connects two equals, if they agree; each finds the same.
-    fn meet(&mut self, node: &Node, id: u32, link: Link, terms: Terms) {
-        self.tell_equal(node, id);
+    fn meet(&mut self, node: &Node, id: u32, (peer, link): (Rank, Link), terms: Terms) {
+        self.tell_equal(node, id, peer);
+        let from = self.link_of(id);
         let Some(own) = self.vis.get(&id).map(|vi| vi.attributes.terms) else { return };
         let Some(asked) = self.meeting.asked.get_mut(&id) else { return };
-        let (peer, agreed) = (asked.peer, agree(&own, &terms));
+        let agreed = agree(&own, &terms);
         asked.answer = Some(agreed.map(|()| terms));
+        let told = asked.equal.as_mut().map_or(Vec::new(), |equal| std::mem::take(&mut equal.told));
+        asked.peers = vec![peer];
+        for other in told.into_iter().filter(|other| *other != peer) {
+            self.send(node, other, Message::Withdraw { from }, &[]);
+        }
         match agreed {
             Ok(()) => self.connect_vi(id, peer, link),
             Err(_) => self.give_up(id),
         }
     }
 
-    /// Tells the other process that a VI wants to be connected with an equal, unless it has been told.
-    pub(super) fn tell_equal(&mut self, node: &Node, id: u32) {
+    /// Tells another process that a VI wants to be connected with an equal, unless it has been told.
+    pub(super) fn tell_equal(&mut self, node: &Node, id: u32, peer: Rank) {
         let from = self.link_of(id);
         let Some(terms) = self.vis.get(&id).map(|vi| vi.attributes.terms) else { return };
-        let Some(asked) = self.meeting.asked.get_mut(&id) else { return };
-        let (peer, equal) = (asked.peer, &mut asked.equal);
-        let Some(equal) = equal.as_mut().filter(|equal| !equal.is_told) else { return };
-        equal.is_told = true;
-        let greeting = Greeting { terms, own: equal.own.clone(), wanted: equal.wanted.clone() };
+        let equal = self.meeting.asked.get_mut(&id).and_then(|asked| asked.equal.as_mut());
+        let Some(equal) = equal.filter(|equal| !equal.told.contains(&peer)) else { return };
+        equal.told.push(peer);
+        let (own, wanted) = (equal.own.clone(), equal.wanted.clone());
+        let greeting = Greeting { terms, process: equal.process, own, wanted };
         self.send(node, peer, Message::PeerConnect { from }, &greeting.to_bytes());
     }
 
@@ -197,15 +201,19 @@ impl State {
         let from = self.link_of(id);
         let Some(asked) = self.meeting.asked.remove(&id) else { return };
         self.give_up(id);
-        self.send(node, asked.peer, Message::Withdraw { from }, &[]);
+        for peer in asked.peers {
+            self.send(node, peer, Message::Withdraw { from }, &[]);
+        }
     }
 
     /// A peer is lost: who waits for it waits in vain.
     pub(super) fn on_lost_asked(&mut self, peer: Rank) {
         self.meeting.requests.retain(|_, request| request.peer != peer);
         self.meeting.strangers.retain(|(rank, _, _)| *rank != peer);
+        let is_in_vain = |asked: &Asked| asked.is_open_to(peer) && asked.peers == [peer];
+        let is_any = |asked: &Asked| asked.equal.as_ref().is_some_and(|equal| equal.is_any);
         let of_it = self.meeting.asked.iter();
-        let of_it = of_it.filter(|(_, asked)| asked.peer == peer && asked.answer.is_none());
+        let of_it = of_it.filter(|(_, asked)| is_in_vain(asked) && !is_any(asked));
         let links: Vec<Link> = of_it.map(|(id, asked)| Link { vi: *id, attempt: asked.attempt }).collect();
         for link in links {
             self.on_refusal(link, peer, ViaError::NotReachable);

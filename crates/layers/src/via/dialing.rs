@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 use standpipe::{Error, Rank};
 
 use super::error::ViaError;
+use super::hosts::Hosts;
 use super::meeting::{Asked, Equal, Request, Waiter, agree};
+use super::names::Host;
 use super::port::Via;
 use super::shared::handler;
 use super::state::State;
@@ -16,7 +18,7 @@ use super::wire::{DISCRIMINATOR_MAX, Greeting, Link, Message, Terms};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NetAddress {
     /// The process.
-    pub rank: Rank,
+    pub host: Host,
     /// It tells one address of the process from another.
     pub discriminator: Vec<u8>,
 }
@@ -36,26 +38,47 @@ pub struct Caller {
 impl Via {
     /// Refuses an address that is not of this process, or too long.
     fn check_local(&self, local: &NetAddress) -> Result<(), ViaError> {
-        let (own, _) = self.rank_and_size();
+        let is_own = local.host == self.own_host() || local.host == Host::Any;
         let fits = local.discriminator.len() <= DISCRIMINATOR_MAX;
-        if local.rank == own && fits { Ok(()) } else { Err(ViaError::InvalidParameter) }
+        if is_own && fits { Ok(()) } else { Err(ViaError::InvalidParameter) }
     }
 
-    /// Refuses an address to which there is no way, and makes the first contact.
-    fn reach(&self, remote: &NetAddress, within: Option<Duration>) -> Result<bool, ViaError> {
-        let (_, size) = self.rank_and_size();
+    /// The processes that an address may mean, with each of which there is contact.
+    fn candidates(&self, remote: &NetAddress) -> Result<Vec<Rank>, ViaError> {
+        let (own, size) = self.rank_and_size();
         if remote.discriminator.len() > DISCRIMINATOR_MAX {
             return Err(ViaError::InvalidParameter);
         }
-        if remote.rank >= size {
-            return Err(ViaError::NotReachable);
+        match (remote.host, self.hosts.get()) {
+            (Host::Rank(rank), None) if rank < size => Ok(vec![rank]),
+            (Host::Process(number), Some(hosts)) => {
+                hosts.peer(&self.node, number).map(|peer| vec![peer]).ok_or(ViaError::NotReachable)
+            }
+            (Host::Any, Some(hosts)) => {
+                Ok(hosts.all().into_iter().filter_map(|number| hosts.peer(&self.node, number)).collect())
+            }
+            // Others first: a process mostly does not mean itself.
+            (Host::Any, None) => {
+                let others = self.node.near_ranks().into_iter().filter(|rank| *rank != own);
+                Ok(others.chain([own]).collect())
+            }
+            _ => Err(ViaError::NotReachable),
         }
+    }
+
+    /// Whether a process has VIA open; makes the first contact.
+    fn reach(&self, peer: Rank, within: Option<Duration>) -> Result<bool, ViaError> {
         let node = within.map_or_else(|| self.node.clone(), |within| self.node.within(within));
-        node.has_handler(remote.rank, handler()).map_err(|error| match error {
+        node.has_handler(peer, handler()).map_err(|error| match error {
             Error::Timeout { .. } => ViaError::Timeout,
             Error::InHandler { .. } => ViaError::InvalidState,
             _ => ViaError::NotReachable,
         })
+    }
+
+    /// This process's number, for those whom it greets.
+    fn process(&self) -> u32 {
+        self.hosts.get().map_or(0, Hosts::own)
     }
 
     /// Waits for a client that asks for that address: `VipConnectWait`. `None` waits for ever.
@@ -87,8 +110,9 @@ impl Via {
             state.meeting.waiters.retain(|waiter| waiter.id != id);
             let connection = waited?;
             let request = state.meeting.requests.get(&connection).ok_or(ViaError::Timeout)?;
-            let Greeting { terms, own, .. } = request.greeting.clone();
-            let address = NetAddress { rank: request.peer, discriminator: own };
+            let Greeting { terms, process, own, .. } = request.greeting.clone();
+            let host = if process == 0 { Host::Rank(request.peer) } else { Host::Process(process) };
+            let address = NetAddress { host, discriminator: own };
             Ok(Caller { connection, address, terms })
         })
     }
@@ -117,7 +141,8 @@ impl Via {
             // Before the client hears of it: its first send may be the next that comes.
             state.connect_vi(id, peer, link);
             state.meeting.accepting.insert(id, (attempt, None));
-            let own = Greeting { terms, own: greeting.wanted, wanted: greeting.own };
+            let (own, wanted, process) = (greeting.wanted, greeting.own, self.process());
+            let own = Greeting { terms, process, own, wanted };
             let from = Link { vi: id, attempt };
             state.send(&self.node, peer, Message::Accept { to: link, from }, &own.to_bytes());
             Ok((peer, attempt))
@@ -168,9 +193,33 @@ impl Via {
         if within.is_some_and(|within| within.is_zero()) {
             return Err(ViaError::InvalidParameter);
         }
-        self.begin(id, local, remote, None)?;
+        self.check_local(local)?;
+        self.check_idle(id)?;
         let begun = Instant::now();
-        match self.reach(remote, within) {
+        let is_any = remote.host == Host::Any;
+        for peer in self.candidates(remote)? {
+            let left = within.map(|within| within.saturating_sub(begun.elapsed()));
+            match self.request_of(id, peer, (local, remote), left) {
+                Err(ViaError::NoMatch) => {}
+                // Of several processes one may just have ended.
+                Err(ViaError::NotReachable) if is_any => {}
+                answer => return answer,
+            }
+        }
+        Err(ViaError::NoMatch)
+    }
+
+    /// Asks one process for a connection.
+    fn request_of(
+        &self,
+        id: u32,
+        peer: Rank,
+        (local, remote): (&NetAddress, &NetAddress),
+        within: Option<Duration>,
+    ) -> Result<Terms, ViaError> {
+        self.begin(id, local, vec![peer], None)?;
+        let begun = Instant::now();
+        match self.reach(peer, within) {
             Ok(true) => {}
             unreachable => {
                 self.shared.with(|state| state.end_attempt(&self.node, id));
@@ -180,10 +229,10 @@ impl Via {
         self.shared.with(|state| {
             let from = state.link_of(id);
             let Some(vi) = state.vis.get(&id) else { return };
-            let terms = vi.attributes.terms;
+            let (terms, process) = (vi.attributes.terms, self.process());
             let (own, wanted) = (local.discriminator.clone(), remote.discriminator.clone());
-            let greeting = Greeting { terms, own, wanted };
-            state.send(&self.node, remote.rank, Message::Connect { from }, &greeting.to_bytes());
+            let greeting = Greeting { terms, process, own, wanted };
+            state.send(&self.node, peer, Message::Connect { from }, &greeting.to_bytes());
         });
         let left = within.map(|within| within.saturating_sub(begun.elapsed()));
         self.wait(left, |state| answer(state, id)).inspect_err(|error| {
@@ -193,12 +242,19 @@ impl Via {
         })
     }
 
+    /// Refuses a VI that is none, or not idle.
+    fn check_idle(&self, id: u32) -> Result<(), ViaError> {
+        let state = self.shared.state();
+        let vi = state.vis.get(&id).ok_or(ViaError::InvalidParameter)?;
+        if vi.state == ViState::Idle { Ok(()) } else { Err(ViaError::InvalidState) }
+    }
+
     /// Has a VI be waiting for a connection.
     fn begin(
         &self,
         id: u32,
         local: &NetAddress,
-        remote: &NetAddress,
+        peers: Vec<Rank>,
         equal: Option<Equal>,
     ) -> Result<(), ViaError> {
         self.check_local(local)?;
@@ -209,7 +265,7 @@ impl Via {
             }
             vi.state = ViState::ConnectPending;
             vi.attempt = vi.attempt.wrapping_add(1);
-            let asked = Asked { peer: remote.rank, attempt: vi.attempt, equal, answer: None };
+            let asked = Asked { peers, attempt: vi.attempt, equal, answer: None };
             state.meeting.asked.insert(id, asked);
             Ok(())
         })
@@ -257,19 +313,32 @@ impl Via {
             own: local.discriminator.clone(),
             wanted: remote.discriminator.clone(),
             until: within.and_then(|within| Instant::now().checked_add(within)),
-            is_told: false,
+            is_any: remote.host == Host::Any,
+            process: self.process(),
+            told: Vec::new(),
         };
-        self.begin(id, local, remote, Some(equal))?;
-        let is_there = self.reach(remote, within).inspect_err(|_| {
-            self.shared.with(|state| state.end_attempt(&self.node, id));
-        })?;
-        self.shared.with(|state| {
-            state.meet_stranger(&self.node, id);
-            // A process that has not opened VIA yet is told when it asks.
-            if is_there {
-                state.tell_equal(&self.node, id);
+        self.check_local(local)?;
+        self.check_idle(id)?;
+        let peers = self.candidates(remote)?;
+        let is_any = equal.is_any;
+        self.begin(id, local, peers.clone(), Some(equal))?;
+        self.shared.with(|state| state.meet_stranger(&self.node, id));
+        for peer in peers {
+            match self.reach(peer, within) {
+                Ok(true) => self.shared.with(|state| {
+                    if state.meeting.asked.get(&id).is_some_and(|asked| asked.is_open_to(peer)) {
+                        state.tell_equal(&self.node, id, peer);
+                    }
+                }),
+                // A process that has not opened VIA yet is told when it asks.
+                Ok(false) => {}
+                Err(_) if is_any => {}
+                Err(error) => {
+                    self.shared.with(|state| state.end_attempt(&self.node, id));
+                    return Err(error);
+                }
             }
-        });
+        }
         Ok(())
     }
 

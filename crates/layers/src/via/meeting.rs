@@ -31,12 +31,21 @@ pub(super) struct Request {
 
 /// A VI's request for a connection.
 pub(super) struct Asked {
-    pub(super) peer: Rank,
+    /// The processes that may answer.
+    pub(super) peers: Vec<Rank>,
     pub(super) attempt: u32,
     /// Between equals: both discriminators, and until when.
     pub(super) equal: Option<Equal>,
     /// How it has ended: with the other end's attributes, or not.
     pub(super) answer: Option<Result<Terms, ViaError>>,
+}
+
+impl Asked {
+    /// Whether that process may answer, and none has.
+    pub(super) fn is_open_to(&self, peer: Rank) -> bool {
+        let is_any = self.equal.as_ref().is_some_and(|equal| equal.is_any);
+        self.answer.is_none() && (is_any || self.peers.contains(&peer))
+    }
 }
 
 /// An equal's part of a request.
@@ -45,8 +54,12 @@ pub(super) struct Equal {
     pub(super) wanted: Vec<u8>,
     /// `None`: it waits for ever.
     pub(super) until: Option<Instant>,
-    /// Whether the other process has been told.
-    pub(super) is_told: bool,
+    /// Whether any process may answer, also one that comes later.
+    pub(super) is_any: bool,
+    /// This process's number, for the other.
+    pub(super) process: u32,
+    /// The processes that have been told.
+    pub(super) told: Vec<Rank>,
 }
 
 /// All of this process.

@@ -1,13 +1,16 @@
 //! VIA of a process: its opening, its end, and what all calls stand on.
 
+use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use standpipe::{AllMemory, Node, Rank};
 
 use super::error::ViaError;
+use super::hosts::Hosts;
+use super::names::Host;
 use super::shared::{NAMESPACE, Shared, handler};
 use super::state::{ErrorHandler, State};
 use super::threads;
@@ -28,6 +31,8 @@ const LOSS_LOOK: u64 = 64;
 pub struct Via {
     pub(super) node: Node,
     pub(super) shared: Arc<Shared>,
+    /// Where nobody launched this process: the others that there are.
+    pub(super) hosts: OnceLock<Hosts>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -48,12 +53,31 @@ impl Via {
         node.register(NAMESPACE, "message", move |call| taking.take(call))?;
         let threads = threads::start(&node, &shared)
             .map_err(|error| standpipe::Error::System { what: "threads for VIA", why: error.to_string() })?;
-        Ok(Via { node, shared, threads: Mutex::new(threads) })
+        Ok(Via { node, shared, hosts: OnceLock::new(), threads: Mutex::new(threads) })
     }
 
     /// This process's number, and how many there are.
     pub fn rank_and_size(&self) -> (Rank, u32) {
         (self.node.rank(), self.node.size())
+    }
+
+    /// Lets processes of this user on this host that nobody launched find this one, and finds them: by files
+    /// in that folder, which it makes. In a launched job it does nothing. It may take some tenths of a second,
+    /// and is called once, before any connection.
+    ///
+    /// # Errors
+    /// [`std::io::Error`], where the folder cannot be used, or the system gives no socket.
+    pub fn meet_by_hand(&self, folder: &Path) -> std::io::Result<()> {
+        if let Some(hosts) = Hosts::enter(&self.node, folder)? {
+            // A second one would be dropped, and remove its file.
+            let _ = self.hosts.set(hosts);
+        }
+        Ok(())
+    }
+
+    /// The address of this process's NIC.
+    pub fn own_host(&self) -> Host {
+        self.hosts.get().map_or(Host::Rank(self.node.rank()), |hosts| Host::Process(hosts.own()))
     }
 
     /// Messages of peers that were malformed.
@@ -120,6 +144,9 @@ impl Via {
     /// 5 seconds for each of messages and network. Later calls end with errors.
     pub fn close(&self) {
         let (node, shared) = (&self.node, &self.shared);
+        if let Some(hosts) = self.hosts.get() {
+            hosts.leave();
+        }
         shared.with(|state| {
             let ids: Vec<u32> = state.vis.keys().copied().collect();
             ids.into_iter().for_each(|id| state.disconnect(node, id));

@@ -190,7 +190,7 @@ impl Shared {
             let connected = state.vis.values().filter(|vi| vi.state == ViState::Connected);
             let mut used: BTreeSet<Rank> =
                 connected.filter_map(|vi| vi.connection.as_ref()).map(|other| other.peer).collect();
-            used.extend(state.meeting.asked.values().map(|asked| asked.peer));
+            used.extend(state.meeting.asked.values().flat_map(|asked| asked.peers.iter().copied()));
             used.extend(state.meeting.requests.values().map(|request| request.peer));
             used
         });

@@ -243,6 +243,8 @@ pub struct Terms {
 pub struct Greeting {
     /// The VI that is to be connected.
     pub terms: Terms,
+    /// The number of the process that sends it, where nobody has launched that; 0 otherwise.
+    pub process: u32,
     /// The discriminator of the one that sends it.
     pub own: Vec<u8>,
     /// The discriminator that it wants to be connected with.
@@ -253,16 +255,19 @@ pub struct Greeting {
 pub const DISCRIMINATOR_MAX: usize = 64;
 
 const TERMS_BYTES: usize = 20;
+/// Before the discriminators: terms, process, and both lengths.
+const FIXED_BYTES: usize = TERMS_BYTES + 6;
 
 impl Greeting {
     /// The greeting's bytes.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(TERMS_BYTES + 2 + self.own.len() + self.wanted.len());
+        let mut bytes = Vec::with_capacity(FIXED_BYTES + self.own.len() + self.wanted.len());
         bytes.extend(self.terms.reliability.to_le_bytes());
         bytes.extend(self.terms.max_transfer.to_le_bytes());
         bytes.extend(self.terms.qos.to_le_bytes());
         bytes.extend([u8::from(self.terms.allows_write), u8::from(self.terms.allows_read)]);
+        bytes.extend(self.process.to_le_bytes());
         bytes.extend([self.own.len() as u8, self.wanted.len() as u8]);
         bytes.extend(&self.own);
         bytes.extend(&self.wanted);
@@ -274,8 +279,8 @@ impl Greeting {
     /// # Errors
     /// [`Malformed`] for bytes that are no greeting.
     pub fn from_bytes(bytes: &[u8]) -> Result<Greeting, Malformed> {
-        let (fixed, rest) = bytes.split_at_checked(TERMS_BYTES + 2).ok_or(Malformed)?;
-        let (own, wanted) = (usize::from(fixed[TERMS_BYTES]), usize::from(fixed[TERMS_BYTES + 1]));
+        let (fixed, rest) = bytes.split_at_checked(FIXED_BYTES).ok_or(Malformed)?;
+        let (own, wanted) = (usize::from(fixed[FIXED_BYTES - 2]), usize::from(fixed[FIXED_BYTES - 1]));
         if own.max(wanted) > DISCRIMINATOR_MAX || own + wanted != rest.len() || fixed[18].max(fixed[19]) > 1 {
             return Err(Malformed);
         }
@@ -286,7 +291,8 @@ impl Greeting {
             allows_write: fixed[18] == 1,
             allows_read: fixed[19] == 1,
         };
-        Ok(Greeting { terms, own: rest[..own].to_vec(), wanted: rest[own..].to_vec() })
+        let process = u32::from_le_bytes([fixed[20], fixed[21], fixed[22], fixed[23]]);
+        Ok(Greeting { terms, process, own: rest[..own].to_vec(), wanted: rest[own..].to_vec() })
     }
 }
 
