@@ -419,9 +419,10 @@ VIP_RETURN VI_CALL VipRemoveTagCQ(IN VIP_CQ_HANDLE CQHandle, IN VIP_EVENT_HANDLE
 /*
  * Names
  *
- * A name is a process's number in its job, or node and the number, with index 0. This host's name and
- * localhost with an index stand for the process of that number. VIP_ERROR_NAMESERVICE: no such name, or no
- * VipNSInit before. VipNSGetHostByName writes HostAddressLen and the host's address.
+ * This host's own name and localhost stand for whichever process of this host waits for the discriminator: of
+ * the job, or, where the process was started by hand, of this user. A number, or node and a number, stands for
+ * one process; in a job it is the rank. Only index 0 has an address. VIP_ERROR_NAMESERVICE: no such name or
+ * index, or no VipNSInit before. VipNSGetHostByName writes HostAddressLen and the host's address.
  * VipNSGetHostByAddr: *NameLen is the room for the name with its zero byte, and then its length;
  * VIP_ERROR_RESOURCE where there is too little [recalled].
  */

@@ -224,7 +224,7 @@ fn hosts_names_find_whichever_process_waits() {
     run("by_hand", 2, &[&[]], &[]);
 }
 
-/// Processes that nobody launched find each other in the folder of their user's session, which they leave empty.
+/// Processes that nobody launched find each other in the folder of their user's session, and leave it empty.
 #[test]
 fn processes_started_by_hand_find_each_other() {
     let programs = Programs::new();

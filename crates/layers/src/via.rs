@@ -13,6 +13,7 @@
 //! | remote write, remote read | a put, a get |
 //! | the NIC's own progress | a thread, while the program makes none |
 
+mod address;
 mod arriving;
 mod connecting;
 mod cq;
@@ -37,11 +38,11 @@ mod vi;
 #[doc(hidden)]
 pub mod wire;
 
+pub use self::address::{Host, NIC_ADDRESS_BYTES, is_device};
 pub use self::cq::{CqNotify, ENTRIES_MAX};
 pub use self::dialing::{Caller, NetAddress};
 pub use self::error::{AsyncError, ErrorCode, Resource, ViaError};
 pub use self::features::FEATURES;
-pub use self::names::{Host, NIC_ADDRESS_BYTES, is_device};
 pub use self::port::Via;
 pub use self::posting::Ended;
 pub use self::queue::DESCRIPTORS_MAX;

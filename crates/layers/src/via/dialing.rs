@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use standpipe::{Error, Rank};
 
+use super::address::Host;
 use super::error::ViaError;
 use super::hosts::Hosts;
 use super::meeting::{Asked, Equal, Request, Waiter, agree};
-use super::names::Host;
 use super::port::Via;
 use super::shared::handler;
 use super::state::State;

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use standpipe::{AllMemory, Node, Rank};
 
+use super::address::Host;
 use super::error::ViaError;
 use super::hosts::Hosts;
-use super::names::Host;
 use super::shared::{NAMESPACE, Shared, handler};
 use super::state::{ErrorHandler, State};
 use super::threads;
@@ -62,8 +62,8 @@ impl Via {
     }
 
     /// Lets processes of this user on this host that nobody launched find this one, and finds them: by files
-    /// in that folder, which it makes. In a launched job it does nothing. It may take some tenths of a second,
-    /// and is called once, before any connection.
+    /// in that folder, which it makes. In a launched job it does nothing. It may take some tenths of a
+    /// second, and is called once, before any connection.
     ///
     /// # Errors
     /// [`std::io::Error`], where the folder cannot be used, or the system gives no socket.
