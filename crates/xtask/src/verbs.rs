@@ -70,7 +70,7 @@ const WORDS: &str = "perf --transport 'ofi:verbs;ofi_rxm'";
 
 /// One thing of each kind, in five minutes; the limits are more than twice what that takes beside a busy
 /// process.
-const SHORT: [Step; 13] = [
+const SHORT: [Step; 14] = [
     step("fabric/two_processes", "", 30),
     step("fabric/loopback", "pieces_are messages_arrive", 40),
     Step {
@@ -107,7 +107,7 @@ const BY_PM: &str =
     "pindown --layer pm --transport 'ofi:verbs;ofi_rxm' --small --puts 100 --json --out /tmp/study-pm";
 
 /// Everything, which takes over an hour: the machine is emulated.
-const LONG: [Step; 22] = [
+const LONG: [Step; 24] = [
     step("fabric/two_processes", "", 100),
     step("fabric/loopback", "", 300),
     step("fabric/aux_endpoints", "", 300),
