@@ -70,7 +70,6 @@ typedef VIP_USHORT VIP_RELIABILITY_LEVEL;
 #define VIP_SERVICE_ACK (1 << 14)
 #define VIP_SERVICE_DFC (1 << 15)
 
-/* The name of the type of a result. */
 typedef enum _VIP_RETURN {
     VIP_SUCCESS = 0,
     VIP_NOT_DONE,
@@ -93,6 +92,7 @@ typedef enum _VIP_RETURN {
 } VIP_RETURN;
 #define VIP_ERROR VIP_DESCRIPTOR_ERROR
 
+/* [recalled: the names' first parts, here and in the next two] */
 typedef enum _VIP_VI_STATE {
     VIP_STATE_IDLE = 0,
     VIP_STATE_CONNECTED,
@@ -128,6 +128,7 @@ typedef union _VIP_PVOID64 {
     struct _VIP_DESCRIPTOR *Descriptor; /* Giganet's */
 } VIP_PVOID64;
 
+/* [recalled: the names of the types of segments] */
 typedef struct _VIP_CONTROL_SEGMENT {
     VIP_PVOID64 Next;         /* not read here */
     VIP_MEM_HANDLE NextHandle;

@@ -248,3 +248,8 @@ fn processes_started_by_hand_find_each_other() {
     let left = std::fs::read_dir(session.path().join("standpipe-via")).expect("it was made");
     assert_eq!(left.count(), 0, "each process removes what it has left");
 }
+
+#[test]
+fn closing_ends_the_waits_of_other_threads() {
+    run("closing", 1, &[&[]], &[]);
+}

@@ -345,3 +345,83 @@ pub fn to_piece(words: [u64; 3]) -> [u8; PIECE_BYTES] {
 pub fn piece_words(bytes: &[u8]) -> impl Iterator<Item = [u64; 3]> + '_ {
     bytes.chunks_exact(PIECE_BYTES).map(|piece| [word_at(piece, 0), word_at(piece, 8), word_at(piece, 16)])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TO: Link = Link { vi: 7, attempt: u32::MAX };
+    const FROM: Link = Link { vi: u32::MAX, attempt: 3 };
+
+    /// Each kind, with a length of payload that it has.
+    fn all() -> Vec<(Message, usize)> {
+        let (ticket, immediate, bytes) = (u32::MAX, Some(0xfeed_beef), 1 << 30);
+        vec![
+            (Message::Connect { from: FROM }, 30),
+            (Message::NoMatch { to: TO }, 0),
+            (Message::Accept { to: TO, from: FROM }, 30),
+            (Message::Accepted { to: TO, is_wanted: true }, 0),
+            (Message::Reject { to: TO }, 0),
+            (Message::Withdraw { from: FROM }, 0),
+            (Message::PeerConnect { from: FROM }, 30),
+            (Message::Disconnect { to: TO }, 0),
+            (Message::Broke { to: TO, cause: Cause::ReadData }, 0),
+            (Message::Data { to: TO, ticket, immediate, is_answered: true }, 5),
+            (Message::Data { to: TO, ticket, immediate: None, is_answered: false }, 0),
+            (Message::Offer { to: TO, ticket, immediate, bytes }, 2 * PIECE_BYTES),
+            (Message::Outcome { to: TO, ticket, outcome: Outcome::Transport }, 0),
+            (Message::Find { to: TO, ticket, immediate, is_write: true }, RANGE_BYTES),
+            (Message::Found { to: TO, ticket, is_there: true }, PIECE_BYTES),
+            (Message::Found { to: TO, ticket, is_there: false }, 0),
+            (Message::Written { to: TO, ticket, immediate: 0, bytes, is_answered: true }, 0),
+        ]
+    }
+
+    #[test]
+    fn each_message_is_read_as_it_was_sent() {
+        for (message, payload) in all() {
+            assert_eq!(parse(message.words(), payload), Ok(message));
+        }
+    }
+
+    #[test]
+    fn words_with_a_bit_too_many_and_other_payloads_are_malformed() {
+        for (message, payload) in all() {
+            let mut words = message.words();
+            words[0] |= 1 << 20;
+            assert_eq!(parse(words, payload), Err(Malformed), "{message:?}");
+            let has_any_length = matches!(message, Message::Data { .. });
+            let has_some = matches!(
+                message,
+                Message::Connect { .. } | Message::Accept { .. } | Message::PeerConnect { .. }
+            );
+            let other = if has_some { 0 } else { payload + 1 };
+            assert_eq!(parse(message.words(), other).is_err(), !has_any_length, "{message:?}");
+        }
+        for kind in [0, 16, 255] {
+            assert_eq!(parse([kind, 0, 0, 0], 0), Err(Malformed));
+        }
+        assert_eq!(parse([9 | 4 << 32, 0, 0, 0], 0), Err(Malformed));
+        assert_eq!(parse([12 | 6 << 32, 0, 0, 0], 0), Err(Malformed));
+    }
+
+    #[test]
+    fn greetings_and_ranges_are_read_as_they_were_sent() {
+        let terms = Terms {
+            reliability: 4,
+            max_transfer: 1 << 40,
+            qos: u64::MAX,
+            allows_write: true,
+            allows_read: false,
+        };
+        for (own, wanted) in [(0, 0), (0, DISCRIMINATOR_MAX), (DISCRIMINATOR_MAX, 1)] {
+            let greeting = Greeting { terms, process: 77, own: vec![1; own], wanted: vec![2; wanted] };
+            let bytes = greeting.to_bytes();
+            assert_eq!(Greeting::from_bytes(&bytes), Ok(greeting));
+            assert_eq!(Greeting::from_bytes(&bytes[..bytes.len() - 1]), Err(Malformed));
+        }
+        let range = Range { handle: u32::MAX, addr: 4096, len: u64::MAX };
+        assert_eq!(Range::from_bytes(&range.to_bytes()), Ok(range));
+        assert_eq!(Range::from_bytes(&to_piece([1 << 32, 0, 0])), Err(Malformed));
+    }
+}
