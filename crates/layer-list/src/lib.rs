@@ -47,4 +47,6 @@ layers! {
         headers ["fm.h"], prefixes ["FM_"];
     Pm "pm", "PM, PMv2",
         headers ["pm.h", "score.h"], prefixes ["pm", "score_"];
+    Via "via", "VIA, VIPL 1.0",
+        headers ["vipl.h"], prefixes ["Vip"];
 }

@@ -13,3 +13,4 @@ mod border;
 mod fm;
 pub mod gam;
 pub mod pm;
+pub mod via;

@@ -32,6 +32,11 @@ fn bip_gives_the_processor_away() {
 }
 
 #[test]
+fn via_gives_the_processor_away() {
+    gives_away("via");
+}
+
+#[test]
 fn pm_gives_the_processor_away() {
     gives_away("pm");
 }

@@ -3,7 +3,7 @@
 /// A cell of the table: what a layer does in one respect.
 #[derive(Clone, Copy, Debug)]
 pub struct Feature {
-    /// The layer: `gam`, `bip`, `fm`, `pm`.
+    /// The layer: `gam`, `bip`, `fm`, `pm`, `via`.
     pub layer: &'static str,
     /// One of [`NAMES`].
     pub feature: &'static str,

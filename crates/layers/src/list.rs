@@ -3,7 +3,7 @@
 use layer_list::Id;
 
 use crate::features::Feature;
-use crate::{bip, fm, gam, pm};
+use crate::{bip, fm, gam, pm, via};
 
 /// The study's features, with what the layer does in each respect.
 #[must_use]
@@ -13,5 +13,6 @@ pub const fn features_of(layer: Id) -> &'static [Feature] {
         Id::Bip => bip::FEATURES,
         Id::Fm => fm::FEATURES,
         Id::Pm => pm::FEATURES,
+        Id::Via => via::FEATURES,
     }
 }

@@ -70,7 +70,7 @@ const WORDS: &str = "perf --transport 'ofi:verbs;ofi_rxm'";
 
 /// One thing of each kind, in five minutes; the limits are more than twice what that takes beside a busy
 /// process.
-const SHORT: [Step; 13] = [
+const SHORT: [Step; 14] = [
     step("fabric/two_processes", "", 30),
     step("fabric/loopback", "pieces_are messages_arrive", 40),
     Step {
@@ -90,6 +90,7 @@ const SHORT: [Step; 13] = [
     layer("layers-c/bip", "losses_over_a_network", 60),
     layer("layers-c/fm", "handlers_interleave_over_a_network", 60),
     layer("layers-c/pm", "the_pin_down_cache_is_seen_at_work_by_real_pins", 60),
+    layer("layers-c/via", "data_goes_both_ways_over_a_network", 60),
 ];
 
 /// Both studies over a network, as `--vm` runs them.
@@ -106,7 +107,7 @@ const BY_PM: &str =
     "pindown --layer pm --transport 'ofi:verbs;ofi_rxm' --small --puts 100 --json --out /tmp/study-pm";
 
 /// Everything, which takes over an hour: the machine is emulated.
-const LONG: [Step; 22] = [
+const LONG: [Step; 24] = [
     step("fabric/two_processes", "", 100),
     step("fabric/loopback", "", 300),
     step("fabric/aux_endpoints", "", 300),
@@ -130,10 +131,12 @@ const LONG: [Step; 22] = [
     layer("layers/bip", "", 100),
     layer("layers/fm", "", 100),
     layer("layers/pm_mpi", "", 300),
+    layer("layers/via", "", 100),
     layer("layers-c/gam", "", 3000),
     layer("layers-c/bip", "", 1500),
     layer("layers-c/fm", "", 1500),
     layer("layers-c/pm", "", 1500),
+    layer("layers-c/via", "", 1500),
 ];
 
 /// Builds the tests, boots the machine, and runs them there.

@@ -30,6 +30,8 @@ fn every_layer_has_its_figures_beside_the_bare_library() {
     let told = good(&study(folder.path(), &args));
     let layers = names(&told["rows"], "layer");
     let mut all = names(&told["features"], "layer");
+    // It runs, and no bench measures it yet: the report names it as missing.
+    assert!(all.remove("via"));
     all.extend(["bare message", "bare put"].map(str::to_owned));
     assert_eq!(layers, all);
     let rows = told["rows"].as_array().expect("a list");
@@ -79,7 +81,10 @@ fn features_have_tests_and_published_figures_a_sentence() {
     assert_eq!(names(&told["missing"], "layer"), ["VIA", "vmmc-2"].map(str::to_owned).into());
     let page = std::fs::read_to_string(folder.path().join("report.html")).expect("a report");
     assert!(page.contains("vmmc-2 (missing here)") && page.contains("then: none (recalled)"));
-    assert_eq!(names(&told["features"], "layer").len(), 4);
+    assert!(
+        page.contains("VIA, the standard that followed them: it runs here, and no bench measures it yet")
+    );
+    assert_eq!(names(&told["features"], "layer").len(), 5);
     assert_eq!(names(&told["features"], "feature").len(), 11);
     for figure in told["paper"].as_array().expect("a list") {
         for key in ["layer", "what", "published", "source"] {
