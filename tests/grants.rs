@@ -213,8 +213,8 @@ const ROUNDS: u64 = 3_000;
 
 /// By name: how often memory comes and goes in all, near, by message and over `tcp`.
 /// `STANDPIPE_TEST_GRANTS=1000000 cargo test --release --test grants near` takes minutes. A put that is
-/// killed is of 1 GiB then. `STANDPIPE_TEST_PROVIDERS` names another provider than `tcp`, which `tools/rdma-vm`
-/// has: `verbs;ofi_rxm`.
+/// killed is of 1 GiB then. `STANDPIPE_TEST_PROVIDERS` names another provider than `tcp`, as `tools/rdma-vm`
+/// has one: `verbs;ofi_rxm`.
 const BY_NAME: &str = "STANDPIPE_TEST_GRANTS";
 
 /// Grants the same memory again and again, while others read and write it, and has it to itself in between.

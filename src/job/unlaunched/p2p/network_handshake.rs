@@ -234,6 +234,10 @@ fn dial_any(
     })
 }
 
+/// Whoever listens is a stranger, or a node that was too busy to answer in time.
+const HUNG_UP: &str =
+    "whoever listens there hung up: it does not know the address's secret, or had no time to answer";
+
 /// Connects to a node by one way, where it is to show by `until` that it has its address's secret.
 fn dial_at(way: &SocketAddr, secret: &Secret, until: Instant) -> io::Result<Channel> {
     let within = until.min(Instant::now() + KNOCK_WITHIN);
@@ -246,7 +250,7 @@ fn dial_at(way: &SocketAddr, secret: &Secret, until: Instant) -> io::Result<Chan
         // nobody listens any more.
         error if has_hung_up(&error) => match reach(way, within) {
             Err(error) if is_refused(&error) => error,
-            _ => io::Error::other("whoever listens there hung up: it does not know the address's secret, or had no time to answer"),
+            _ => io::Error::other(HUNG_UP),
         },
         error => error,
     })
