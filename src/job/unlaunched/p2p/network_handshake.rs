@@ -234,7 +234,7 @@ fn dial_any(
     })
 }
 
-/// Whoever listens is a stranger, or a node that was too busy to answer in time.
+/// A stranger listens there, or a node that was too busy to answer in time.
 const HUNG_UP: &str =
     "whoever listens there hung up: it does not know the address's secret, or had no time to answer";
 
