@@ -1,0 +1,169 @@
+//! `libstandpipe_malloc.so`: preloaded, it has all that an unchanged program allocates in the heap that a
+//! node's peers map. `docs/MALLOC.md` is its page.
+//!
+//! It has the C functions that allocate, as the GNU C library documents them, and one symbol by which a node
+//! finds the heap. The allocator is mimalloc, in the memory file that `GlobalHeap` has, too.
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+
+use libmimalloc_sys as mimalloc;
+use vm::program_heap::ProgramHeap;
+
+/// Larger sizes and alignments than any address leaves room for.
+const SIZE_MAX: usize = isize::MAX as usize;
+
+const PAGE_BYTES: usize = vm::pages::PAGE_BYTES as usize;
+
+/// Gives an address that was allocated, or sets the thread's error and gives null.
+#[inline]
+fn allocated(block: *mut c_void) -> *mut c_void {
+    if block.is_null() {
+        set_errno(libc::ENOMEM);
+    }
+    block
+}
+
+#[cold]
+fn set_errno(errno: c_int) {
+    // SAFETY: it gives the address of this thread's own number, which is valid for as long as it lives.
+    unsafe { libc::__errno_location().write(errno) };
+}
+
+/// Allocates `size` bytes, or gives null with `ENOMEM`. Any thread; it waits for nobody.
+#[unsafe(no_mangle)] // SAFETY: it keeps the contract that the C library gives `malloc`.
+pub extern "C" fn malloc(size: usize) -> *mut c_void {
+    vm::global_heap::preload();
+    // SAFETY: mimalloc takes any size.
+    allocated(unsafe { mimalloc::mi_malloc(size) })
+}
+
+/// Allocates `count` times `size` bytes, all zero, or gives null with `ENOMEM`. Any thread; it waits for
+/// nobody.
+#[unsafe(no_mangle)] // SAFETY: it keeps the contract that the C library gives `calloc`.
+pub extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
+    vm::global_heap::preload();
+    // SAFETY: mimalloc takes any sizes, and refuses those whose product has no room.
+    allocated(unsafe { mimalloc::mi_calloc(count, size) })
+}
+
+/// Changes the size of a block, which may move, or gives null with `ENOMEM` and leaves it alone. Of a size of
+/// 0 it frees the block and gives null, as the GNU C library does. Any thread; it waits for nobody.
+///
+/// # Safety
+/// The block is null, or one of these functions gave it, and it was not freed.
+#[unsafe(no_mangle)] // SAFETY: it keeps the contract that the C library gives `realloc`.
+pub unsafe extern "C" fn realloc(block: *mut c_void, size: usize) -> *mut c_void {
+    vm::global_heap::preload();
+    if size == 0 && !block.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { mimalloc::mi_free(block) };
+        return ptr::null_mut();
+    }
+    // SAFETY: the caller's promise.
+    allocated(unsafe { mimalloc::mi_realloc(block, size) })
+}
+
+/// As [`realloc`], to `count` times `size` bytes; null with `ENOMEM` where that is more than there can be.
+///
+/// # Safety
+/// As for [`realloc`].
+#[unsafe(no_mangle)] // SAFETY: it keeps the contract that the C library gives `reallocarray`.
+pub unsafe extern "C" fn reallocarray(block: *mut c_void, count: usize, size: usize) -> *mut c_void {
+    match count.checked_mul(size) {
+        // SAFETY: the caller's promise.
+        Some(bytes) => unsafe { realloc(block, bytes) },
+        None => allocated(ptr::null_mut()),
+    }
+}
+
+/// Frees a block; null is nothing. The thread's error stays. Any thread; it waits for nobody.
+///
+/// # Safety
+/// The block is null, or one of these functions gave it, and it was not freed.
+#[unsafe(no_mangle)] // SAFETY: it keeps the contract that the C library gives `free`.
+pub unsafe extern "C" fn free(block: *mut c_void) {
+    // SAFETY: the caller's promise.
+    unsafe { mimalloc::mi_free(block) };
+}
+
+/// Bytes that may be used of a block, no fewer than were asked for; 0 of null. Any thread.
+///
+/// # Safety
+/// As for [`free`].
+#[unsafe(no_mangle)] // SAFETY: it keeps the contract that the C library gives `malloc_usable_size`.
+pub unsafe extern "C" fn malloc_usable_size(block: *mut c_void) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { mimalloc::mi_usable_size(block) }
+}
+
+/// Allocates at a multiple of `align`, which is a power of two.
+#[inline]
+fn aligned(align: usize, size: usize) -> *mut c_void {
+    vm::global_heap::preload();
+    if align > SIZE_MAX / 2 || size > SIZE_MAX {
+        return ptr::null_mut();
+    }
+    // SAFETY: mimalloc takes any size, and the alignment is a power of two.
+    unsafe { mimalloc::mi_malloc_aligned(size, align) }
+}
+
+/// Allocates at a multiple of `align`, and gives the address by `place`: 0, or else `EINVAL` if `align` is no
+/// power of two and multiple of a pointer's size, or `ENOMEM`. Any thread; it waits for nobody.
+///
+/// # Safety
+/// `place` is valid for a pointer to be written.
+#[unsafe(no_mangle)] // SAFETY: it keeps the contract that the C library gives `posix_memalign`.
+pub unsafe extern "C" fn posix_memalign(place: *mut *mut c_void, align: usize, size: usize) -> c_int {
+    if !align.is_power_of_two() || align < size_of::<*mut c_void>() {
+        return libc::EINVAL;
+    }
+    let block = aligned(align, size);
+    if block.is_null() {
+        return libc::ENOMEM;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { place.write(block) };
+    0
+}
+
+/// Allocates at a multiple of `align`, or of the next power of two; null with `EINVAL` if there is none, or
+/// with `ENOMEM`. Any thread; it waits for nobody.
+#[unsafe(no_mangle)] // SAFETY: it keeps the contract that the C library gives `memalign`.
+pub extern "C" fn memalign(align: usize, size: usize) -> *mut c_void {
+    match align.checked_next_power_of_two() {
+        Some(align) => allocated(aligned(align, size)),
+        None => {
+            set_errno(libc::EINVAL);
+            ptr::null_mut()
+        }
+    }
+}
+
+/// As [`memalign`]. Any thread; it waits for nobody.
+#[unsafe(no_mangle)] // SAFETY: it keeps the contract that the C library gives `aligned_alloc`.
+pub extern "C" fn aligned_alloc(align: usize, size: usize) -> *mut c_void {
+    memalign(align, size)
+}
+
+/// Allocates at a page's beginning, or gives null with `ENOMEM`. Any thread; it waits for nobody.
+#[unsafe(no_mangle)] // SAFETY: it keeps the contract that the C library gives `valloc`.
+pub extern "C" fn valloc(size: usize) -> *mut c_void {
+    memalign(PAGE_BYTES, size)
+}
+
+/// As [`valloc`], of whole pages.
+#[unsafe(no_mangle)] // SAFETY: it keeps the contract that the C library gives `pvalloc`.
+pub extern "C" fn pvalloc(size: usize) -> *mut c_void {
+    match size.checked_next_multiple_of(PAGE_BYTES) {
+        Some(size) => memalign(PAGE_BYTES, size),
+        None => allocated(ptr::null_mut()),
+    }
+}
+
+/// The heap, for a node of this process to take; null where the system gave no memory file. Any thread.
+#[unsafe(no_mangle)] // SAFETY: nobody else has a symbol of this name, and its type is the name's.
+pub extern "C" fn standpipe_malloc_heap_v1() -> *const ProgramHeap {
+    vm::global_heap::preload();
+    vm::global_heap::shown().map_or(ptr::null(), ptr::from_ref)
+}
