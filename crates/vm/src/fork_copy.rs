@@ -93,6 +93,7 @@ enum Plan {
 enum Why {
     TooLarge { resident: u64, max: u64 },
     NoNumber,
+    Stack,
     NoDescriptor,
     NoMemory,
     TooLate,
@@ -230,6 +231,10 @@ fn close(fd: RawFd) {
 
 impl Plan {
     fn of(heap: &HeapFile) -> Plan {
+        // The parent goes on on this stack, and writes there, while the child copies it.
+        if heap.addresses().contains(&(&raw const heap).addr()) {
+            return Plan::Refuse(Why::Stack);
+        }
         let Some(resident) = heap.resident_bytes() else { return Plan::Refuse(Why::NoDescriptor) };
         match most() {
             Some(max) if resident <= max => {}
@@ -412,6 +417,7 @@ fn end(why: Why) -> ! {
             MAX.to_str().unwrap_or_default()
         ),
         Why::NoNumber => write!(rest, "{} is no number of bytes", MAX.to_str().unwrap_or_default()),
+        Why::Stack => write!(rest, "it runs on a stack that its parent's malloc gave"),
         Why::NoDescriptor => write!(
             rest,
             "its parent has no free descriptor, or has closed that of the memory file of its malloc"

@@ -21,6 +21,9 @@ const ARRIVE_WITHIN: Duration = Duration::from_secs(5);
 /// library that the halted thread has.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How often a thread is looked at that blocks the signal.
+const LOOKS: u32 = 5;
+
 /// More threads than these go on.
 const HALTED_MAX: usize = 4096;
 
@@ -32,7 +35,7 @@ static ARRIVED: AtomicU32 = AtomicU32::new(0);
 static NEXT: AtomicU32 = AtomicU32::new(0);
 /// Which threads have.
 static HALTED: [AtomicI32; HALTED_MAX] = [const { AtomicI32::new(0) }; HALTED_MAX];
-/// Which threads were asked to, or left alone. Only the caller of [`halt`] uses it.
+/// Which threads were asked to; and, as negative numbers, which could not be so far. Only the caller of [`halt`] uses it.
 static SEEN: [AtomicI32; HALTED_MAX] = [const { AtomicI32::new(0) }; HALTED_MAX];
 /// The caller is not in code of the system's library, where it may wait for a halted thread.
 static ATTENDED: AtomicBool = AtomicBool::new(false);
@@ -62,7 +65,7 @@ pub(crate) fn halt() -> u32 {
     ATTENDED.store(true, Ordering::Relaxed);
     GATE.fetch_add(1, Ordering::SeqCst);
     let until = Instant::now() + ARRIVE_WITHIN;
-    let mut seen = Seen { count: 0, left_alone: 0 };
+    let mut seen = Seen::default();
     loop {
         let arrived = ARRIVED.load(Ordering::Acquire);
         let awaited = seen.look();
@@ -90,8 +93,10 @@ pub(crate) fn go_on() -> u32 {
 }
 
 /// The threads that [`halt`] has found so far.
+#[derive(Default)]
 struct Seen {
     count: usize,
+    looks: u32,
     left_alone: u32,
 }
 
@@ -99,31 +104,45 @@ impl Seen {
     /// Asks all threads to halt that were not asked before, and says for how many it is to wait.
     fn look(&mut self) -> u32 {
         let mut awaited = 0;
+        self.looks += 1;
+        self.left_alone = 0;
         for_each_other(|tid| {
-            let has = |list: &[AtomicI32]| list.iter().any(|place| place.load(Ordering::Acquire) == tid);
             let arrived = NEXT.load(Ordering::Acquire) as usize;
-            if has(&HALTED[..arrived.min(HALTED_MAX)]) {
-                return;
-            }
-            // Those that are left alone have a negative number.
-            if has(&SEEN[..self.count]) {
-                awaited += 1;
-            } else if !SEEN[..self.count].iter().any(|place| place.load(Ordering::Relaxed) == -tid) {
+            let halted = &HALTED[..arrived.min(HALTED_MAX)];
+            if !halted.iter().any(|place| place.load(Ordering::Acquire) == tid) {
                 awaited += u32::from(self.ask(tid));
             }
         });
         awaited
     }
 
-    /// Asks a thread to halt, and says whether it will.
+    /// Asks a thread to halt if it was not asked before, and says whether to wait for it.
     fn ask(&mut self, tid: i32) -> bool {
-        let asked = self.count < HALTED_MAX && takes_signal(tid) && tell(tid);
-        if let Some(place) = SEEN.get(self.count) {
-            place.store(if asked { tid } else { -tid }, Ordering::Relaxed);
+        let of_thread = |place: &&AtomicI32| place.load(Ordering::Relaxed).abs() == tid;
+        let place = SEEN[..self.count].iter().find(of_thread).or_else(|| {
+            let place = SEEN.get(self.count)?;
             self.count += 1;
+            place.store(-tid, Ordering::Relaxed);
+            Some(place)
+        });
+        let Some(place) = place else {
+            self.left_alone += 1;
+            return false;
+        };
+        if place.load(Ordering::Relaxed) == tid {
+            return true;
         }
-        self.left_alone += u32::from(!asked);
-        asked
+        match Thread::of(tid) {
+            Thread::Gone => return false,
+            Thread::Takes if tell(tid) => place.store(tid, Ordering::Relaxed),
+            // One that has just begun, or makes another one, takes signals again soon.
+            Thread::Takes | Thread::Refuses if self.looks < LOOKS => {}
+            Thread::Takes | Thread::Refuses => {
+                self.left_alone += 1;
+                return false;
+            }
+        }
+        true
     }
 }
 
@@ -133,20 +152,39 @@ fn tell(tid: i32) -> bool {
     unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, halting_signal()) == 0 }
 }
 
-/// Whether a thread would run our handler: it does not block the signal, and does not wait for signals.
-fn takes_signal(tid: i32) -> bool {
-    let mut room = [0; 4096];
-    let Some(status) = read_of_thread(tid, "status", &mut room) else { return false };
-    let mut lines = status.split(|byte| *byte == b'\n');
-    let blocked = lines.find_map(|line| line.strip_prefix(b"SigBlk:\t"));
-    let blocked = blocked.and_then(|mask| std::str::from_utf8(mask).ok());
-    let Some(mask) = blocked.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()) else { return false };
-    if mask >> (halting_signal() - 1) & 1 == 1 {
-        return false;
+/// What a thread makes of the signal.
+enum Thread {
+    /// It has ended, or is just about to.
+    Gone,
+    /// It runs our handler.
+    Takes,
+    /// It blocks the signal, or waits for signals and would take this one for the program's.
+    Refuses,
+}
+
+impl Thread {
+    fn of(tid: i32) -> Thread {
+        // While a thread waits for signals it seems to block none of them: so it is looked at before and after.
+        let waits = waits_for_signals(tid);
+        let mut room = [0; 4096];
+        let Some(status) = read_of_thread(tid, "status", &mut room) else { return Thread::Gone };
+        let line = |name: &[u8]| status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(name));
+        if line(b"State:\t").is_none_or(|state| matches!(state.first(), Some(b'Z' | b'X'))) {
+            return Thread::Gone;
+        }
+        let blocked = line(b"SigBlk:\t").and_then(|mask| std::str::from_utf8(mask).ok());
+        let blocked = blocked.and_then(|mask| u64::from_str_radix(mask, 16).ok()).unwrap_or(u64::MAX);
+        let blocks = (blocked >> (halting_signal() - 1)) & 1 == 1;
+        if waits || blocks || waits_for_signals(tid) { Thread::Refuses } else { Thread::Takes }
     }
-    let Some(call) = read_of_thread(tid, "syscall", &mut room) else { return true };
+}
+
+/// Whether a thread is in a call that takes signals without running handlers.
+fn waits_for_signals(tid: i32) -> bool {
+    let mut room = [0; 4096];
+    let call = read_of_thread(tid, "syscall", &mut room).unwrap_or_default();
     let number = call.split(|byte| *byte == b' ').next().and_then(|word| std::str::from_utf8(word).ok());
-    number.and_then(|word| word.parse().ok()) != Some(libc::SYS_rt_sigtimedwait)
+    number.and_then(|word| word.parse().ok()) == Some(libc::SYS_rt_sigtimedwait)
 }
 
 /// The beginning of a file that the kernel has of a thread.
