@@ -1,10 +1,12 @@
 //! Halting all other threads of this process, while a child copies memory that it cannot share.
 //!
-//! They are halted by a signal, as collectors of garbage do it. A thread that blocks the signal cannot be
-//! halted, and one that waits for signals by `sigwait` would take it for one of its own: both go on.
+//! They are halted by a signal, as collectors of garbage do it. It is the one that glibc keeps to itself for
+//! `setuid`, which also has to reach all threads: no program can block it by glibc, wait for it or handle it.
+//! So threads that block all signals halt, too. A value that comes along tells ours from glibc's, whose
+//! handler gets its own. A thread that blocks it by a bare system call goes on.
 
-use std::ffi::c_int;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::fd::{AsFd, OwnedFd};
@@ -12,7 +14,11 @@ use rustix::fs::{Mode, OFlags, RawDir};
 use rustix::io::Errno;
 use rustix::thread::futex::{self, Flags, Timespec};
 
-use crate::threads::halting_signal;
+/// `SIGSETXID`, as glibc names it.
+const SIGNAL: c_int = 33;
+
+/// Tells our signals from others of that number.
+const VALUE: usize = 0x5374_616e_6470_6970;
 
 /// How long threads have to come to a halt: far longer than a busy machine takes to run them.
 const ARRIVE_WITHIN: Duration = Duration::from_secs(5);
@@ -136,8 +142,8 @@ impl Seen {
             Thread::Gone => return false,
             Thread::Takes if tell(tid) => place.store(tid, Ordering::Relaxed),
             // One that has just begun, or makes another one, takes signals again soon.
-            Thread::Takes | Thread::Refuses if self.looks < LOOKS => {}
-            Thread::Takes | Thread::Refuses => {
+            Thread::Takes | Thread::Blocks if self.looks < LOOKS => {}
+            Thread::Takes | Thread::Blocks => {
                 self.left_alone += 1;
                 return false;
             }
@@ -146,10 +152,29 @@ impl Seen {
     }
 }
 
+/// A signal's particulars, as the kernel takes them from a process for a thread of its own.
+#[repr(C)]
+struct Particulars {
+    signal: c_int,
+    errno: c_int,
+    code: c_int,
+    padding: c_int,
+    pid: c_int,
+    uid: c_int,
+    value: usize,
+    rest: [u64; 12],
+}
+
 /// Sends a thread of this process the signal.
 fn tell(tid: i32) -> bool {
-    // SAFETY: the numbers are this process's own and a thread's of it, and the signal's handler is ours.
-    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, halting_signal()) == 0 }
+    let code = libc::SI_QUEUE;
+    // SAFETY: the number is this process's own.
+    let pid = unsafe { libc::getpid() };
+    let particulars =
+        Particulars { signal: SIGNAL, errno: 0, code, padding: 0, pid, uid: 0, value: VALUE, rest: [0; 12] };
+    // SAFETY: the numbers are this process's and a thread's of it, the kernel reads the 128 bytes that it has
+    // for this, and the handler is ours.
+    unsafe { libc::syscall(libc::SYS_rt_tgsigqueueinfo, pid, tid, SIGNAL, &raw const particulars) == 0 }
 }
 
 /// What a thread makes of the signal.
@@ -158,41 +183,30 @@ enum Thread {
     Gone,
     /// It runs our handler.
     Takes,
-    /// It blocks the signal, or waits for signals and would take this one for the program's.
-    Refuses,
+    /// It blocks the signal.
+    Blocks,
 }
 
 impl Thread {
     fn of(tid: i32) -> Thread {
-        // While a thread waits for signals it seems to block none of them: so it is looked at before and after.
-        let waits = waits_for_signals(tid);
         let mut room = [0; 4096];
-        let Some(status) = read_of_thread(tid, "status", &mut room) else { return Thread::Gone };
+        let Some(status) = read_status(tid, &mut room) else { return Thread::Gone };
         let line = |name: &[u8]| status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(name));
         if line(b"State:\t").is_none_or(|state| matches!(state.first(), Some(b'Z' | b'X'))) {
             return Thread::Gone;
         }
         let blocked = line(b"SigBlk:\t").and_then(|mask| std::str::from_utf8(mask).ok());
         let blocked = blocked.and_then(|mask| u64::from_str_radix(mask, 16).ok()).unwrap_or(u64::MAX);
-        let blocks = (blocked >> (halting_signal() - 1)) & 1 == 1;
-        if waits || blocks || waits_for_signals(tid) { Thread::Refuses } else { Thread::Takes }
+        if (blocked >> (SIGNAL - 1)) & 1 == 1 { Thread::Blocks } else { Thread::Takes }
     }
 }
 
-/// Whether a thread is in a call that takes signals without running handlers.
-fn waits_for_signals(tid: i32) -> bool {
-    let mut room = [0; 4096];
-    let call = read_of_thread(tid, "syscall", &mut room).unwrap_or_default();
-    let number = call.split(|byte| *byte == b' ').next().and_then(|word| std::str::from_utf8(word).ok());
-    number.and_then(|word| word.parse().ok()) == Some(libc::SYS_rt_sigtimedwait)
-}
-
-/// The beginning of a file that the kernel has of a thread.
-fn read_of_thread<'a>(tid: i32, name: &str, room: &'a mut [u8; 4096]) -> Option<&'a [u8]> {
+/// The beginning of what the kernel says of a thread.
+fn read_status(tid: i32, room: &mut [u8; 4096]) -> Option<&[u8]> {
     use std::io::Write;
     let mut path = [0; 64];
     // The last byte stays zero, as the kernel wants it.
-    write!(&mut path[..63], "/proc/self/task/{tid}/{name}").ok()?;
+    write!(&mut path[..63], "/proc/self/task/{tid}/status").ok()?;
     let path = std::ffi::CStr::from_bytes_until_nul(&path).ok()?;
     let fd = open(path, OFlags::RDONLY)?;
     let len = rustix::io::read(&fd, &mut room[..]).ok()?;
@@ -217,29 +231,54 @@ fn for_each_other(mut f: impl FnMut(i32)) {
     }
 }
 
-/// Whether the signal leads to our handler: it is installed if nobody has another. It stays, as a signal may
-/// still be on its way to a thread that was slow to take it.
-fn is_handler_ours() -> bool {
-    // SAFETY: the values are of this frame, zeroes are valid for them, and the handler is a function for the
-    // program's whole life that does only what a handler may.
-    unsafe {
-        let mut before: libc::sigaction = std::mem::zeroed();
-        libc::sigaction(halting_signal(), std::ptr::null(), &raw mut before);
-        let ours = on_signal as extern "C" fn(c_int) as usize;
-        if before.sa_sigaction == ours {
-            return true;
-        }
-        let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = ours;
-        action.sa_flags = libc::SA_RESTART | libc::SA_ONSTACK;
-        libc::sigfillset(&raw mut action.sa_mask);
-        let is_free = before.sa_sigaction == libc::SIG_DFL;
-        is_free && libc::sigaction(halting_signal(), &raw const action, std::ptr::null_mut()) == 0
-    }
+/// What the kernel does with a signal, as it has it.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Action {
+    handler: usize,
+    flags: u64,
+    restorer: usize,
+    mask: u64,
 }
 
-/// Waits at the gate while it is closed.
-extern "C" fn on_signal(_: c_int) {
+type Handler = extern "C" fn(c_int, *const libc::siginfo_t, *mut c_void);
+
+/// The handler that was there before ours: glibc's, from its first thread on.
+static GLIBCS: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether the signal leads to our handler: it is installed before glibc's. It stays, as a signal may still
+/// be on its way to a thread that was slow to take it.
+fn is_handler_ours() -> bool {
+    let ours = on_signal as Handler as usize;
+    let mut before = Action::default();
+    let swap = |new: *const Action, old: *mut Action| {
+        // SAFETY: the kernel reads and writes values of its own form, and the mask has 8 bytes. A new action's
+        // handler is a function for the program's whole life that does only what a handler may.
+        unsafe { libc::syscall(libc::SYS_rt_sigaction, SIGNAL, new, old, 8) == 0 }
+    };
+    if !swap(std::ptr::null(), &raw mut before) || before.handler == ours {
+        return before.handler == ours;
+    }
+    if before.handler <= libc::SIG_IGN || before.flags & libc::SA_SIGINFO as u64 == 0 {
+        // Threads that glibc knows nothing of. What it does before it returns from a handler is not known.
+        return false;
+    }
+    GLIBCS.store(before.handler, Ordering::SeqCst);
+    let new = Action { handler: ours, mask: u64::MAX, ..before };
+    swap(&raw const new, std::ptr::null_mut())
+}
+
+/// Waits at the gate while it is closed, or hands a signal on that is none of ours.
+extern "C" fn on_signal(signal: c_int, info: *const libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel gives each handler of this kind the signal's particulars. Of every signal that a
+    // process has sent they have a value, or other bytes in its place.
+    let is_ours =
+        unsafe { (*info).si_code == libc::SI_QUEUE && (*info).si_value().sival_ptr.addr() == VALUE };
+    if !is_ours {
+        // SAFETY: it was in the kernel's action of this signal, as a handler of this kind.
+        let glibcs = unsafe { std::mem::transmute::<usize, Handler>(GLIBCS.load(Ordering::SeqCst)) };
+        return glibcs(signal, info, context);
+    }
     let gate = GATE.load(Ordering::SeqCst);
     if gate.is_multiple_of(2) {
         // The caller has given this thread up.

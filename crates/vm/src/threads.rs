@@ -11,13 +11,6 @@ use std::thread::{Builder, JoinHandle};
 const FAULTS: [i32; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 
-/// The signal that halts threads, while a child of a program with a preloaded heap copies it. Such a program's
-/// threads of ours take it, too.
-#[cfg(not(any(loom, miri)))]
-pub(crate) fn halting_signal() -> i32 {
-    libc::SIGRTMAX() - 1
-}
-
 /// Starts a thread of that name which takes no signal but its own faults. Any thread may call; a signal that
 /// the caller is sent meanwhile waits.
 ///
@@ -67,10 +60,6 @@ impl Mask {
             libc::sigfillset(&raw mut all);
             for signal in but {
                 libc::sigdelset(&raw mut all, *signal);
-            }
-            #[cfg(not(any(loom, miri)))]
-            if crate::program_heap::preloaded().is_some() {
-                libc::sigdelset(&raw mut all, halting_signal());
             }
             libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, &raw mut before);
             Mask(before)

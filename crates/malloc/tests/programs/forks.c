@@ -164,6 +164,7 @@ static void librarys(void) {
 struct writer {
     pthread_t thread;
     unsigned char *pages;
+    int takes_no_signals;
 };
 
 static atomic_int stopped;
@@ -171,6 +172,9 @@ static atomic_int stopped;
 /* Writes one number after the other to all of its pages, in order, and allocates and frees meanwhile. */
 static void *writes(void *argument) {
     struct writer *writer = argument;
+    sigset_t all;
+    sigfillset(&all);
+    if (writer->takes_no_signals) pthread_sigmask(SIG_BLOCK, &all, NULL);
     for (unsigned value = 1; !stopped; value++) {
         char *passing = malloc(value % 5000);
         for (int page = 0; page < PAGES; page++)
@@ -196,6 +200,7 @@ static void threads(void) {
     for (int i = 0; i < WRITERS; i++) {
         writers[i].pages = aligned_alloc(PAGE, PAGE * PAGES);
         memset(writers[i].pages, 0, PAGE * PAGES);
+        writers[i].takes_no_signals = i == 0;
         CHECK(!pthread_create(&writers[i].thread, NULL, writes, &writers[i]));
     }
     for (int round = 0; round < 40; round++) {
@@ -309,12 +314,11 @@ static void *waits_for_signals(void *argument) {
     is_ready++;
     do CHECK(!sigwait(&all, &signal));
     while (signal == SIGCHLD);
-    if (signal != SIGUSR1) fprintf(stderr, "signal %d\n", signal);
     CHECK(signal == SIGUSR1);
     return argument;
 }
 
-/* Threads that cannot be halted are left alone. */
+/* Threads that take no signals, or wait for all of them, get none. */
 static void signals(void) {
     pthread_t blocks, waits;
     CHECK(!pthread_create(&blocks, NULL, blocks_signals, NULL));
@@ -329,12 +333,35 @@ static void signals(void) {
     CHECK(!pthread_kill(waits, SIGUSR1) && !pthread_join(waits, NULL) && !pthread_join(blocks, NULL));
 }
 
-static volatile sig_atomic_t faults;
-
-static void on_fault(int signal) {
-    faults++;
-    if (signal == SIGSEGV) _exit(12);
+static void *changes_group(void *argument) {
+    while (!stopped) CHECK(!setgid(getgid()));
+    return argument;
 }
+
+static void *can_be_cancelled(void *argument) {
+    for (;;) {
+        pthread_testcancel();
+        sched_yield();
+    }
+    return argument;
+}
+
+/* The system's library reaches all threads by a signal of its own, which also halts them. */
+static void groups(void) {
+    pthread_t changes, cancelled;
+    CHECK(!pthread_create(&changes, NULL, changes_group, NULL));
+    CHECK(!pthread_create(&cancelled, NULL, can_be_cancelled, NULL));
+    for (int round = 0; round < 30; round++) {
+        pid_t child = fork();
+        if (child == 0) _exit(setgid(getgid()) ? 1 : 14);
+        CHECK(status_of(child) == 14);
+    }
+    CHECK(!pthread_cancel(cancelled) && !pthread_join(cancelled, NULL));
+    stopped = 1;
+    CHECK(!pthread_join(changes, NULL));
+}
+
+static void on_fault(int signal) { _exit(signal == SIGSEGV ? 12 : 1); }
 
 /* The program's own handler of faults is there before and after, in both. */
 static void handlers(void) {
@@ -386,7 +413,7 @@ int main(int argc, char **argv) {
         void (*run)(void);
     } cases[] = {{"plain", plain},       {"deep", deep},       {"many", many},     {"commands", commands},
                  {"spawned", spawned},   {"librarys", librarys}, {"threads", threads}, {"crowd", crowd},
-                 {"files", files},       {"stack", stack},     {"signals", signals}, {"handlers", handlers},
+                 {"files", files},       {"stack", stack},     {"signals", signals}, {"groups", groups}, {"handlers", handlers},
                  {"large", large},       {"closed", closed}};
     CHECK(argc == 2);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
