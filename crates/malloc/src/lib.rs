@@ -6,6 +6,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use libmimalloc_sys as mimalloc;
 use vm::program_heap::ProgramHeap;
@@ -14,6 +15,38 @@ use vm::program_heap::ProgramHeap;
 const SIZE_MAX: usize = isize::MAX as usize;
 
 const PAGE_BYTES: usize = vm::pages::PAGE_BYTES as usize;
+
+/// Sizes up to here have a shorter way in mimalloc: its `MI_SMALL_SIZE_MAX`.
+const SMALL_MAX: usize = 128 * size_of::<*const ()>();
+
+/// Mimalloc has the heap. In this crate, where looking is one comparison.
+static IS_READY: AtomicBool = AtomicBool::new(false);
+
+/// Sees to it that mimalloc has the heap, before anything is allocated.
+#[inline(always)]
+fn make_ready() {
+    #[cold]
+    #[inline(never)]
+    fn make() {
+        vm::global_heap::preload();
+        // SAFETY: the function is there for the program's whole life, and needs no argument.
+        unsafe { mimalloc::mi_register_error(Some(on_error), ptr::null_mut()) };
+        IS_READY.store(true, Ordering::Release);
+    }
+    if !IS_READY.load(Ordering::Acquire) {
+        make();
+    }
+}
+
+/// Mimalloc calls it before it gives null: so the short way of `malloc` need not look what came of it.
+///
+/// # Safety
+/// None is needed: it is mimalloc's type of such functions.
+unsafe extern "C" fn on_error(error: c_int, _: *mut c_void) {
+    if error == libc::ENOMEM || error == libc::EOVERFLOW {
+        set_errno(libc::ENOMEM);
+    }
+}
 
 /// Gives an address that was allocated, or sets the thread's error and gives null.
 #[inline]
@@ -33,16 +66,26 @@ fn set_errno(errno: c_int) {
 /// Allocates `size` bytes, or gives null with `ENOMEM`. Any thread; it waits for nobody.
 #[unsafe(no_mangle)] // SAFETY: it keeps the contract that the C library gives `malloc`.
 pub extern "C" fn malloc(size: usize) -> *mut c_void {
-    vm::global_heap::preload();
+    if size <= SMALL_MAX && IS_READY.load(Ordering::Acquire) {
+        // SAFETY: mimalloc takes any size that is small.
+        return unsafe { mimalloc::mi_malloc_small(size) };
+    }
+    malloc_more(size)
+}
+
+/// By the C ABI, as that has no panics to look after.
+#[inline(never)]
+extern "C" fn malloc_more(size: usize) -> *mut c_void {
+    make_ready();
     // SAFETY: mimalloc takes any size.
-    allocated(unsafe { mimalloc::mi_malloc(size) })
+    unsafe { mimalloc::mi_malloc(size) }
 }
 
 /// Allocates `count` times `size` bytes, all zero, or gives null with `ENOMEM`. Any thread; it waits for
 /// nobody.
 #[unsafe(no_mangle)] // SAFETY: it keeps the contract that the C library gives `calloc`.
 pub extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
-    vm::global_heap::preload();
+    make_ready();
     // SAFETY: mimalloc takes any sizes, and refuses those whose product has no room.
     allocated(unsafe { mimalloc::mi_calloc(count, size) })
 }
@@ -54,7 +97,7 @@ pub extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
 /// The block is null, or one of these functions gave it, and it was not freed.
 #[unsafe(no_mangle)] // SAFETY: it keeps the contract that the C library gives `realloc`.
 pub unsafe extern "C" fn realloc(block: *mut c_void, size: usize) -> *mut c_void {
-    vm::global_heap::preload();
+    make_ready();
     if size == 0 && !block.is_null() {
         // SAFETY: the caller's promise.
         unsafe { mimalloc::mi_free(block) };
@@ -100,7 +143,7 @@ pub unsafe extern "C" fn malloc_usable_size(block: *mut c_void) -> usize {
 /// Allocates at a multiple of `align`, which is a power of two.
 #[inline]
 fn aligned(align: usize, size: usize) -> *mut c_void {
-    vm::global_heap::preload();
+    make_ready();
     if align > SIZE_MAX / 2 || size > SIZE_MAX {
         return ptr::null_mut();
     }
@@ -164,6 +207,6 @@ pub extern "C" fn pvalloc(size: usize) -> *mut c_void {
 /// The heap, for a node of this process to take; null where the system gave no memory file. Any thread.
 #[unsafe(no_mangle)] // SAFETY: nobody else has a symbol of this name, and its type is the name's.
 pub extern "C" fn standpipe_malloc_heap_v1() -> *const ProgramHeap {
-    vm::global_heap::preload();
+    make_ready();
     vm::global_heap::shown().map_or(ptr::null(), ptr::from_ref)
 }

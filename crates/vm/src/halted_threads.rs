@@ -90,7 +90,7 @@ pub(crate) fn attend() {
 
 /// Lets the halted threads go on, and says how many had done so before.
 pub(crate) fn go_on() -> u32 {
-    if GATE.load(Ordering::SeqCst) % 2 == 0 {
+    if GATE.load(Ordering::SeqCst).is_multiple_of(2) {
         return 0;
     }
     GATE.fetch_add(1, Ordering::SeqCst);

@@ -20,10 +20,10 @@ struct Crate {
     folder: PathBuf,
 }
 
-/// Those of a package of ours, with libfabric compiled in.
-pub(super) fn of(package: &str) -> Result<Licences, Failure> {
-    let tree = "cargo tree --locked --edges normal,build --prefix none --features bundled --format {p}";
-    let tree = run(tree).args("--package").arg(package).output()?;
+/// Those of a package of ours, with these features.
+pub(super) fn of(package: &str, features: &str) -> Result<Licences, Failure> {
+    let tree = "cargo tree --locked --edges normal,build --prefix none --format {p}";
+    let tree = run(tree).arg(format!("--features={features}")).arg("--package").arg(package).output()?;
     let used: BTreeSet<(&str, &str)> = tree.lines().filter_map(name_and_version).collect();
     let metadata = run("cargo metadata --locked --format-version 1").output()?;
     let metadata: Value =
