@@ -64,10 +64,11 @@ fn set_errno(errno: c_int) {
 }
 
 /// Allocates `size` bytes, or gives null with `ENOMEM`. Any thread; it waits for nobody.
-#[unsafe(no_mangle)] // SAFETY: it keeps the contract that the C library gives `malloc`.
+// SAFETY: it has the type and the contract of the C library\'s `malloc`.
+#[unsafe(no_mangle)]
 pub extern "C" fn malloc(size: usize) -> *mut c_void {
     if size <= SMALL_MAX && IS_READY.load(Ordering::Acquire) {
-        // SAFETY: mimalloc takes any size that is small.
+        // SAFETY: mimalloc takes any size that is small, and is ready.
         return unsafe { mimalloc::mi_malloc_small(size) };
     }
     malloc_more(size)
@@ -77,13 +78,14 @@ pub extern "C" fn malloc(size: usize) -> *mut c_void {
 #[inline(never)]
 extern "C" fn malloc_more(size: usize) -> *mut c_void {
     make_ready();
-    // SAFETY: mimalloc takes any size.
+    // SAFETY: mimalloc takes any size, and has the heap by now.
     unsafe { mimalloc::mi_malloc(size) }
 }
 
 /// Allocates `count` times `size` bytes, all zero, or gives null with `ENOMEM`. Any thread; it waits for
 /// nobody.
-#[unsafe(no_mangle)] // SAFETY: it keeps the contract that the C library gives `calloc`.
+// SAFETY: it has the type and the contract of the C library\'s `calloc`.
+#[unsafe(no_mangle)]
 pub extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
     make_ready();
     // SAFETY: mimalloc takes any sizes, and refuses those whose product has no room.
@@ -95,15 +97,16 @@ pub extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
 ///
 /// # Safety
 /// The block is null, or one of these functions gave it, and it was not freed.
-#[unsafe(no_mangle)] // SAFETY: it keeps the contract that the C library gives `realloc`.
+// SAFETY: it has the type and the contract of the C library\'s `realloc`.
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn realloc(block: *mut c_void, size: usize) -> *mut c_void {
     make_ready();
     if size == 0 && !block.is_null() {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the block is one that mimalloc gave, or null.
         unsafe { mimalloc::mi_free(block) };
         return ptr::null_mut();
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that the block is one that mimalloc gave, or null.
     allocated(unsafe { mimalloc::mi_realloc(block, size) })
 }
 
@@ -111,10 +114,11 @@ pub unsafe extern "C" fn realloc(block: *mut c_void, size: usize) -> *mut c_void
 ///
 /// # Safety
 /// As for [`realloc`].
-#[unsafe(no_mangle)] // SAFETY: it keeps the contract that the C library gives `reallocarray`.
+// SAFETY: it has the type and the contract of the C library\'s `reallocarray`.
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn reallocarray(block: *mut c_void, count: usize, size: usize) -> *mut c_void {
     match count.checked_mul(size) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the block is one that mimalloc gave, or null.
         Some(bytes) => unsafe { realloc(block, bytes) },
         None => allocated(ptr::null_mut()),
     }
@@ -124,9 +128,10 @@ pub unsafe extern "C" fn reallocarray(block: *mut c_void, count: usize, size: us
 ///
 /// # Safety
 /// The block is null, or one of these functions gave it, and it was not freed.
-#[unsafe(no_mangle)] // SAFETY: it keeps the contract that the C library gives `free`.
+// SAFETY: it has the type and the contract of the C library\'s `free`.
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn free(block: *mut c_void) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that the block is one that mimalloc gave, or null.
     unsafe { mimalloc::mi_free(block) };
 }
 
@@ -134,9 +139,10 @@ pub unsafe extern "C" fn free(block: *mut c_void) {
 ///
 /// # Safety
 /// As for [`free`].
-#[unsafe(no_mangle)] // SAFETY: it keeps the contract that the C library gives `malloc_usable_size`.
+// SAFETY: it has the type and the contract of the C library\'s `malloc_usable_size`.
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn malloc_usable_size(block: *mut c_void) -> usize {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that the block is one that mimalloc gave, or null.
     unsafe { mimalloc::mi_usable_size(block) }
 }
 
@@ -156,7 +162,8 @@ fn aligned(align: usize, size: usize) -> *mut c_void {
 ///
 /// # Safety
 /// `place` is valid for a pointer to be written.
-#[unsafe(no_mangle)] // SAFETY: it keeps the contract that the C library gives `posix_memalign`.
+// SAFETY: it has the type and the contract of the C library\'s `posix_memalign`.
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_memalign(place: *mut *mut c_void, align: usize, size: usize) -> c_int {
     if !align.is_power_of_two() || align < size_of::<*mut c_void>() {
         return libc::EINVAL;
@@ -165,14 +172,15 @@ pub unsafe extern "C" fn posix_memalign(place: *mut *mut c_void, align: usize, s
     if block.is_null() {
         return libc::ENOMEM;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that a pointer may be written there.
     unsafe { place.write(block) };
     0
 }
 
 /// Allocates at a multiple of `align`, or of the next power of two; null with `EINVAL` if there is none, or
 /// with `ENOMEM`. Any thread; it waits for nobody.
-#[unsafe(no_mangle)] // SAFETY: it keeps the contract that the C library gives `memalign`.
+// SAFETY: it has the type and the contract of the C library\'s `memalign`.
+#[unsafe(no_mangle)]
 pub extern "C" fn memalign(align: usize, size: usize) -> *mut c_void {
     match align.checked_next_power_of_two() {
         Some(align) => allocated(aligned(align, size)),
@@ -184,19 +192,22 @@ pub extern "C" fn memalign(align: usize, size: usize) -> *mut c_void {
 }
 
 /// As [`memalign`]. Any thread; it waits for nobody.
-#[unsafe(no_mangle)] // SAFETY: it keeps the contract that the C library gives `aligned_alloc`.
+// SAFETY: it has the type and the contract of the C library\'s `aligned_alloc`.
+#[unsafe(no_mangle)]
 pub extern "C" fn aligned_alloc(align: usize, size: usize) -> *mut c_void {
     memalign(align, size)
 }
 
 /// Allocates at a page's beginning, or gives null with `ENOMEM`. Any thread; it waits for nobody.
-#[unsafe(no_mangle)] // SAFETY: it keeps the contract that the C library gives `valloc`.
+// SAFETY: it has the type and the contract of the C library\'s `valloc`.
+#[unsafe(no_mangle)]
 pub extern "C" fn valloc(size: usize) -> *mut c_void {
     memalign(PAGE_BYTES, size)
 }
 
 /// As [`valloc`], of whole pages.
-#[unsafe(no_mangle)] // SAFETY: it keeps the contract that the C library gives `pvalloc`.
+// SAFETY: it has the type and the contract of the C library\'s `pvalloc`.
+#[unsafe(no_mangle)]
 pub extern "C" fn pvalloc(size: usize) -> *mut c_void {
     match size.checked_next_multiple_of(PAGE_BYTES) {
         Some(size) => memalign(PAGE_BYTES, size),
@@ -205,7 +216,8 @@ pub extern "C" fn pvalloc(size: usize) -> *mut c_void {
 }
 
 /// The heap, for a node of this process to take; null where the system gave no memory file. Any thread.
-#[unsafe(no_mangle)] // SAFETY: nobody else has a symbol of this name, and its type is the name's.
+// SAFETY: nobody else has a symbol of this name, and its type is the name's.
+#[unsafe(no_mangle)]
 pub extern "C" fn standpipe_malloc_heap_v1() -> *const ProgramHeap {
     make_ready();
     vm::global_heap::shown().map_or(ptr::null(), ptr::from_ref)

@@ -1,6 +1,6 @@
 //! A copy of the heap for each child made by `fork`, in a program that knows nothing of the heap.
 //!
-//! A child must not share its parent's heap, and a private mapping of the file will not do: it shows what the
+//! A child must not share its parent's heap. A private mapping of the file will not do: it shows what the
 //! parent writes to pages that the child has not written yet. So the child gets the bytes themselves before
 //! `fork` returns in it, and its parent waits until it has them. The parent's heap stays where it is all the
 //! while, so that nothing that goes wrong with a child harms the parent.
@@ -28,8 +28,8 @@ use rustix::pipe::PipeFlags;
 use rustix::thread::futex::{self, Flags};
 
 use crate::halted_threads;
+use crate::heap_face::ForkCounts;
 use crate::heap_file::HeapFile;
-use crate::program_heap::ForkCounts;
 
 /// How large a heap may be that a child copies.
 const MAX: &CStr = c"STANDPIPE_MALLOC_FORK_MAX";
@@ -49,7 +49,7 @@ static WINDOW: Window = Window { lock: AtomicU32::new(0), state: UnsafeCell::new
 static STACK: Stack = Stack(UnsafeCell::new([0; STACK_BYTES]));
 static COUNTS: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
 
-/// What happens between the first and the last of our handlers of one fork, for one thread at a time.
+/// The time between the first and the last of our handlers of one fork: one thread has it.
 struct Window {
     /// 0: nobody forks. 1: somebody does. 2: and others wait.
     lock: AtomicU32,
@@ -64,14 +64,14 @@ struct Stack(UnsafeCell<[u8; STACK_BYTES]>);
 // SAFETY: only the kernel writes it, for the thread that has the window's lock.
 unsafe impl Sync for Stack {}
 
-/// What a fork finds when it ends.
+/// Notes of a fork under way, for its end.
 #[derive(Clone, Copy)]
 struct State {
     plan: Plan,
     parent: c_int,
     not_halted: u32,
     stdio: Option<Stdio>,
-    /// What was there before, to be put back.
+    /// The mask that was there before; it and the next two are put back.
     mask: libc::sigset_t,
     faults: libc::sigaction,
     stack: Option<libc::stack_t>,
@@ -115,7 +115,7 @@ pub(crate) fn watch(heap: &'static HeapFile) -> bool {
         && unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) } == 0
 }
 
-/// What forks have done so far.
+/// Counts of what forks have done so far.
 pub(crate) extern "C" fn counts() -> ForkCounts {
     let [copied, bytes, refused, not_halted] = COUNTS.each_ref().map(|count| count.load(Ordering::Relaxed));
     ForkCounts { copied, bytes, refused, not_halted }
@@ -136,7 +136,7 @@ unsafe extern "C" fn before() {
     let mask = block_signals();
     let stdio = halted_threads::are_there().then(Stdio::lock).flatten();
     let not_halted = halted_threads::halt();
-    // SAFETY: the number is this process's own.
+    // SAFETY: it asks for this process's own number, and cannot fail.
     let parent = unsafe { libc::getpid() };
     let (faults, stack) = watch_faults();
     WINDOW.set(State { plan: Plan::of(heap), parent, not_halted, stdio, mask, faults, stack });
@@ -212,7 +212,7 @@ fn copy_or_end(heap: &HeapFile, state: &State) {
 /// Waits until the child has its copy, or has ended, or there is none. Whether it has.
 fn await_child(resident: u64, reader: RawFd, writer: RawFd) -> bool {
     close(writer);
-    // SAFETY: `before` has opened it for this.
+    // SAFETY: `before` has opened it for this, and it is closed below.
     let fd = unsafe { BorrowedFd::borrow_raw(reader) };
     let within = COPY_S * (1 + resident / BYTES_WITHIN);
     let within = rustix::event::Timespec { tv_sec: within as i64, tv_nsec: 0 };
@@ -251,10 +251,10 @@ impl Plan {
     }
 }
 
-/// How large a heap may be that is copied: a quarter of the machine's memory unless set. `None` if what is set
-/// is no number of bytes.
+/// How large a heap may be that is copied: a quarter of the machine's memory unless set. `None` if it is set
+/// to no number of bytes.
 fn most() -> Option<u64> {
-    // SAFETY: the name ends with a zero byte. All other threads are halted that might change the environment.
+    // SAFETY: the name ends with a zero byte, and all threads are halted that might change the environment.
     let value = unsafe { libc::getenv(MAX.as_ptr()) };
     if value.is_null() {
         let system = rustix::system::sysinfo();
@@ -356,7 +356,7 @@ unsafe extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, _: *mut
     let (Some(heap), Some(state)) = (HEAP.get(), WINDOW.state()) else { return };
     // SAFETY: the kernel gives what it knows of the fault, whose address is there for each of its own.
     let (address, is_of_kernel) = unsafe { ((*info).si_addr().addr(), (*info).si_code > 0) };
-    // SAFETY: the number is this process's own.
+    // SAFETY: it asks for this process's own number, and cannot fail.
     let is_child = unsafe { libc::getpid() } != state.parent;
     if is_child && is_of_kernel && !heap.is_copy() && heap.addresses().contains(&address) {
         // The access is made anew.
@@ -382,7 +382,7 @@ impl State {
             }
         }
         last();
-        // SAFETY: as above.
+        // SAFETY: the mask is the one that was there before; it is read only.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.mask, std::ptr::null_mut()) };
     }
 }

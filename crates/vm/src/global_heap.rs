@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use libmimalloc_sys as mimalloc;
 
 use crate::fork_copy;
+use crate::heap_face::ProgramHeap;
 use crate::heap_file::{self, GiveBack, HeapFile};
-use crate::program_heap::ProgramHeap;
 
 /// An allocator for the whole program, whose memory peers map: set it by `#[global_allocator]`.
 ///
-/// All that the program allocates lies in one memory file, which the first node's segment [adopts](crate::program_heap::adopt).
-/// Allocations that do not fit there, and all where the system gives no such file, come from the system as
-/// usual.
+/// All that the program allocates lies in one memory file, which the first node
+/// [adopts](crate::program_heap::adopt). Allocations that do not fit there, and all where the system gives no
+/// such file, come from the system as usual.
 ///
 /// The memory is [mimalloc](https://github.com/microsoft/mimalloc)'s to divide: threads allocate without a
 /// lock between them, and pages that nobody uses are given back to the system.

@@ -41,7 +41,7 @@ static ARRIVED: AtomicU32 = AtomicU32::new(0);
 static NEXT: AtomicU32 = AtomicU32::new(0);
 /// Which threads have.
 static HALTED: [AtomicI32; HALTED_MAX] = [const { AtomicI32::new(0) }; HALTED_MAX];
-/// Which threads were asked to; and, as negative numbers, which could not be so far. Only the caller of [`halt`] uses it.
+/// Which threads were asked to; and, as negative numbers, which could not be so far. Only [`halt`] uses it.
 static SEEN: [AtomicI32; HALTED_MAX] = [const { AtomicI32::new(0) }; HALTED_MAX];
 /// The caller is not in code of the system's library, where it may wait for a halted thread.
 static ATTENDED: AtomicBool = AtomicBool::new(false);
@@ -168,7 +168,7 @@ struct Particulars {
 /// Sends a thread of this process the signal.
 fn tell(tid: i32) -> bool {
     let code = libc::SI_QUEUE;
-    // SAFETY: the number is this process's own.
+    // SAFETY: it asks for this process's own number, and cannot fail.
     let pid = unsafe { libc::getpid() };
     let particulars =
         Particulars { signal: SIGNAL, errno: 0, code, padding: 0, pid, uid: 0, value: VALUE, rest: [0; 12] };
@@ -177,7 +177,7 @@ fn tell(tid: i32) -> bool {
     unsafe { libc::syscall(libc::SYS_rt_tgsigqueueinfo, pid, tid, SIGNAL, &raw const particulars) == 0 }
 }
 
-/// What a thread makes of the signal.
+/// How a thread takes the signal.
 enum Thread {
     /// It has ended, or is just about to.
     Gone,
@@ -231,7 +231,7 @@ fn for_each_other(mut f: impl FnMut(i32)) {
     }
 }
 
-/// What the kernel does with a signal, as it has it.
+/// The kernel's record of what a signal does.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct Action {
@@ -260,7 +260,7 @@ fn is_handler_ours() -> bool {
         return before.handler == ours;
     }
     if before.handler <= libc::SIG_IGN || before.flags & libc::SA_SIGINFO as u64 == 0 {
-        // Threads that glibc knows nothing of. What it does before it returns from a handler is not known.
+        // Threads that glibc knows nothing of. Only its own action says how handlers return.
         return false;
     }
     GLIBCS.store(before.handler, Ordering::SeqCst);

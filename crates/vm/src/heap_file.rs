@@ -132,8 +132,8 @@ impl HeapFile {
         }
     }
 
-    /// Puts a private copy of the file's pages where the heap lies in the parent. What it calls is allowed in
-    /// a handler of signals.
+    /// Puts a private copy of the file's pages where the heap lies in the parent. It calls nothing that a
+    /// handler of signals may not.
     ///
     /// # Errors
     /// The kernel's, where there is no memory, or no descriptor of the file any more.

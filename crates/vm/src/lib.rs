@@ -15,6 +15,7 @@
 //! | [`segment`] | a sealed memfd and its mapping; opening a peer's | no |
 //! | `global_heap` | a segment that the program's allocator divides (feature `allocator`) | yes |
 //! | [`program_heap`] | how a node finds that segment, also a preloaded library's | yes |
+//! | `heap_face` | what the one shows of it to the other | yes |
 //! | `heap_file` | the memory file behind it, and a child's copy of it | yes |
 //! | `fork_copy` | a copy of it for each child of a program that knows nothing of it | yes |
 //! | `halted_threads` | halting all other threads of this process for a while | yes |
@@ -68,6 +69,8 @@ pub mod global_heap;
 #[cfg(all(feature = "allocator", not(any(loom, miri))))]
 mod halted_threads;
 pub mod heap;
+#[cfg(not(any(loom, miri)))]
+mod heap_face;
 #[cfg(all(feature = "allocator", not(any(loom, miri))))]
 mod heap_file;
 pub mod host;

@@ -1,4 +1,4 @@
-//! What `malloc` takes with the preloaded library, beside Debian's mimalloc and the system's own.
+//! The time of `malloc` with the preloaded library, beside Debian's mimalloc and the system's own.
 
 use std::path::{Path, PathBuf};
 
