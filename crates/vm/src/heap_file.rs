@@ -18,7 +18,7 @@ pub(crate) const STEP: usize = 32 << 20;
 const FD_MIN: i32 = 700;
 
 /// Where less is used, a copy takes ordinary pages: filling a huge one with zeros would take longer.
-const HUGE_FROM: u64 = 64 << 20;
+const HUGE_FROM: u64 = 4 << 20;
 
 /// A memory file and its mapping, of which the pages are open that the allocator has ever wanted. No child
 /// made by `fork` has the mapping, unless it [makes a copy](HeapFile::copy_here).
