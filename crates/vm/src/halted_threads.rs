@@ -252,8 +252,8 @@ fn is_handler_ours() -> bool {
     let ours = on_signal as Handler as usize;
     let mut before = Action::default();
     let swap = |new: *const Action, old: *mut Action| {
-        // SAFETY: the kernel reads and writes values of its own form, and the mask has 8 bytes. A new action's
-        // handler is a function for the program's whole life that does only what a handler may.
+        // SAFETY: the kernel reads and writes values of its own form, and the mask has 8 bytes. A handler of
+        // ours is a function for the program's whole life, and does only what a handler may.
         unsafe { libc::syscall(libc::SYS_rt_sigaction, SIGNAL, new, old, 8) == 0 }
     };
     if !swap(std::ptr::null(), &raw mut before) || before.handler == ours {
