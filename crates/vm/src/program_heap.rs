@@ -7,8 +7,7 @@
 use std::ffi::c_void;
 use std::os::fd::BorrowedFd;
 
-use crate::heap_face::Find;
-pub use crate::heap_face::{ForkCounts, ProgramHeap, SYMBOL};
+pub use crate::heap_face::{Find, ForkCounts, ProgramHeap, SYMBOL};
 use crate::segment::{Segment, SegmentError};
 
 /// The memory that the program's allocations share with peers, once a segment has them.
