@@ -139,6 +139,11 @@ fn threads_that_take_no_signals_get_none() {
 }
 
 #[test]
+fn a_child_that_is_killed_while_it_copies_holds_nobody_up() {
+    assert_eq!(forks_well("killed", &[]), "");
+}
+
+#[test]
 fn a_child_that_can_have_no_copy_ends_and_says_why() {
     let larger = forks_well("large", &[("STANDPIPE_MALLOC_FORK_MAX", "10M")]);
     assert!(larger.contains("more than the 10485760 that a child may copy"), "{larger}");

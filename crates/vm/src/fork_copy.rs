@@ -74,7 +74,7 @@ struct State {
     /// The mask that was there before; it and the next two are put back.
     mask: libc::sigset_t,
     faults: libc::sigaction,
-    stack: Option<libc::stack_t>,
+    stack: libc::stack_t,
 }
 
 #[derive(Clone, Copy)]
@@ -138,8 +138,9 @@ unsafe extern "C" fn before() {
     let not_halted = halted_threads::halt();
     // SAFETY: it asks for this process's own number, and cannot fail.
     let parent = unsafe { libc::getpid() };
-    let (faults, stack) = watch_faults();
+    let (faults, stack) = handlers_of_faults();
     WINDOW.set(State { plan: Plan::of(heap), parent, not_halted, stdio, mask, faults, stack });
+    watch_faults();
 }
 
 /// # Safety
@@ -331,22 +332,32 @@ fn block_signals() -> libc::sigset_t {
     }
 }
 
-/// Has faults come to us, on a stack of ours: this thread's own may be in the heap. Gives what was there.
-fn watch_faults() -> (libc::sigaction, Option<libc::stack_t>) {
+/// The program's handler of faults, and this thread's stack for handlers.
+fn handlers_of_faults() -> (libc::sigaction, libc::stack_t) {
+    // SAFETY: the values are of this frame, and zeroes are valid for them; the calls write them alone.
+    unsafe {
+        let mut stack: libc::stack_t = std::mem::zeroed();
+        let mut faults: libc::sigaction = std::mem::zeroed();
+        libc::sigaltstack(std::ptr::null(), &raw mut stack);
+        libc::sigaction(libc::SIGSEGV, std::ptr::null(), &raw mut faults);
+        (faults, stack)
+    }
+}
+
+/// Has faults come to us, on a stack of ours: in the child this thread's own may lie where nothing is mapped.
+/// A thread that runs on such a stack already stays there.
+fn watch_faults() {
+    let handler = on_fault as unsafe extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
     // SAFETY: the values are of this frame, zeroes are valid for them, and the stack and the handler stay for
     // the program's whole life. The thread has the stack alone while it has the window's lock.
     unsafe {
-        let mut before: libc::stack_t = std::mem::zeroed();
         let stack = libc::stack_t { ss_sp: STACK.0.get().cast(), ss_flags: 0, ss_size: STACK_BYTES };
-        let is_set = libc::sigaltstack(&raw const stack, &raw mut before) == 0;
+        libc::sigaltstack(&raw const stack, std::ptr::null_mut());
         let mut action: libc::sigaction = std::mem::zeroed();
-        let mut faults: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction =
-            on_fault as unsafe extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) as usize;
+        action.sa_sigaction = handler as usize;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
         libc::sigfillset(&raw mut action.sa_mask);
-        libc::sigaction(libc::SIGSEGV, &raw const action, &raw mut faults);
-        (faults, is_set.then_some(before))
+        libc::sigaction(libc::SIGSEGV, &raw const action, std::ptr::null_mut());
     }
 }
 
@@ -377,9 +388,7 @@ impl State {
         // returned.
         unsafe {
             libc::sigaction(libc::SIGSEGV, &raw const self.faults, std::ptr::null_mut());
-            if let Some(stack) = &self.stack {
-                libc::sigaltstack(stack, std::ptr::null_mut());
-            }
+            libc::sigaltstack(&raw const self.stack, std::ptr::null_mut());
         }
         last();
         // SAFETY: the mask is the one that was there before; it is read only.

@@ -382,6 +382,48 @@ static void handlers(void) {
     CHECK(!sigprocmask(SIG_BLOCK, NULL, &mask) && !sigismember(&mask, SIGINT) && !sigismember(&mask, SIGSEGV));
 }
 
+/* Kills all children of the parent but itself, until the pipe ends: while they copy, the parent stands still. */
+static void kill_children(pid_t parent, int until) {
+    char path[100], list[1000], byte;
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", parent, parent);
+    fcntl(until, F_SETFL, O_NONBLOCK);
+    while (read(until, &byte, 1) != 0) {
+        int fd = open(path, O_RDONLY);
+        ssize_t len = read(fd, list, sizeof list - 1);
+        close(fd);
+        list[len > 0 ? len : 0] = 0;
+        char *rest = list;
+        for (pid_t child; (child = (pid_t)strtol(rest, &rest, 10)) > 0;)
+            if (child != getpid()) kill(child, SIGKILL);
+    }
+    _exit(0);
+}
+
+static void killed(void) {
+    int until[2], killed = 0;
+    CHECK(!pipe(until));
+    pid_t parent = getpid(), killer = fork();
+    if (killer == 0) {
+        close(until[1]);
+        kill_children(parent, until[0]);
+    }
+    char *block = malloc(64 << 20);
+    memset(block, 1, 64 << 20);
+    pthread_t thread;
+    CHECK(!pthread_create(&thread, NULL, blocks_signals, NULL));
+    for (int round = 0; round < 5; round++) {
+        pid_t child = fork();
+        if (child == 0) {
+            for (;;) pause();
+        }
+        killed += status_of(child) == -SIGKILL;
+        use_malloc();
+    }
+    close(until[1]);
+    stopped = 1;
+    CHECK(killed == 5 && status_of(killer) == 0 && !pthread_join(thread, NULL));
+}
+
 /* So much that a child may not copy it: the child ends, and the parent goes on. */
 static void large(void) {
     char *block = malloc(20 << 20);
@@ -413,7 +455,7 @@ int main(int argc, char **argv) {
         void (*run)(void);
     } cases[] = {{"plain", plain},       {"deep", deep},       {"many", many},     {"commands", commands},
                  {"spawned", spawned},   {"librarys", librarys}, {"threads", threads}, {"crowd", crowd},
-                 {"files", files},       {"stack", stack},     {"signals", signals}, {"groups", groups}, {"handlers", handlers},
+                 {"files", files},       {"stack", stack},     {"signals", signals}, {"groups", groups}, {"killed", killed}, {"handlers", handlers},
                  {"large", large},       {"closed", closed}};
     CHECK(argc == 2);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
