@@ -320,3 +320,51 @@ fn sleep(word: &AtomicU32, value: u32, within: Duration) {
         Err(errno) => unreachable!("a word of ours is one to sleep on: {errno}"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU64;
+
+    #[test]
+    fn no_other_thread_does_anything_between_halt_and_go_on() {
+        let counts: Arc<[AtomicU64; 3]> = Arc::default();
+        let stopped = Arc::new(AtomicBool::new(false));
+        let work = |at: usize| {
+            let (counts, stopped) = (Arc::clone(&counts), Arc::clone(&stopped));
+            let count = move || {
+                while !stopped.load(Ordering::Relaxed) {
+                    counts[at].fetch_add(1, Ordering::Relaxed);
+                }
+            };
+            // Also threads of ours, which take no signals.
+            if at == 0 {
+                std::thread::spawn(count)
+            } else {
+                crate::threads::spawn("test", count).expect("a thread")
+            }
+        };
+        let threads: Vec<_> = (0..3).map(work).collect();
+        let seen = || counts.each_ref().map(|count| count.load(Ordering::Relaxed));
+        let all_go_on_from = |before: [u64; 3]| {
+            while seen().iter().zip(before).any(|(now, before)| *now <= before) {
+                std::thread::yield_now();
+            }
+        };
+        for _ in 0..20 {
+            all_go_on_from(seen());
+            let left = halt();
+            let before = seen();
+            for _ in 0..1000 {
+                std::thread::yield_now();
+            }
+            let after = seen();
+            let impatient = go_on();
+            assert_eq!((left, impatient, before), (0, 0, after));
+        }
+        all_go_on_from(seen());
+        stopped.store(true, Ordering::Relaxed);
+        threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+    }
+}

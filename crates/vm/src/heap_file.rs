@@ -209,3 +209,69 @@ unsafe fn read_exactly(fd: BorrowedFd<'_>, base: *mut u8, mut run: Range<u64>) -
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs in a child made by `fork`, and gives its status. It must allocate nothing.
+    fn in_a_child(run: impl FnOnce() -> bool) -> i32 {
+        let mut status = 0;
+        // SAFETY: the child makes no call that another thread's locks could hold up, and ends at once; the
+        // parent waits for its own child, and has it written to a word of this frame.
+        unsafe {
+            match libc::fork() {
+                0 => libc::_exit(i32::from(!run())),
+                child => assert_eq!(libc::waitpid(child, &mut status, 0), child),
+            }
+        }
+        status
+    }
+
+    fn byte(heap: &HeapFile, at: usize) -> *mut u8 {
+        heap.base().wrapping_add(at)
+    }
+
+    #[test]
+    fn a_child_has_a_copy_of_its_own_or_nothing() {
+        let heap = HeapFile::make(STEP).expect("a memory file");
+        assert!(heap.open(0..1 << 20) && heap.fd().is_some() && !heap.is_copy());
+        let places = [0, 5000, 500_000];
+        for at in places {
+            // SAFETY: the pages are open, and nobody else writes there.
+            unsafe { byte(&heap, at).write(7) };
+        }
+        let resident = heap.resident_bytes().expect("it is open");
+        assert_eq!(resident % 4096, 0);
+        // SAFETY: it only looks what is mapped there, as all else in the child.
+        let is_mapped = |at: usize| unsafe {
+            libc::msync(byte(&heap, at / 4096 * 4096).cast(), 4096, libc::MS_ASYNC) == 0
+        };
+        assert!(is_mapped(0));
+        assert_eq!(in_a_child(|| !is_mapped(0) && !is_mapped(500_000)), 0, "nothing is mapped");
+        let copies = || {
+            // SAFETY: this is a child, in which nothing is mapped there; then it has pages of its own.
+            unsafe {
+                heap.copy_here(resident).is_ok()
+                    && heap.is_copy()
+                    && heap.fd().is_none()
+                    && places.iter().all(|at| byte(&heap, *at).read() == 7)
+                    && byte(&heap, 1).read() == 0
+                    && {
+                        byte(&heap, 0).write(8);
+                        heap.give_back(4096..8192, GiveBack::ByFile) && byte(&heap, 5000).read() == 0
+                    }
+            }
+        };
+        assert_eq!(in_a_child(copies), 0);
+        // SAFETY: the pages are open, and nobody else writes there.
+        assert_eq!(
+            places.map(|at| unsafe { byte(&heap, at).read() }),
+            [7; 3],
+            "the parent's are as they were"
+        );
+        assert!(heap.give_back(4096..8192, GiveBack::ByAddress));
+        // SAFETY: as above.
+        assert_eq!(unsafe { byte(&heap, 5000).read() }, 0);
+    }
+}

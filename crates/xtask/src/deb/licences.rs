@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// How deep below a crate's folder licences are looked for: libfabric's lies in a folder of its crate.
-const DEPTH: usize = 3;
+/// How deep below a crate's folder licences are looked for: mimalloc's lies three folders below its crate's.
+const DEPTH: usize = 4;
 
 /// The crates of others that are compiled in.
 #[derive(Default)]
