@@ -4,6 +4,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -227,6 +228,38 @@ fn git_looks_after_a_folder() {
     std::fs::write(folder.path().join("7"), "other").expect("there is room");
     assert_eq!(git(&["status", "--porcelain"]), " M 7\n");
     assert_eq!(git(&["gc", "-q"]), "");
+}
+
+/// Tells the process that [`rust_node`] starts from those that run all tests.
+const ROLE: &str = "STANDPIPE_TEST_PRELOADED";
+
+/// A program in Rust has the node compiled in, and allocates by the system's allocator.
+#[test]
+fn a_node_in_rust_finds_the_heap() {
+    let this = std::env::current_exe().expect("Linux tells where it is");
+    run(preloaded(this)
+        .args(["--exact", "rust_node", "--nocapture"])
+        .env(ROLE, "yes")
+        .env_remove("STANDPIPE_JOB"));
+}
+
+#[test]
+fn rust_node() {
+    if std::env::var_os(ROLE).is_none() {
+        return;
+    }
+    let node = standpipe::Node::open(standpipe::Config::new()).expect("a node of one");
+    let (value, on_the_stack) = (Box::new(AtomicU64::new(7)), 8_u64);
+    let there = node.heap().ptr_of(value.as_ptr()).expect("it is allocated");
+    assert_eq!((node.fetch_add(there, 1), value.load(Ordering::Relaxed)), (Ok(7), 8));
+    assert_eq!(node.heap().ptr_of(&raw const on_the_stack), None);
+    let mut command = Command::new("true");
+    // SAFETY: the function does nothing; that there is one has the library fork.
+    unsafe { command.pre_exec(|| Ok(())) };
+    assert!(command.status().expect("it runs").success());
+    let malloc = standpipe::host::preloaded_malloc().expect("it is preloaded");
+    assert!(malloc.bytes > 0 && malloc.copied_bytes > 0, "{malloc:?}");
+    assert_eq!((malloc.copied, malloc.refused, malloc.not_halted), (1, 0, 0), "{malloc:?}");
 }
 
 #[test]
