@@ -4,6 +4,8 @@
 //! It has the C functions that allocate, as the GNU C library documents them, and one symbol by which a node
 //! finds the heap. The allocator is mimalloc, in the memory file that `GlobalHeap` has, too.
 
+mod locks;
+
 use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,7 +30,7 @@ fn make_ready() {
     #[cold]
     #[inline(never)]
     fn make() {
-        vm::global_heap::preload();
+        vm::global_heap::preload(locks::are_held);
         // SAFETY: the function is there for the program's whole life, and needs no argument.
         unsafe { mimalloc::mi_register_error(Some(on_error), ptr::null_mut()) };
         IS_READY.store(true, Ordering::Release);

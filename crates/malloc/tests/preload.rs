@@ -127,7 +127,7 @@ fn commands_are_run_by_all_calls_for_it() {
 
 #[test]
 fn a_child_has_what_all_threads_wrote_until_one_moment() {
-    for case in ["threads", "crowd", "files"] {
+    for case in ["threads", "crowd", "churn", "files"] {
         assert_eq!(forks_well(case, &[]), "", "{case}");
     }
 }

@@ -44,7 +44,12 @@ const STACK_BYTES: usize = 64 << 10;
 const COPY_S: u64 = 10;
 const BYTES_WITHIN: u64 = 1 << 30;
 
+/// How often `fork` tries to halt threads at a moment in which none of them has a lock of the allocator's.
+const TRIES: u32 = 1000;
+
 static HEAP: OnceLock<&'static HeapFile> = OnceLock::new();
+/// Says whether a thread may have a lock of the allocator's.
+static ARE_LOCKS_HELD: OnceLock<fn() -> bool> = OnceLock::new();
 static WINDOW: Window = Window { lock: AtomicU32::new(0), state: UnsafeCell::new(MaybeUninit::uninit()) };
 static STACK: Stack = Stack(UnsafeCell::new([0; STACK_BYTES]));
 static COUNTS: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
@@ -108,10 +113,11 @@ struct Stdio {
 }
 
 /// Has children of this process copy this heap from now on. Whether the system's library will tell of forks.
-pub(crate) fn watch(heap: &'static HeapFile) -> bool {
+pub(crate) fn watch(heap: &'static HeapFile, are_locks_held: fn() -> bool) -> bool {
     // SAFETY: the handlers are functions for the program's whole life. The one for children calls only what a
     // forked child may.
     HEAP.set(heap).is_ok()
+        && ARE_LOCKS_HELD.set(are_locks_held).is_ok()
         && unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) } == 0
 }
 
@@ -135,12 +141,28 @@ unsafe extern "C" fn before() {
     WINDOW.enter();
     let mask = block_signals();
     let stdio = halted_threads::are_there().then(Stdio::lock).flatten();
-    let not_halted = halted_threads::halt();
+    let not_halted = halt_without_locks();
     // SAFETY: it asks for this process's own number, and cannot fail.
     let parent = unsafe { libc::getpid() };
     let (faults, stack) = handlers_of_faults();
     WINDOW.set(State { plan: Plan::of(heap), parent, not_halted, stdio, mask, faults, stack });
     watch_faults();
+}
+
+/// Halts all other threads at a moment in which none has a lock of the allocator: it would stay locked in
+/// the child. Says how many it could not halt.
+fn halt_without_locks() -> u32 {
+    let mut tries = 1;
+    loop {
+        let not_halted = halted_threads::halt();
+        let are_locks_held = ARE_LOCKS_HELD.get().is_some_and(|are_held| are_held());
+        if !are_locks_held || tries == TRIES {
+            return not_halted;
+        }
+        halted_threads::go_on();
+        rustix::thread::sched_yield();
+        tries += 1;
+    }
 }
 
 /// # Safety

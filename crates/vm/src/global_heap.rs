@@ -83,12 +83,12 @@ struct Region {
 }
 
 /// Whose allocator this is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 enum Kind {
     /// Of a Rust program, which chose it.
     Chosen,
-    /// Of a program that knows nothing of it.
-    Preloaded,
+    /// Of a program that knows nothing of it. The function: may a thread have a lock of mimalloc's?
+    Preloaded(fn() -> bool),
 }
 
 static REGION: OnceLock<Option<Region>> = OnceLock::new();
@@ -127,10 +127,11 @@ fn region(kind: Kind) -> Option<&'static Region> {
 }
 
 /// Makes the heap of a preloaded library, if there is none yet: before anything is allocated by mimalloc. Its
-/// children made by `fork` get copies. Any thread. Allocates nothing.
+/// children made by `fork` get copies. Any thread. Allocates nothing. `are_locks_held` says whether a thread
+/// may have a lock of mimalloc's; it must not allocate either.
 #[inline]
-pub fn preload() {
-    region(Kind::Preloaded);
+pub fn preload(are_locks_held: fn() -> bool) {
+    region(Kind::Preloaded(are_locks_held));
 }
 
 impl Region {
@@ -145,7 +146,7 @@ impl Region {
             // SAFETY: the handler is a function for the program's whole life, and calls only what a forked
             // child may.
             Kind::Chosen => unsafe { libc::pthread_atfork(None, None, Some(end_forked_child)) == 0 },
-            Kind::Preloaded => fork_copy::watch(file),
+            Kind::Preloaded(are_locks_held) => fork_copy::watch(file, are_locks_held),
         };
         if !is_told {
             return None;
@@ -261,7 +262,7 @@ unsafe extern "C" fn commit(
         part,
         match region.kind {
             Kind::Chosen => GiveBack::ByFile,
-            Kind::Preloaded => GiveBack::ByAddress,
+            Kind::Preloaded(_) => GiveBack::ByAddress,
         },
     )
 }

@@ -239,6 +239,37 @@ static void crowd(void) {
     for (int i = 0; i < 4; i++) CHECK(!pthread_join(others[i], NULL));
 }
 
+static void *uses_malloc(void *argument) {
+    use_malloc();
+    return argument;
+}
+
+static void begin_and_end_a_thread(void) {
+    pthread_t thread;
+    CHECK(!pthread_create(&thread, NULL, uses_malloc, NULL) && !pthread_join(thread, NULL));
+}
+
+static void *begins_threads(void *argument) {
+    while (!stopped) begin_and_end_a_thread();
+    return argument;
+}
+
+/* Threads begin and end, for which the allocator takes locks: none is locked in a child. */
+static void churn(void) {
+    pthread_t others[4];
+    for (int i = 0; i < 4; i++) CHECK(!pthread_create(&others[i], NULL, begins_threads, NULL));
+    for (int round = 0; round < 100; round++) {
+        pid_t child = fork();
+        if (child == 0) {
+            begin_and_end_a_thread();
+            _exit(15);
+        }
+        CHECK(status_of(child) == 15);
+    }
+    stopped = 1;
+    for (int i = 0; i < 4; i++) CHECK(!pthread_join(others[i], NULL));
+}
+
 static char fifo[200];
 
 static void *reads(void *argument) {
@@ -454,7 +485,7 @@ int main(int argc, char **argv) {
         const char *name;
         void (*run)(void);
     } cases[] = {{"plain", plain},       {"deep", deep},       {"many", many},     {"commands", commands},
-                 {"spawned", spawned},   {"librarys", librarys}, {"threads", threads}, {"crowd", crowd},
+                 {"spawned", spawned},   {"librarys", librarys}, {"threads", threads}, {"crowd", crowd}, {"churn", churn},
                  {"files", files},       {"stack", stack},     {"signals", signals}, {"groups", groups}, {"killed", killed}, {"handlers", handlers},
                  {"large", large},       {"closed", closed}};
     CHECK(argc == 2);
