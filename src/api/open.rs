@@ -522,8 +522,8 @@ fn default_spin(size: u32, threaded: bool) -> Duration {
     if threads <= cores { SPIN } else { Duration::ZERO }
 }
 
-/// The heap, which begins with what the program's allocator divides, if that is a `GlobalHeap` and no other
-/// node has it.
+/// The heap, which begins with what the program's allocator divides, if that is a `GlobalHeap` or preloaded,
+/// and no other node has it.
 fn create_heap(config: &Config, size: u32) -> Result<(Segment, Mapping), OpenError> {
     let memory = || vm::host::memory_bytes().unwrap_or(HEAP_UNKNOWN);
     let bytes = config.heap_bytes.unwrap_or_else(|| default_heap(memory(), size));
@@ -536,8 +536,7 @@ fn create_heap(config: &Config, size: u32) -> Result<(Segment, Mapping), OpenErr
         error if error.is_for_size() => too_large(error),
         error => OpenError::Segment(error),
     };
-    #[cfg(feature = "allocator")]
-    if let Some((segment, adopted)) = vm::global_heap::adopt(whole).map_err(failed)? {
+    if let Some((segment, adopted)) = vm::program_heap::adopt(whole).map_err(failed)? {
         segment.prefer_huge_pages();
         return Ok((segment, Mapping { base: adopted.base, len: adopted.len }));
     }

@@ -17,9 +17,35 @@ pub use crate::base::environment::variable;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 
+use vm::program_heap::{ForkCounts, preloaded};
+
 use vm::monitor::THREAD as MONITOR_THREAD;
 use vm::robust::Held;
 use vm::{Segment, SegmentError};
+
+/// The heap that all memory of this program's `malloc` lies in, where `libstandpipe_malloc.so` is preloaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PreloadedMalloc {
+    /// Bytes that it may grow to.
+    pub bytes: u64,
+    /// Forks whose child has copied it.
+    pub copied: u64,
+    /// Bytes that these children have copied.
+    pub copied_bytes: u64,
+    /// Forks whose child has ended, as it could have no copy.
+    pub refused: u64,
+    /// Threads that could not be halted while a child copied, counted for each fork.
+    pub not_halted: u64,
+}
+
+/// The preloaded heap of this program, and what `fork` has done to it; `None` where no library is preloaded.
+/// Any thread; it waits for nobody.
+pub fn preloaded_malloc() -> Option<PreloadedMalloc> {
+    let heap = preloaded()?;
+    let ForkCounts { copied, bytes, refused, not_halted } = (heap.forks)();
+    Some(PreloadedMalloc { bytes: heap.len as u64, copied, copied_bytes: bytes, refused, not_halted })
+}
 
 /// Tries to make the kind of memory that heaps are made of: a sealed, anonymous file.
 ///

@@ -26,8 +26,7 @@ pub(crate) fn set_up(
     members: Members,
 ) -> std::io::Result<()> {
     // Memory that the network is told of must stay where it is.
-    #[cfg(feature = "allocator")]
-    vm::global_heap::keep_pages();
+    vm::program_heap::keep_pages();
     let peers = &core.peers;
     // The launcher tells of those on this host. A process that makes no progress by itself may be silent for
     // as long as it computes.

@@ -2,23 +2,21 @@
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::ffi::{CStr, c_int, c_void};
-use std::ops::Range;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use libmimalloc_sys as mimalloc;
-use rustix::fs::{FallocateFlags, MemfdFlags};
-use rustix::mm::{Advice, MprotectFlags};
 
-use crate::mapping::Mapping;
-use crate::segment::{Segment, SegmentError};
+use crate::fork_copy;
+use crate::heap_face::ProgramHeap;
+use crate::heap_file::{self, GiveBack, HeapFile};
 
 /// An allocator for the whole program, whose memory peers map: set it by `#[global_allocator]`.
 ///
-/// All that the program allocates lies in one memory file, which the first [`Segment`] [adopts](adopt).
-/// Allocations that do not fit there, and all where the system gives no such file, come from the system as
-/// usual.
+/// All that the program allocates lies in one memory file, which the first node
+/// [adopts](crate::program_heap::adopt). Allocations that do not fit there, and all where the system gives no
+/// such file, come from the system as usual.
 ///
 /// The memory is [mimalloc](https://github.com/microsoft/mimalloc)'s to divide: threads allocate without a
 /// lock between them, and pages that nobody uses are given back to the system.
@@ -49,14 +47,14 @@ impl GlobalHeap {
 unsafe impl GlobalAlloc for GlobalHeap {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        region();
+        region(Kind::Chosen);
         // SAFETY: the layout's alignment is a power of two, as mimalloc asks.
         unsafe { mimalloc::mi_malloc_aligned(layout.size(), layout.align()).cast() }
     }
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        region();
+        region(Kind::Chosen);
         // SAFETY: the layout's alignment is a power of two, as mimalloc asks.
         unsafe { mimalloc::mi_zalloc_aligned(layout.size(), layout.align()).cast() }
     }
@@ -76,27 +74,30 @@ unsafe impl GlobalAlloc for GlobalHeap {
 
 /// The memory that the allocator divides.
 struct Region {
-    memory: &'static Memory,
+    file: &'static HeapFile,
+    shown: ProgramHeap,
+    kind: Kind,
     adopted: AtomicBool,
     /// Pages stay, whoever frees what is on them.
     kept: AtomicBool,
 }
 
-static REGION: OnceLock<Option<Region>> = OnceLock::new();
-
-/// A memory file and its mapping, of which the pages are open that the allocator has ever wanted.
-struct Memory {
-    fd: OwnedFd,
-    mapping: Mapping,
-    /// Whether core dumps have ever been told to leave pages out that are open.
-    has_undumped: AtomicBool,
+/// Whose allocator this is.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    /// Of a Rust program, which chose it.
+    Chosen,
+    /// Of a program that knows nothing of it. The function: may a thread have a lock of mimalloc's?
+    Preloaded(fn() -> bool),
 }
 
+static REGION: OnceLock<Option<Region>> = OnceLock::new();
+
 /// The region's, there before the allocator has it.
-static MEMORY: OnceLock<Memory> = OnceLock::new();
+static FILE: OnceLock<HeapFile> = OnceLock::new();
 
 /// Regions are of whole pieces of this size, as mimalloc divides them.
-const REGION_STEP: usize = 32 << 20;
+const REGION_STEP: usize = heap_file::STEP;
 
 /// Bytes of all regions of a job, at most: each of its processes must have room to map all of them, and as
 /// much again.
@@ -121,39 +122,41 @@ fn job_size() -> usize {
 
 /// The region, made at the first call. Nothing on the way may allocate.
 #[inline]
-fn region() -> Option<&'static Region> {
-    REGION.get_or_init(Region::make).as_ref()
+fn region(kind: Kind) -> Option<&'static Region> {
+    REGION.get_or_init(|| Region::make(kind)).as_ref()
+}
+
+/// Makes the heap of a preloaded library, if there is none yet: before anything is allocated by mimalloc. Its
+/// children made by `fork` get copies. Any thread. Allocates nothing. `are_locks_held` says whether a thread
+/// may have a lock of mimalloc's; it must not allocate either.
+#[inline]
+pub fn preload(are_locks_held: fn() -> bool) {
+    region(Kind::Preloaded(are_locks_held));
 }
 
 impl Region {
     #[cold]
-    fn make() -> Option<Region> {
+    fn make(kind: Kind) -> Option<Region> {
         let system = rustix::system::sysinfo();
         let half = (system.totalram as usize).checked_mul(system.mem_unit as usize)? / 2;
         let bytes = half.min(REGIONS_MAX / job_size());
-        let len = bytes.checked_next_multiple_of(REGION_STEP)?;
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let fd = rustix::fs::memfd_create(c"standpipe-global-heap", flags).ok()?;
-        rustix::fs::ftruncate(&fd, len as u64).ok()?;
-        let mapping = Mapping::new(fd.as_fd(), len, 0, MprotectFlags::READ | MprotectFlags::WRITE).ok()?;
-        let start = mapping.base().as_ptr().cast();
-        // SAFETY: the range was mapped just now, and the advice leaves its contents as they are.
-        let unshared = unsafe { rustix::mm::madvise(start, len, Advice::LinuxDontFork) };
-        // SAFETY: as above. A kernel without huge pages does not know of them.
-        let _ = unsafe { rustix::mm::madvise(start, len, Advice::LinuxHugepage) };
-        let memory = MEMORY.get_or_init(|| Memory { fd, mapping, has_undumped: AtomicBool::new(false) });
-        // SAFETY: the handler is a function for the program's whole life, and calls only what a forked child
-        // may.
-        let told = unsafe { libc::pthread_atfork(None, None, Some(end_forked_child)) };
-        if unshared.is_err() || told != 0 {
+        let made = HeapFile::make(bytes.checked_next_multiple_of(REGION_STEP)?)?;
+        let file = FILE.get_or_init(|| made);
+        let is_told = match kind {
+            // SAFETY: the handler is a function for the program's whole life, and calls only what a forked
+            // child may.
+            Kind::Chosen => unsafe { libc::pthread_atfork(None, None, Some(end_forked_child)) == 0 },
+            Kind::Preloaded(are_locks_held) => fork_copy::watch(file, are_locks_held),
+        };
+        if !is_told {
             return None;
         }
         // SAFETY: the range is mapped, all zero, and writable where `commit` was called for it; nobody else
         // uses it, and it is never unmapped, as its owner is in a `static`.
         unsafe {
             mi_manage_memory(
-                start,
-                len,
+                file.base().cast(),
+                file.len(),
                 false,
                 false,
                 true,
@@ -164,17 +167,21 @@ impl Region {
                 std::ptr::null_mut(),
             )
         }
-        .then(|| Region { memory, adopted: AtomicBool::new(false), kept: AtomicBool::new(false) })
+        .then(|| Region::over(file, kind))
     }
-}
 
-/// The memory that the program's allocations share with peers, once a segment has them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Adopted {
-    /// The address of its first byte in this process. It is the segment's first byte, too, mapped once more.
-    pub base: u64,
-    /// Bytes.
-    pub len: u64,
+    fn over(file: &'static HeapFile, kind: Kind) -> Region {
+        let shown = ProgramHeap {
+            size: size_of::<ProgramHeap>(),
+            base: file.base().cast(),
+            len: file.len(),
+            take,
+            put_back,
+            keep_pages,
+            forks: fork_copy::counts,
+        };
+        Region { file, shown, kind, adopted: AtomicBool::new(false), kept: AtomicBool::new(false) }
+    }
 }
 
 /// Whether this program allocates by a [`GlobalHeap`]. Such a process cannot be forked.
@@ -182,32 +189,24 @@ pub fn is_used() -> bool {
     REGION.get().is_some_and(Option::is_some)
 }
 
-/// Makes a segment of what the program's allocator divides, followed by `more` bytes. `None` where the
-/// program has no [`GlobalHeap`], and once a segment has been made.
-///
-/// # Errors
-/// As for [`Segment::create`].
-pub fn adopt(more: u64) -> Result<Option<(Segment, Adopted)>, SegmentError> {
-    let Some(region) = REGION.get().and_then(Option::as_ref) else { return Ok(None) };
-    if region.adopted.swap(true, Ordering::SeqCst) {
-        return Ok(None);
-    }
-    let mapping = &region.memory.mapping;
-    let adopted =
-        Adopted { base: mapping.base().as_ptr().expose_provenance() as u64, len: mapping.len() as u64 };
-    let whole = adopted.len.checked_add(more).ok_or(SegmentError::BadLength { len: more })?;
-    let segment = Segment::grown(region.memory.fd.as_fd(), adopted.len, whole);
-    if segment.is_err() {
-        // It is not sealed yet, and another length may do. If the system keeps the bytes, they are sparse.
-        let _ = rustix::fs::ftruncate(&region.memory.fd, adopted.len);
-        region.adopted.store(false, Ordering::SeqCst);
-    }
-    Ok(Some((segment?, adopted)))
+/// The heap, for a node to take.
+pub fn shown() -> Option<&'static ProgramHeap> {
+    REGION.get().and_then(Option::as_ref).map(|region| &region.shown)
 }
 
-/// From now on no page of the program's allocations is given back to the system: who has registered them must
-/// find those that are mapped.
-pub fn keep_pages() {
+extern "C" fn take() -> c_int {
+    let Some(region) = REGION.get().and_then(Option::as_ref) else { return -1 };
+    let Some(fd) = region.file.fd() else { return -1 };
+    if region.adopted.swap(true, Ordering::SeqCst) { -1 } else { fd.as_raw_fd() }
+}
+
+extern "C" fn put_back() {
+    if let Some(region) = REGION.get().and_then(Option::as_ref) {
+        region.adopted.store(false, Ordering::SeqCst);
+    }
+}
+
+extern "C" fn keep_pages() {
     if let Some(region) = REGION.get().and_then(Option::as_ref) {
         region.kept.store(true, Ordering::SeqCst);
     }
@@ -244,10 +243,10 @@ unsafe extern "C" fn commit(
     zero: *mut bool,
     _: *mut c_void,
 ) -> bool {
-    let Some(memory) = MEMORY.get() else { return false };
-    let at = (start.addr() - memory.mapping.base().addr().get()) as u64;
+    let Some(file) = FILE.get() else { return false };
+    let at = (start.addr() - file.addresses().start) as u64;
     let part = at..at + len as u64;
-    if wanted && !memory.open(part.clone()) {
+    if wanted && !file.open(part.clone()) {
         return false;
     }
     // While it is being made nothing is given back.
@@ -259,37 +258,13 @@ unsafe extern "C" fn commit(
     if wanted || region.kept.load(Ordering::SeqCst) {
         return wanted;
     }
-    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    let punched =
-        rustix::io::retry_on_intr(|| rustix::fs::fallocate(&memory.fd, flags, at, len as u64)).is_ok();
-    if punched {
-        memory.leave_out(part);
-    }
-    punched
-}
-
-impl Memory {
-    /// Makes pages usable, and has core dumps contain them. Whether they are.
-    fn open(&self, part: Range<u64>) -> bool {
-        let is_open = self.mapping.open_to(part.end).is_ok();
-        if is_open && self.has_undumped.load(Ordering::SeqCst) {
-            let step = REGION_STEP as u64;
-            let end = part.end.next_multiple_of(step).min(self.mapping.open_bytes());
-            self.mapping.set_dumped(part.start / step * step..end, true);
-        }
-        is_open
-    }
-
-    /// Has core dumps leave out pages that were given back to the system: whole steps, so that the range
-    /// falls into few mappings.
-    fn leave_out(&self, part: Range<u64>) {
-        let step = REGION_STEP as u64;
-        let steps = part.start.next_multiple_of(step)..part.end / step * step;
-        if steps.start < steps.end {
-            self.has_undumped.store(true, Ordering::SeqCst);
-            self.mapping.set_dumped(steps, false);
-        }
-    }
+    file.give_back(
+        part,
+        match region.kind {
+            Kind::Chosen => GiveBack::ByFile,
+            Kind::Preloaded(_) => GiveBack::ByAddress,
+        },
+    )
 }
 
 /// Ends a process made by a plain `fork`, in which the heap is not mapped: whatever it touched next would

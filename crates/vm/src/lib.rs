@@ -14,6 +14,11 @@
 //! | [`shared`] | a mapping, reached by copies and atomics | yes |
 //! | [`segment`] | a sealed memfd and its mapping; opening a peer's | no |
 //! | `global_heap` | a segment that the program's allocator divides (feature `allocator`) | yes |
+//! | [`program_heap`] | how a node finds that segment, also a preloaded library's | yes |
+//! | `heap_face` | what the one shows of it to the other | yes |
+//! | `heap_file` | the memory file behind it, and a child's copy of it | yes |
+//! | `fork_copy` | a copy of it for each child of a program that knows nothing of it | yes |
+//! | `halted_threads` | halting all other threads of this process for a while | yes |
 //! | [`heap`] | which bytes of a segment are in use, and which pages are not | no |
 //! | `payload` | bytes in words that a peer may write: in and out | yes |
 //! | [`ring`] | a single-producer single-consumer message ring | no |
@@ -55,11 +60,19 @@ pub mod cma;
 pub mod completion_queue;
 pub mod duplex;
 pub mod fault_safe_copy;
+#[cfg(all(feature = "allocator", not(any(loom, miri))))]
+mod fork_copy;
 pub mod forks;
 pub mod futex;
 #[cfg(all(feature = "allocator", not(any(loom, miri))))]
 pub mod global_heap;
+#[cfg(all(feature = "allocator", not(any(loom, miri))))]
+mod halted_threads;
 pub mod heap;
+#[cfg(not(any(loom, miri)))]
+mod heap_face;
+#[cfg(all(feature = "allocator", not(any(loom, miri))))]
+mod heap_file;
 pub mod host;
 #[cfg(not(any(loom, miri)))]
 pub mod loaded;
@@ -71,6 +84,8 @@ pub mod pages;
 mod payload;
 #[cfg(not(loom))]
 pub mod proc_mem;
+#[cfg(not(any(loom, miri)))]
+pub mod program_heap;
 pub mod ring;
 #[cfg(not(any(loom, miri)))]
 pub mod robust;

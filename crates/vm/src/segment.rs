@@ -135,7 +135,7 @@ impl Segment {
     ///
     /// # Errors
     /// As for [`Segment::create_closed`].
-    #[cfg(all(feature = "allocator", not(any(loom, miri))))]
+    #[cfg(not(any(loom, miri)))]
     pub(crate) fn grown(fd: BorrowedFd<'_>, has: u64, len: u64) -> Result<Segment, SegmentError> {
         if i64::try_from(len).is_err() {
             return Err(SegmentError::BadLength { len });

@@ -38,6 +38,11 @@ pub(crate) fn root() -> &'static Path {
     this.ancestors().nth(2).expect("xtask lies two folders below the root")
 }
 
+/// Where Cargo puts what it builds.
+pub(crate) fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}
+
 /// `program` with `line` split at spaces as its arguments.
 pub(crate) fn run(line: &str) -> Run {
     let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();

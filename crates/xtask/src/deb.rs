@@ -5,7 +5,7 @@ mod licences;
 mod package;
 
 use crate::c_library::{CLibrary, Layout, VERSION, files_in, series};
-use crate::command::{Failure, root, run};
+use crate::command::{Failure, root, run, target};
 use crate::outcome::Outcome;
 use crate::tree::Piece;
 use crate::{debian, products};
@@ -33,10 +33,6 @@ pub(crate) fn deb(out: Option<&Path>, debug: bool, check: Option<Option<&Path>>)
     check::check(&machine, &packages).into()
 }
 
-fn target() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
-}
-
 /// Builds the packages, and gives their paths.
 fn build(out: &Path, debug: bool) -> Result<Vec<PathBuf>, Failure> {
     let trouble = |what: &str| format!("cannot make {what}");
@@ -45,15 +41,17 @@ fn build(out: &Path, debug: bool) -> Result<Vec<PathBuf>, Failure> {
     let made = tempfile::tempdir().map_err(|why| Failure(format!("no temporary folder: {why}")))?;
     let library = CLibrary::link(&products.archive, made.path())?;
     run("strip --strip-unneeded").arg(library.shared()).status()?;
-    let mut commands = Vec::new();
-    for command in &products.commands {
-        let stripped = made.path().join(command.file_name().expect("a command has a name"));
-        run("strip --strip-unneeded -o").arg(&stripped).arg(command).status()?;
-        commands.push(stripped);
-    }
+    let stripped = |file: &PathBuf| {
+        let stripped = made.path().join(file.file_name().expect("a file has a name"));
+        run("strip --strip-unneeded -o").arg(&stripped).arg(file).status()?;
+        Ok(stripped)
+    };
+    let commands = products.commands.iter().map(stripped).collect::<Result<Vec<_>, Failure>>()?;
+    let malloc = stripped(&products.malloc)?;
     let triple = run("cc -print-multiarch").output()?.trim().to_owned();
     let layout = Layout::debian(&triple);
-    let packages = [runtime(&library, &layout)?, development(&library, &layout)?, tools(&commands)?];
+    let packages =
+        [runtime(&library, &layout)?, development(&library, &layout)?, tools(&commands, &malloc, &layout)?];
     packages.iter().map(|package| package.build(out, debug)).collect()
 }
 
@@ -72,7 +70,7 @@ fn runtime(library: &CLibrary, layout: &Layout) -> Result<Package, Failure> {
         summary: "one-sided put and get to any address of a peer: C library",
         pieces: library.runtime(layout),
         shlibs: Some(format!("libstandpipe {} {name} (>= {VERSION})\n", series())),
-        licences: licences::of("standpipe-capi")?,
+        licences: licences::of("standpipe-capi", "bundled")?,
         name,
     })
 }
@@ -83,8 +81,14 @@ fn development(library: &CLibrary, layout: &Layout) -> Result<Package, Failure> 
     let documents = format!("share/doc/{name}");
     let examples = format!("{documents}/examples");
     pieces.extend(files_in("examples/c")?.into_iter().map(|file| Piece::file(file, &examples)));
-    for page in ["docs/C.md", "docs/ERRORS.md", "docs/SETTINGS.md", "docs/STATISTICS.md", "docs/SECURITY.md"]
-    {
+    for page in [
+        "docs/C.md",
+        "docs/MALLOC.md",
+        "docs/ERRORS.md",
+        "docs/SETTINGS.md",
+        "docs/STATISTICS.md",
+        "docs/SECURITY.md",
+    ] {
         let page = root().join(page);
         if page.exists() {
             pieces.push(Piece::file(page, &documents));
@@ -99,14 +103,16 @@ fn development(library: &CLibrary, layout: &Layout) -> Result<Package, Failure> 
         pieces,
         shlibs: None,
         // The archive has all that the library has.
-        licences: licences::of("standpipe-capi")?,
+        licences: licences::of("standpipe-capi", "bundled")?,
         name,
     })
 }
 
-fn tools(commands: &[PathBuf]) -> Result<Package, Failure> {
-    let mut pieces: Vec<Piece> = Vec::new();
-    let mut needed = Vec::new();
+/// The commands, and the library to preload: as it has no series in its name, two of them could not be
+/// installed side by side with the C library's.
+fn tools(commands: &[PathBuf], malloc: &Path, layout: &Layout) -> Result<Package, Failure> {
+    let mut pieces = vec![Piece::file(malloc, &layout.lib)];
+    let mut needed = needs(malloc)?;
     for command in commands {
         needed.extend(needs(command)?);
         pieces.push(Piece::file(command, "bin"));
@@ -118,8 +124,9 @@ fn tools(commands: &[PathBuf]) -> Result<Package, Failure> {
             pieces.push(Piece::text(format!("share/bash-completion/completions/{name}"), words));
         }
     }
-    let mut licences = licences::of("standpipe-cli")?;
-    licences.merge(licences::of("standpipe-study")?);
+    let mut licences = licences::of("standpipe-cli", "bundled")?;
+    licences.merge(licences::of("standpipe-study", "bundled")?);
+    licences.merge(licences::of("standpipe-malloc", "")?);
     Ok(Package {
         name: "standpipe-tools".into(),
         section: "net",

@@ -1,4 +1,5 @@
-//! Both commands, the C library, and the historic layers' library and headers, put where a user has them.
+//! Both commands, the C library, the library to preload, and the historic layers' library and headers, put
+//! where a user has them.
 
 use crate::c_library::{CLibrary, Layout, files_in};
 use crate::command::Failure;
@@ -22,6 +23,7 @@ pub(crate) fn install(prefix: Option<&Path>, debug: bool) -> Outcome {
         let mut pieces: Vec<Piece> =
             products.commands.iter().map(|command| Piece::file(command, "bin")).collect();
         pieces.push(Piece::file(&products.layers, "lib"));
+        pieces.push(Piece::file(&products.malloc, "lib"));
         pieces.extend(
             files_in("crates/layers-c/include")?.into_iter().map(|file| Piece::file(file, "include")),
         );

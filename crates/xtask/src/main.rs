@@ -22,6 +22,7 @@ mod install;
 mod invariants;
 mod launchers;
 mod lookups;
+mod mallocs;
 mod mutate;
 mod nightly;
 mod outcome;
@@ -68,6 +69,9 @@ enum Check {
     /// Time finding a registration among 100,000, beside UCX's cache and one random memory access (libucx-dev
     /// for the former).
     Lookups,
+    /// Time malloc in a program with the preloaded library, beside Debian's mimalloc (libmimalloc2.0) and the
+    /// system's own.
+    Mallocs,
     /// Break each invariant of the engine on purpose, one at a time, and show that the simulator's storms, or
     /// the part's own tests, notice it.
     Mutate {
@@ -200,6 +204,7 @@ fn main() -> ExitCode {
         Check::Changes { rounds } => ("changes", changes::changes(rounds)),
         Check::Fuzz { seconds, target } => ("fuzz", fuzz::run(seconds, target.as_deref())),
         Check::Lookups => ("lookups", lookups::lookups()),
+        Check::Mallocs => ("mallocs", mallocs::mallocs(&command::target())),
         Check::Hits => ("hits", hits::hits()),
         Check::Launchers => ("launchers", launchers::launchers()),
         Check::Peers { json } => ("peers", peers::peers(json)),

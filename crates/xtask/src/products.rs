@@ -17,6 +17,8 @@ pub(crate) struct Products {
     pub(crate) commands: Vec<PathBuf>,
     /// The historic layers' library.
     pub(crate) layers: PathBuf,
+    /// The library to preload.
+    pub(crate) malloc: PathBuf,
     /// The C interface's archive, as Rust makes it.
     pub(crate) archive: PathBuf,
 }
@@ -33,14 +35,19 @@ pub(crate) fn build(debug: bool) -> Result<Products, Failure> {
         let commands = told(&format!("cargo build --locked --profile release {PACKAGES}"))?;
         commands + &told(&format!("cargo rustc --locked --profile release {archive}"))?
     };
+    // By itself: what it makes its parts of, the others are to be without.
+    let profile = if debug { "dev" } else { "release" };
+    let told =
+        told + &self::told(&format!("cargo build --locked --profile {profile} --package standpipe-malloc"))?;
     let products: Vec<Product> = told.lines().filter_map(product).collect();
     let all = |wanted: fn(&Product) -> Option<&PathBuf>| products.iter().filter_map(wanted).cloned();
     let commands: Vec<PathBuf> = all(|product| product.command()).collect();
     let layers = all(|product| product.of_layers()).next();
+    let malloc = all(|product| product.of_malloc()).next();
     let archive = all(|product| product.of_c()).next();
-    match (commands.len(), layers, archive) {
-        (2, Some(layers), Some(archive)) => Ok(Products { commands, layers, archive }),
-        _ => Err(Failure(format!("cargo names no two commands and two libraries, but {products:?}"))),
+    match (commands.len(), layers, malloc, archive) {
+        (2, Some(layers), Some(malloc), Some(archive)) => Ok(Products { commands, layers, malloc, archive }),
+        _ => Err(Failure(format!("cargo names no two commands and three libraries, but {products:?}"))),
     }
 }
 
@@ -56,6 +63,7 @@ fn told(line: &str) -> Result<String, Failure> {
 enum Product {
     Command(PathBuf),
     Layers(PathBuf),
+    Malloc(PathBuf),
     CArchive(PathBuf),
 }
 
@@ -66,6 +74,10 @@ impl Product {
 
     fn of_layers(&self) -> Option<&PathBuf> {
         if let Product::Layers(path) = self { Some(path) } else { None }
+    }
+
+    fn of_malloc(&self) -> Option<&PathBuf> {
+        if let Product::Malloc(path) = self { Some(path) } else { None }
     }
 
     fn of_c(&self) -> Option<&PathBuf> {
@@ -87,7 +99,9 @@ fn product(message: &str) -> Option<Product> {
     };
     match is_of("staticlib") {
         true => file(".a").map(Product::CArchive),
-        false if is_of("cdylib") => file(".so").map(Product::Layers),
+        false if is_of("cdylib") => {
+            file("standpipe_malloc.so").map(Product::Malloc).or_else(|| file(".so").map(Product::Layers))
+        }
         false => None,
     }
 }
@@ -106,6 +120,8 @@ mod tests {
             r#"{{{ours},"target":{{"kind":["cdylib","rlib"]}},"executable":null,"filenames":["/t/libx.so","/t/libx.rlib"]}}"#
         );
         assert_eq!(product(&library), Some(Product::Layers("/t/libx.so".into())));
+        let malloc = library.replace("libx.so", "libstandpipe_malloc.so");
+        assert_eq!(product(&malloc), Some(Product::Malloc("/t/libstandpipe_malloc.so".into())));
         let c = library.replace(r#""rlib""#, r#""staticlib","rlib""#).replace("libx.rlib", "libx.a");
         assert_eq!(product(&c), Some(Product::CArchive("/t/libx.a".into())));
         assert_eq!(product(&command.replace("bin", "lib")), None);

@@ -70,9 +70,14 @@ fn what_is_installed_builds_and_runs_a_program_and_finds_its_parts() {
         &library("so."),
         &format!("libstandpipe.so.{VERSION}"),
         "libstandpipe_layers.so",
+        "libstandpipe_malloc.so",
         "pkgconfig",
     ];
     assert_eq!(names(&prefix.join("lib")), libraries.map(str::to_owned).into());
+
+    let listed =
+        said(Command::new("ls").arg(&prefix).env("LD_PRELOAD", prefix.join("lib/libstandpipe_malloc.so")));
+    assert_eq!(listed, "bin\ninclude\nlib");
 
     std::fs::write(folder.path().join("prog.c"), PROGRAM).expect("there is room");
     // As a user's shell would: the words are split by it.

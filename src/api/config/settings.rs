@@ -238,7 +238,7 @@ pub const SETTINGS: &[Setting] = &[
 
 /// Other variables that begin with [`PREFIX`] and that some part of this project reads: launchers and jobs,
 /// its commands, its historic layers, and its tests, whose names go on.
-const OTHERS: [&str; 16] = [
+const OTHERS: [&str; 17] = [
     "STANDPIPE_JOB",
     "STANDPIPE_SECRET",
     "STANDPIPE_RANK",
@@ -247,6 +247,7 @@ const OTHERS: [&str; 16] = [
     "STANDPIPE_LAUNCHER",
     "STANDPIPE_RENDEZVOUS",
     "STANDPIPE_LIBFABRIC",
+    "STANDPIPE_MALLOC_FORK_MAX",
     "STANDPIPE_PM_LOCKS",
     "STANDPIPE_PMIX",
     "STANDPIPE_RDMA_VM",

@@ -39,6 +39,7 @@ pub(super) fn of(facts: &Facts) -> Vec<Check> {
         pin_budget(facts),
     ];
     checks.extend(rendezvous(facts));
+    checks.extend(malloc(facts));
     checks.extend([heap_path(facts), private_path(facts), granted_path(facts)]);
     checks
 }
@@ -90,6 +91,16 @@ fn rendezvous(facts: &Facts) -> Option<Check> {
     let remedy =
         "nodes open, and whoever asks Rendezvous::from_env is refused: mend the variable, or unset it";
     Some(check("rendezvous", Status::Warn, why, remedy))
+}
+
+/// Only where it is preloaded.
+fn malloc(facts: &Facts) -> Option<Check> {
+    let most = bytes(facts.near.preloaded?);
+    let value = format!(
+        "libstandpipe_malloc.so is preloaded: peers of each program's first node map its malloc, up to {most}"
+    );
+    let remedy = "peers may write all of that memory: preload it only where you trust them (docs/MALLOC.md)";
+    Some(check("malloc", Status::Info, value, remedy))
 }
 
 /// A bad one stops every job when its nodes open.

@@ -72,6 +72,8 @@ pub(super) struct Near {
     pub(super) tracer_set: Option<String>,
     /// Whether there can be the table that near peers find grants in, or why not.
     pub(super) table: Result<(), String>,
+    /// Bytes that the heap of a preloaded `malloc` may grow to.
+    pub(super) preloaded: Option<u64>,
     /// Whether the kernel tells of a process's end before it gives the number away, or why not.
     pub(super) end: Result<(), String>,
 }
@@ -105,6 +107,7 @@ impl Facts {
                 attach_set: set("STANDPIPE_ATTACH").filter(|value| value != "auto"),
                 expose_set: set("STANDPIPE_EXPOSE").filter(|value| value != "auto"),
                 tracer_set: set("STANDPIPE_TRACER").filter(|value| value != "auto"),
+                preloaded: host::preloaded_malloc().map(|malloc| malloc.bytes),
                 table: host::try_grant_table().map_err(|error| error.to_string()),
                 end: host::try_end_mark().map_err(|error| error.to_string()),
             },

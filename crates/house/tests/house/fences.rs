@@ -29,6 +29,7 @@ const FENCES: &[&str] = &[
     // Exported symbols and the addresses of C programs.
     "crates/layers-c/",
     "crates/capi/",
+    "crates/malloc/",
     // The kernels' ranks name the addresses of their peers' inboxes.
     "crates/studies/src/kernels/job.rs",
     // The example's ranks name the addresses of their peers' blocks.

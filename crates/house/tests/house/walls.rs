@@ -32,6 +32,7 @@ const WALLS: &[Wall] = &[
     wall("standpipe-layers", &["standpipe", "standpipe-layer-list"], &["standpipe-testbed"]),
     wall("standpipe-layers-c", &["standpipe", "standpipe-layers"], &["standpipe-testbed"]),
     wall("standpipe-capi", &["standpipe"], &["standpipe-testbed"]),
+    wall("standpipe-malloc", &["standpipe-vm"], &["standpipe", "standpipe-capi", "standpipe-testbed"]),
     wall("standpipe-python", &["standpipe"], &[]),
     wall("block-directory", &["standpipe"], &[]),
     // Its limits do without the library what the library does: they call the same system underneath.

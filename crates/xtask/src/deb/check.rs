@@ -32,6 +32,8 @@ said whole.out
 cmake -S /usr/share/doc/libstandpipe-dev/examples -B build >/dev/null
 cmake --build build
 standpipe run -n 2 -- build/ring 100
+LD_PRELOAD=libstandpipe_malloc.so standpipe run -n 2 -- ./hello >preloaded.out
+said preloaded.out
 man=/usr/share/man/man1/standpipe.1.gz
 zcat $man | head -n 20 | grep -qi standpipe
 

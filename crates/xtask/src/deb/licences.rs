@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// How deep below a crate's folder licences are looked for: libfabric's lies in a folder of its crate.
-const DEPTH: usize = 3;
+/// How deep below a crate's folder licences are looked for: mimalloc's lies three folders below its crate's.
+const DEPTH: usize = 4;
 
 /// The crates of others that are compiled in.
 #[derive(Default)]
@@ -20,10 +20,10 @@ struct Crate {
     folder: PathBuf,
 }
 
-/// Those of a package of ours, with libfabric compiled in.
-pub(super) fn of(package: &str) -> Result<Licences, Failure> {
-    let tree = "cargo tree --locked --edges normal,build --prefix none --features bundled --format {p}";
-    let tree = run(tree).args("--package").arg(package).output()?;
+/// Those of a package of ours, with these features.
+pub(super) fn of(package: &str, features: &str) -> Result<Licences, Failure> {
+    let tree = "cargo tree --locked --edges normal,build --prefix none --format {p}";
+    let tree = run(tree).arg(format!("--features={features}")).arg("--package").arg(package).output()?;
     let used: BTreeSet<(&str, &str)> = tree.lines().filter_map(name_and_version).collect();
     let metadata = run("cargo metadata --locked --format-version 1").output()?;
     let metadata: Value =

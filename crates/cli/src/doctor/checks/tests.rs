@@ -19,7 +19,14 @@ fn good() -> Facts {
         ptrace_scope: Some(1),
         traces_anyone: Some(false),
         attach: Attach::Works,
-        near: Near { attach_set: None, expose_set: None, tracer_set: None, table: Ok(()), end: Ok(()) },
+        near: Near {
+            attach_set: None,
+            expose_set: None,
+            tracer_set: None,
+            preloaded: None,
+            table: Ok(()),
+            end: Ok(()),
+        },
         transport_set: None,
         bad_settings: Vec::new(),
         no_network: None,
@@ -70,6 +77,15 @@ fn there_are_no_paths_where_no_node_opens() {
             assert!(told.value.starts_with("none: ") && told.value.contains(why), "{told:?}");
         }
     }
+}
+
+#[test]
+fn a_preloaded_malloc_is_named_with_what_it_gives_away() {
+    assert!(of(&good()).iter().all(|check| check.check != "malloc"));
+    let near = Near { preloaded: Some(8 << 30), ..good().near };
+    let told = find(&Facts { near, ..good() }, "malloc");
+    assert!(told.value.contains("libstandpipe_malloc.so") && told.value.contains("8.00 GiB"), "{told:?}");
+    assert!(told.remedy.contains("peers may write all of that memory"), "{told:?}");
 }
 
 #[test]
