@@ -133,13 +133,11 @@ impl Grants {
     /// Ends a grant. `None`: there is none such.
     pub(crate) fn revoke(&mut self, grant: GrantId) -> Option<Granted> {
         let first = self.first(grant.line);
-        let mut by_address = self.by_address.as_mut();
-        let line = self.lines.get_mut(grant.line as usize)?;
-        let line = Some(line).filter(|line| line.generation == grant.generation && line.is_granted())?;
-        let granted = line.granted();
-        if let Some(by_address) = &mut by_address {
+        let granted = self.get(grant)?;
+        if let Some(by_address) = &mut self.by_address {
             by_address.remove(&(class(granted.len), granted.start, grant.line));
         }
+        let line = &mut self.lines[grant.line as usize];
         *line = Line::empty((grant.generation + 1) % GENERATIONS);
         // A line that has had all of them is never used again.
         if line.generation != first {
@@ -151,8 +149,8 @@ impl Grants {
     /// Has a grant name other memory of the same length. `None`: there is no such grant. Returns where its
     /// memory began until now.
     pub(crate) fn repoint(&mut self, grant: GrantId, start: u64) -> Option<u64> {
-        let line = self.lines.get_mut(grant.line as usize)?;
-        let line = Some(line).filter(|line| line.generation == grant.generation && line.is_granted())?;
+        self.line(grant)?;
+        let line = &mut self.lines[grant.line as usize];
         let (old, class) = (std::mem::replace(&mut line.start, start), class(line.len));
         if let Some(by_address) = &mut self.by_address {
             by_address.remove(&(class, old, grant.line));

@@ -213,8 +213,8 @@ pub(crate) const MUTATIONS: &[Mutation] = &[
     Mutation {
         rule: "a name that was revoked means nothing",
         file: "engine/src/grants.rs",
-        keeps: "line.granted.as_ref().filter(|_| line.generation == grant.generation)",
-        breaks: "line.granted.as_ref()",
+        keeps: "line.generation == grant.generation && line.is_granted()",
+        breaks: "line.is_granted()",
         by: By::Storm,
     },
     Mutation {
