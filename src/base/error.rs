@@ -3,7 +3,7 @@
 use std::fmt;
 
 use engine::collective::{ElementType, Reduction};
-use engine::{AtomicOp, Direction, GrantId, MemId, OpError, Place, Rank, Rights, WordType};
+use engine::{AtomicOp, GrantId, MemId, OpError, Place, Rank, Rights, WordType};
 use vm::SegmentError;
 
 use crate::base::code::{Code, into_io_error};
@@ -462,11 +462,6 @@ impl Error {
 
 into_io_error!(Error);
 
-/// The rights that an access needs.
-fn rights_for(direction: Direction) -> Rights {
-    if direction == Direction::Put { Rights::Write } else { Rights::Read }
-}
-
 fn in_words_of(rights: &Rights) -> &'static str {
     match rights {
         Rights::Read => "reading",
@@ -490,12 +485,13 @@ impl Error {
                 Error::Fault { peer, memory, addr, len }
             }
             OpError::NotExposed { peer, direction, addr, len } => {
-                Error::NotExposed { peer, addr, len, rights: rights_for(direction) }
+                Error::NotExposed { peer, addr, len, rights: direction.into() }
             }
             OpError::Revoked { peer, grant, offset, len } => Error::Revoked { peer, grant, offset, len },
-            OpError::NotGranted { peer, grant, direction, offset, len } => {
-                Error::NotGranted { peer, grant, rights: rights_for(direction), offset, len }
+            OpError::NotGranted { peer, grant, rights, offset, len } => {
+                Error::NotGranted { peer, grant, rights, offset, len }
             }
+            OpError::Unaligned { peer, offset, size, .. } => Error::Unaligned { peer, offset, size },
             OpError::NoSuchAtomic { op, word, .. } => Error::NoSuchAtomic { op, word },
             OpError::LocalFault { addr, len, .. } => Error::LocalFault { addr, len },
             OpError::Timeout { peer } => Error::Timeout { peer, unattended: false },

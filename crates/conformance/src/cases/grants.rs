@@ -36,8 +36,8 @@ fn shows_only_what_is_granted<C: Cluster>(bench: &mut Bench<C>, here: Place) {
                         let own = bench.bytes(0, here, len);
                         assert_eq!(bench.bytes(1, there.plus(at as u64), len), own);
                     }
-                    (false, Err(OpError::NotGranted { peer: 1, grant, direction: told, .. }), _) => {
-                        assert_eq!((grant, told), (name, direction));
+                    (false, Err(OpError::NotGranted { peer: 1, grant, rights: told, .. }), _) => {
+                        assert_eq!((grant, told), (name, direction.into()));
                     }
                     (_, outcome, _) => panic!("{outcome:?} of a {direction:?} with {rights:?}"),
                 }

@@ -214,6 +214,8 @@ impl<T: Transport> Node<T> {
                 self.mail.serve_handler_ask(&mut self.core, peer, ask)
             }
             (Message::HandlerIs(answer), Lane::Reply) => self.on_handler_is(peer, answer),
+            (Message::AtomicAsk(ask), Lane::Request) => self.serve_atomic(peer, ask),
+            (Message::AtomicDone(done), Lane::Reply) => self.on_atomic_done(peer, done),
             (Message::GrantAsk(ask), Lane::Request) => self.serve_grant_ask(peer, ask),
             (Message::GrantIs(answer), Lane::Reply) => {
                 if let (Some(direction), Some(found)) = (answer.ask.direction, answer.found) {
@@ -281,6 +283,7 @@ impl<T: Transport> Node<T> {
             OpKind::Bounce(_) => self.on_bounce_copied(key, result),
             OpKind::ByMessage(_)
             | OpKind::Keyed(_)
+            | OpKind::Atomic(_)
             | OpKind::HandlerAsk { .. }
             | OpKind::BarrierWait
             | OpKind::Collective => {}
@@ -322,6 +325,7 @@ impl<T: Transport> Node<T> {
                 self.barrier.keep_notice(peer, message);
             }
             Message::Bounce(ask) => self.on_unsent_request(ask.op, error),
+            Message::AtomicAsk(ask) => self.on_unsent_request(ask.op, error),
             Message::HandlerAsk(ask) => self.on_unsent_request(ask.op, error),
             // A peer that is gone has its bounce buffer back, and wants no answer.
             Message::BounceGive { .. } | Message::AmDone { .. } | Message::AmRefused { .. } => {}

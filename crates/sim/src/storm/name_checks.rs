@@ -1,6 +1,6 @@
 //! Operations by names of grants: how they must end, and what must lie in objects.
 
-use engine::{Direction, GrantId, MemId, OpError, Place, Rank};
+use engine::{Direction, GrantId, MemId, OpError, Place, Rank, Rights};
 
 use super::granted::{FORGED_LINE, Found, Granted, Named, Owner, SLOT_WORDS, Since};
 use super::run::{Flying, Run, Work};
@@ -99,8 +99,10 @@ impl Run {
                     let is_over = piece.forged || name.revoked || name.incarnation != flying.met || is_gone;
                     grant == id_of(piece) && is_over
                 }
-                OpError::NotGranted { grant, direction: told, .. } => {
-                    grant == id_of(piece) && told == *direction && !name.is_for(rank, *direction)
+                OpError::NotGranted { grant, rights, .. } => {
+                    grant == id_of(piece)
+                        && rights == Rights::from(*direction)
+                        && !name.is_for(rank, *direction)
                 }
                 OpError::Fault { mem: MemId::Grant(generation), .. } => {
                     let is_it = generation == id_of(piece).generation;
