@@ -114,6 +114,7 @@ impl Run {
                 peer == flying.peer && self.explains_by_name(rank, flying, error)
             }
             OpError::Protocol { .. } | OpError::Unsupported { .. } | OpError::Team { .. } => false,
+            OpError::Unaligned { .. } => false,
             OpError::Panicked => false,
         };
         if explained { Ok(()) } else { Err(format!("rank {rank}: {error}: {flying:?}")) }
