@@ -258,12 +258,13 @@ pub enum Error {
         /// The peer.
         peer: Rank,
     },
-    /// An atomic's word does not lie at a multiple of its size.
-    #[error("offset {offset:#x} of rank {peer}'s heap is not aligned for an atomic of {size} bytes")]
+    /// An atomic's word does not lie at a multiple of its size: in a heap by its offset there, in a grant by
+    /// its address at the owner.
+    #[error("offset {offset:#x} of rank {peer}'s heap or grant is not aligned for an atomic of {size} bytes")]
     Unaligned {
-        /// Whose heap it is.
+        /// Whose memory it is.
         peer: Rank,
-        /// The word's offset in the heap.
+        /// The word's offset in the heap, or in the grant.
         offset: u64,
         /// The word's size.
         size: u64,
