@@ -120,6 +120,8 @@ mod documents {
     struct Exposing;
     #[doc = include_str!("../docs/GRANTS.md")]
     struct Grants;
+    #[doc = include_str!("../docs/GRANTED-WORDS.md")]
+    struct GrantedWords;
     #[doc = include_str!("../docs/TEAMS.md")]
     struct Teams;
     #[doc = include_str!("../docs/DIRECTORY.md")]

@@ -170,8 +170,8 @@ impl Remote {
         Remote { peer, place: Place::granted(name.id(), 0) }
     }
 
-    /// The word of that type there, for [atomics](crate::Node::fetch): in a heap or in a grant. By raw address
-    /// there are none, and they end with [`Error::Fault`](crate::Error::Fault).
+    /// The word of that type there, for [atomics](crate::Node::fetch): in a heap or in a grant. By raw
+    /// address there are none, and they end with [`Error::Fault`](crate::Error::Fault).
     pub const fn word<T>(self) -> Word<T> {
         Word { at: self, points_to: PhantomData }
     }

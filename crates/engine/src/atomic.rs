@@ -178,7 +178,7 @@ impl Atomic {
         Atomic { blind: true, ..self }
     }
 
-    /// Whether it may change the word: all do but a swap of a word for itself, which is a [load](Atomic::load).
+    /// Whether it may change the word: all do but a swap of a word for itself, as a [load](Atomic::load) is.
     #[inline(always)]
     pub const fn may_change(self) -> bool {
         !matches!(self.change, Change::CompareSwap { expected, new } if expected == new)

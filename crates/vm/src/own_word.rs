@@ -1,8 +1,8 @@
 //! Atomics on words of this process's own memory at addresses that it has granted: nothing where there is no
 //! memory, not a signal.
 //!
-//! The owner has promised that the memory stays. Where it has broken that before, the kernel says so when it is
-//! asked; a change while a word is at work is the caller's to keep out.
+//! The owner has promised that the memory stays. Where it has broken that before, the kernel says so when it
+//! is asked. Nobody may break it while a word is at work: the caller sees to that.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -17,8 +17,8 @@ fn is_word(addr: u64, bytes: u64, written: bool) -> bool {
 /// Reads an aligned word of 4 bytes; also where memory may only be read. `None`: there is none. Any thread.
 ///
 /// # Safety
-/// What is mapped there, and may be read, stays so until this returns. Until then this program changes it by
-/// atomics alone, or by the kernel's copies.
+/// Memory that is mapped there, and may be read, stays so until this returns. Until then this program changes
+/// it by atomics alone, or by the kernel's copies.
 pub unsafe fn load_u32(addr: u64) -> Option<u32> {
     // SAFETY: the word is mapped and aligned; the caller vouches for the rest.
     is_word(addr, 4, false).then(|| in_order(|| unsafe { word_u32(addr) }.load(Ordering::Relaxed)))
@@ -37,8 +37,8 @@ pub unsafe fn load_u64(addr: u64) -> Option<u64> {
 /// `change` is not called. Any thread.
 ///
 /// # Safety
-/// As for [`load_u32`], of memory that may be written. No Rust value other than plain bytes lies there, and no
-/// reference is alive that assumes it not to change.
+/// As for [`load_u32`], of memory that may be written. No Rust value other than plain bytes lies there, and
+/// no reference is alive that assumes it not to change.
 pub unsafe fn change_u32<R>(addr: u64, change: impl FnOnce(&AtomicU32) -> R) -> Option<R> {
     // SAFETY: the word is mapped and aligned; the caller vouches for the rest.
     is_word(addr, 4, true).then(|| change(unsafe { word_u32(addr) }))
@@ -65,14 +65,14 @@ fn in_order<R>(load: impl FnOnce() -> R) -> R {
 /// # Safety
 /// An aligned word is mapped there while this lives, and used as [`load_u32`] says.
 unsafe fn word_u32<'a>(addr: u64) -> &'a AtomicU32 {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that an aligned word is mapped there, for as long as the reference lives.
     unsafe { AtomicU32::from_ptr(std::ptr::with_exposed_provenance_mut(addr as usize)) }
 }
 
 /// # Safety
 /// As for [`word_u32`].
 unsafe fn word_u64<'a>(addr: u64) -> &'a AtomicU64 {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that an aligned word is mapped there, for as long as the reference lives.
     unsafe { AtomicU64::from_ptr(std::ptr::with_exposed_provenance_mut(addr as usize)) }
 }
 
@@ -87,7 +87,7 @@ mod tests {
     }
 
     fn load(addr: u64) -> Option<u64> {
-        // SAFETY: as in `add`.
+        // SAFETY: as in `add`: test pages that stay and that nothing borrows, or no memory.
         unsafe { load_u64(addr) }
     }
 
@@ -96,9 +96,9 @@ mod tests {
         let pages = Pages::new(1);
         let at = pages.addr(0) + 64;
         assert_eq!([add(at), add(at), load(at)], [Some(0), Some(1), Some(2)]);
-        // SAFETY: as in `add`.
+        // SAFETY: as in `add`: test pages that stay and that nothing borrows, or no memory.
         let old = unsafe { change_u32(at + 4, |word| word.swap(7, Ordering::SeqCst)) };
-        // SAFETY: as in `add`.
+        // SAFETY: as in `add`: test pages that stay and that nothing borrows, or no memory.
         let low = unsafe { load_u32(at) };
         assert_eq!((old, low, load(at)), (Some(0), Some(2), Some(7 << 32 | 2)));
     }

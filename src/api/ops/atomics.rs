@@ -1,7 +1,7 @@
-//! Atomics on words of heaps, and of grants. All ranks of a host reach a word of a heap through the same memory,
-//! and for all others its owner's processor does them there, as it does those on words of grants for all. So
-//! all of them, and the owner's own threads, see one order of its changes. No network's own atomics are used: a
-//! card does not order its changes with those of the processor.
+//! Atomics on words of heaps, and of grants. All ranks of a host reach a word of a heap through the same
+//! memory. For all others its owner's processor does them there, and for everybody those on words of grants.
+//! So all of them, and the owner's own threads, see one order of its changes. No network's own atomics are
+//! used: a card does not order its changes with those of the processor.
 
 use std::convert::identity;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -115,18 +115,18 @@ pub trait FetchRoom: Send + 'static {
 
 /// Atomics, on words of heaps ([`GlobalPtr`](crate::GlobalPtr)) and of grants
 /// ([`Remote::word`](crate::Remote::word)). Any thread may call them; in handlers those that wait, only on
-/// heaps that are mapped here. A process that sees an atomic's effect by an atomic of its own sees all that was
-/// written before it.
+/// heaps that are mapped here. A process that sees an atomic's effect by an atomic of its own sees all that
+/// was written before it.
 ///
 /// Of a grant, a word from before needs the right to read, and a change the right to write: see
-/// `docs/GRANTS.md`.
+/// `docs/GRANTED-WORDS.md`.
 impl Node {
     /// Changes the word by an operation with `value`, and returns the word from before.
     ///
     /// # Errors
     /// [`Error::NoSuchAtomic`] for an operation on bits of a floating-point number; [`Error::Unaligned`] for
-    /// a word that does not lie at a multiple of its size: of a grant, its address there; for the rest as for
-    /// [`Node::put_bytes`].
+    /// a word that does not lie at a multiple of its size. In a grant the owner's address counts. For the
+    /// rest as for [`Node::put_bytes`].
     #[inline]
     pub fn fetch<T: AtomicWord>(&self, word: impl Into<Word<T>>, op: AtomicOp, value: T) -> Result<T, Error> {
         let word = word.into();

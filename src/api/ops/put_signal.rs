@@ -16,8 +16,8 @@ use crate::transport::peers::{Near, Peer};
 use crate::transport::shm::atomic::{atomic_in_heap, fetch_u64};
 use crate::transport::shm::{Lent, PieceList};
 
-/// How a counter of the target's, in its heap or in what it has granted, changes once the bytes of a put are in
-/// place.
+/// How a counter of the target's, in its heap or in what it has granted, changes once the bytes of a put are
+/// in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signal {
     counter: Word<u64>,
@@ -55,15 +55,14 @@ impl Signal {
 /// sees the bytes. Several calls that are not complete yet may arrive in any order, unless
 /// [`Node::fence`] is called in between. Any thread may call these.
 impl Node {
-    /// Puts values anywhere in a peer's memory, then changes a counter of its, and wakes whoever waits for that
-    /// there. Both are complete at return.
+    /// Puts values anywhere in a peer's memory, then changes a counter of its, and wakes whoever waits for
+    /// that there. Both are complete at return.
     ///
     /// # Errors
-    /// [`Error::Elsewhere`] for a counter of another rank than the bytes' target; [`Error::Unaligned`] for one
-    /// that is not 8-byte aligned; for the rest as for [`Node::put_bytes`]. Of a counter in a grant its owner
-    /// says all that, after the bytes have been put. The counter has changed
-    /// only where this is `Ok`, or after [`Error::Timeout`] and [`Error::PeerLost`] perhaps; the bytes may
-    /// have been put in any case.
+    /// [`Error::Elsewhere`] for a counter of another rank than the bytes' target; [`Error::Unaligned`] for
+    /// one that is not 8-byte aligned; for the rest as for [`Node::put_bytes`]. Of a counter in a grant its
+    /// owner says all that, after the bytes have been put. The counter has changed only where this is `Ok`,
+    /// or after [`Error::Timeout`] and [`Error::PeerLost`] perhaps; the bytes may have been put in any case.
     #[inline]
     pub fn put_signal<T: Pod>(&self, to: impl Into<Remote>, from: &[T], signal: Signal) -> Result<(), Error> {
         let (to, from): (Remote, &[u8]) = (to.into(), bytemuck::cast_slice(from));

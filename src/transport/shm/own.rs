@@ -144,9 +144,10 @@ impl OwnMemory {
             self.read(word, &mut [0; 8][..len as usize])?;
         }
         // SAFETY: the engine names such a word only while a grant of this process covers it, and revokes none
-        // meanwhile. Whoever granted it has promised that the memory stays until it has been given back, that
-        // it is plain bytes, and that this program uses them by raw pointers or atomics, as peers may change
-        // them at any time. Peers that may write it decide what it holds, as by puts.
+        // meanwhile. The one who granted it has promised that the memory stays until it has been given back,
+        // and that it is plain bytes. It has promised, too, that this program uses them by raw pointers or
+        // atomics, as peers may change them at any time. Peers that may write decide what lies there, as by
+        // puts.
         let old = unsafe {
             match (len, atomic.may_change()) {
                 (4, true) => own_word::change_u32(addr, |word| apply_u32(word, atomic)),

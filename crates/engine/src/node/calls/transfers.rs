@@ -48,11 +48,11 @@ impl<T: Transport> Node<T> {
         id
     }
 
-    /// Puts `pieces` to one peer, and then changes an aligned word of its heap, or of what it has granted, so
-    /// that whoever there sees the change by an atomic sees the bytes. The outcome is the old word, or no word
-    /// of a grant where the atomic is [blind](Atomic::without_old); where that is a failure, the bytes may
-    /// have been put, or some of them, and the word only after all of them. Nothing is put where it is
-    /// [`OpError::NoSuchAtomic`], or the word is of other memory than these, which is a fault.
+    /// Puts `pieces` to one peer, and then changes an aligned word of its heap, or of what it has granted. A
+    /// thread there that sees the change by an atomic sees the bytes. The outcome is the old word; it is 0
+    /// for a word of a grant where the atomic is [blind](Atomic::without_old). After a failure the bytes may
+    /// have been put, or some of them, and the word has changed only after all of them. Nothing is put where
+    /// it is [`OpError::NoSuchAtomic`], or the word is of other memory than these, which is a fault.
     pub fn transfer_then_signal(
         &mut self,
         peer: Rank,
@@ -79,9 +79,9 @@ impl<T: Transport> Node<T> {
     }
 
     /// Starts an atomic on an aligned word of a peer's heap, or of what it has granted: there its owner is
-    /// asked, whoever that is, and does it once. The outcome is the old word, or no word of a grant where the
-    /// atomic is [blind](Atomic::without_old); or [`OpError::NoSuchAtomic`] where words of that type have no
-    /// such operation.
+    /// asked, whoever that is, and does it once. The outcome is the old word; it is 0 for a word of a grant
+    /// where the atomic is [blind](Atomic::without_old). It is [`OpError::NoSuchAtomic`] where words of that
+    /// type have no such operation.
     pub fn atomic(&mut self, peer: Rank, word: Place, atomic: Atomic, deadline: Option<Nanos>) -> OpId {
         let key = self.ops.insert(OpKind::OneSided { peer, on_complete: None }, deadline);
         if self.core.is_lost(peer) {

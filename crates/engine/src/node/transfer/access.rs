@@ -12,7 +12,7 @@ use crate::node::operations::op::OpKind;
 use crate::registration::Run;
 use crate::span::BucketSize;
 use crate::wire::{Chunk, GrantAsk, GrantIs, Message};
-use crate::{Atomic, Direction, MemId, OpError, Place, Rank, Transport};
+use crate::{Atomic, Direction, Mechanism, MemId, OpError, Operation, Place, Rank, Transport};
 
 impl<T: Transport> Node<T> {
     /// Where a peer does that by a message, if it may. The error is the initiator's.
@@ -67,6 +67,14 @@ impl<T: Transport> Node<T> {
             self.count_denied(peer);
         }
         permitted
+    }
+
+    /// Counts what this process has copied for a peer.
+    pub(in crate::node) fn count_served(&mut self, peer: Rank, len: u64) {
+        // Its own operations on itself are counted as such.
+        if peer != self.core.rank {
+            self.core.counters.add(Operation::Served, Mechanism::Message, len);
+        }
     }
 
     /// Counts an access of a peer's that this process refuses.

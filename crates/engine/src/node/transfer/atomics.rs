@@ -1,9 +1,9 @@
 //! Atomics on words of a peer's heap, and of what it has granted.
 //!
-//! The transport does those on heaps. A word in a grant is its owner's to change, whoever asks and by whatever
-//! transport: a near peer reaches private memory by copies alone, and only the owner knows at that moment what
-//! the name stands for. So the initiator asks by a message, once, and the owner looks at the grant, changes the
-//! word by one processor atomic, and answers, all in one call.
+//! The transport does those on heaps. A word in a grant is its owner's to change, whoever asks and by
+//! whatever transport. A near peer reaches private memory by copies alone, and only the owner knows at that
+//! moment what the name stands for. So the initiator asks by a message, once. In one call the owner looks at
+//! the grant, changes the word by one processor atomic, and answers.
 
 use super::state::{AskedAtomic, HeldStart};
 use crate::node::Node;
