@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use engine::{Direction, GrantId, Place, Rank, Rights};
 
+use super::counters::Counters;
 use super::shadow::WORD;
 use crate::cluster::Cluster;
 use crate::space::Access;
@@ -141,6 +142,7 @@ pub(super) struct Granted {
     pub(super) names: Vec<Name>,
     objects: Vec<Object>,
     puts: Vec<Put>,
+    pub(super) counters: Counters,
 }
 
 /// Words that somebody found from word `first` of an object on.
@@ -177,17 +179,24 @@ impl Granted {
             names: Vec::new(),
             objects: vec![nothing],
             puts: vec![nobody],
+            counters: Counters::new(ranks),
         }
     }
 
-    /// Bytes of an arena.
+    /// Bytes of an arena: objects, and counters behind them.
     pub(super) fn arena_bytes() -> u64 {
+        Granted::objects_bytes() + Counters::bytes()
+    }
+
+    /// Bytes of all objects.
+    pub(super) fn objects_bytes() -> u64 {
         u64::from(SLOTS * SLOT_WORDS) * WORD
     }
 
     /// `rank` is another process, which has granted nothing.
     pub(super) fn restart(&mut self, rank: Rank) {
         self.owners[rank as usize] = Owner::new();
+        self.counters.restart(rank);
     }
 
     /// A slot of `owner`'s for a new object, and the object. `None`: there are objects everywhere.

@@ -119,7 +119,8 @@ impl Run {
     pub(super) fn end_grants(&mut self, rank: Rank) -> Result<(), String> {
         let Some(granted) = &self.granted else { return Ok(()) };
         let Owner { live, leaving, .. } = &granted.owners[rank as usize];
-        let (count, names) = (self.cluster.view(rank).grants(), live.len() as u64);
+        let names = (live.len() + granted.counters.live(rank)) as u64;
+        let count = self.cluster.view(rank).grants();
         if count != names {
             return Err(format!("rank {rank} counts {count} grants, and has {names}"));
         }

@@ -204,7 +204,7 @@ impl Run {
     }
 
     /// Notes an operation of `rank` with `peer` that was started.
-    fn launch(
+    pub(super) fn launch(
         &mut self,
         rank: Rank,
         peer: Rank,
@@ -225,7 +225,7 @@ impl Run {
         }
     }
 
-    fn deadline(&mut self, rank: Rank) -> Option<Nanos> {
+    pub(super) fn deadline(&mut self, rank: Rank) -> Option<Nanos> {
         if !self.dice.once_in(10) || !self.is(rank, Health::Alive) {
             return None;
         }
@@ -298,6 +298,10 @@ impl Run {
     fn acts_by_grants(&mut self, rank: Rank) -> bool {
         if self.granted.is_none() || !self.dice.once_in(3) {
             return false;
+        }
+        if self.dice.once_in(4) {
+            self.act_by_counter(rank);
+            return true;
         }
         match self.dice.below(16) {
             0..2 => self.grant(rank),
