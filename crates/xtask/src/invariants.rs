@@ -213,8 +213,8 @@ pub(crate) const MUTATIONS: &[Mutation] = &[
     Mutation {
         rule: "a name that was revoked means nothing",
         file: "engine/src/grants.rs",
-        keeps: "line.granted.as_ref().filter(|_| line.generation == grant.generation)",
-        breaks: "line.granted.as_ref()",
+        keeps: "self.lines.get(grant.line as usize)?;\n        Some(line).filter(|line| line.generation == grant.generation && line.is_granted())",
+        breaks: "self.lines.get(grant.line as usize)?;\n        Some(line).filter(|line| line.is_granted())",
         by: By::Storm,
     },
     Mutation {
@@ -237,6 +237,20 @@ pub(crate) const MUTATIONS: &[Mutation] = &[
         keeps: "granted.rights == Rights::ReadWrite && granted.is_for(peer)",
         breaks: "granted.rights == Rights::ReadWrite",
         by: By::Storm,
+    },
+    Mutation {
+        rule: "an atomic in a grant needs the rights to what it does",
+        file: "engine/src/node/transfer/access.rs",
+        keeps: "resolve(own, peer, atomic.rights(), (word, size))",
+        breaks: "resolve(own, peer, crate::Rights::Read, (word, size))",
+        by: By::Storm,
+    },
+    Mutation {
+        rule: "an atomic in a grant that was given up is awaited",
+        file: "engine/src/node/transfer/atomics.rs",
+        keeps: "if !is_unsent && asked.atomic.may_change() {",
+        breaks: "if !is_unsent && asked.peer == u32::MAX {",
+        by: By::Tests("an_atomic_that_is_given_up_settles"),
     },
     Mutation {
         rule: "what waits for a lane goes before what comes later",
