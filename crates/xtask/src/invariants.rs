@@ -248,8 +248,8 @@ pub(crate) const MUTATIONS: &[Mutation] = &[
     Mutation {
         rule: "an atomic in a grant that was given up is awaited",
         file: "engine/src/node/transfer/atomics.rs",
-        keeps: "if !is_unsent && asked.atomic.may_change() {",
-        breaks: "if !is_unsent && asked.peer == u32::MAX {",
+        keeps: "if asked.sent && asked.atomic.may_change() {",
+        breaks: "if asked.sent && asked.peer == u32::MAX {",
         by: By::Tests("an_atomic_that_is_given_up_settles"),
     },
     Mutation {

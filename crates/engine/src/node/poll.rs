@@ -325,7 +325,6 @@ impl<T: Transport> Node<T> {
                 self.barrier.keep_notice(peer, message);
             }
             Message::Bounce(ask) => self.on_unsent_request(ask.op, error),
-            Message::AtomicAsk(ask) => self.on_unsent_request(ask.op, error),
             Message::HandlerAsk(ask) => self.on_unsent_request(ask.op, error),
             // A peer that is gone has its bounce buffer back, and wants no answer.
             Message::BounceGive { .. } | Message::AmDone { .. } | Message::AmRefused { .. } => {}
@@ -336,16 +335,19 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// Goes on with the transfers to `peer` until its lane is full again. Returns whether anything moved.
+    /// Goes on with the transfers to `peer`, and atomics in its grants, until its lane is full again. Returns whether anything moved.
     fn retry_stalled(&mut self, peer: Rank, at: usize) -> bool {
         let mut moved = false;
         while !self.mail.must_wait(peer, Lane::Request) && self.core.transport.has_room(peer, Lane::Request) {
             let Some(key) = self.mail.next_stalled(at) else { break };
-            let Some(OpKind::ByMessage(transfer)) = self.ops.get_mut(key).map(|op| &mut op.kind) else {
-                continue;
-            };
-            transfer.stalled = false;
-            moved |= self.pump(key);
+            match self.ops.get_mut(key).map(|op| &mut op.kind) {
+                Some(OpKind::ByMessage(transfer)) => {
+                    transfer.stalled = false;
+                    moved |= self.pump(key);
+                }
+                Some(OpKind::Atomic(_)) => moved |= self.send_atomic(key),
+                _ => continue,
+            }
             // It is back: a message of its size found no room.
             if self.mail.is_last_stalled(at, key) {
                 break;

@@ -164,7 +164,7 @@ fn an_atomic_that_is_given_up_settles_by_its_answer() {
 }
 
 #[test]
-fn what_was_not_sent_is_taken_back() {
+fn what_finds_no_room_waits_and_is_not_sent_once_it_is_given_up() {
     let mut node = node();
     node.transport().room = 0;
     let ids = [(); 2].map(|()| node.atomic(2, Place::granted(THEIRS, 0), Atomic::fetch_add(1), None));

@@ -11,7 +11,7 @@ use crate::node::operations::op::OpKind;
 use crate::node::operations::settling::Awaited;
 use crate::op_id::{OpId, OpKey};
 use crate::wire::{AtomicAsk, AtomicDone, Message, Status, atomic_result};
-use crate::{Atomic, Lane, Mechanism, OpError, Operation, Place, Rank, Submit, Transport};
+use crate::{Atomic, Lane, Mechanism, OpError, Operation, Place, Rank, SendError, Submit, Transport};
 
 impl<T: Transport> Node<T> {
     /// Starts an atomic now, or as soon as nothing is held back any more.
@@ -49,22 +49,39 @@ impl<T: Transport> Node<T> {
             let done = self.change_granted(peer, word, atomic);
             return self.ops.finish(key, done);
         }
-        self.ops[key].kind = OpKind::Atomic(Box::new(AskedAtomic { peer, word, atomic }));
-        let ask = AtomicAsk { op: OpId::of(key), word: Some(word), atomic: Some(atomic) };
-        let sent = self.mail.send_soon(&mut self.core, peer, Lane::Request, Message::AtomicAsk(ask));
-        if let Err(error) = sent {
-            self.ops.finish(key, Err(error));
-        }
+        self.ops[key].kind = OpKind::Atomic(Box::new(AskedAtomic { peer, word, atomic, sent: false }));
+        self.send_atomic(key);
     }
 
-    /// Lets go of an atomic that a peer is asked for. Adds to `awaited` that it may still do it: not where
-    /// the message has not been sent, and is taken back.
+    /// Asks for an atomic that has not been asked for, if there is room; else it is among those that stall.
+    /// Returns whether anything moved.
+    pub(in crate::node) fn send_atomic(&mut self, key: OpKey) -> bool {
+        let asked = match self.ops.under_way(key).map(|op| &op.kind) {
+            Some(OpKind::Atomic(asked)) if !asked.sent => **asked,
+            _ => return false,
+        };
+        let AskedAtomic { peer, word, atomic, .. } = asked;
+        let ask = Message::AtomicAsk(AtomicAsk { op: OpId::of(key), word: Some(word), atomic: Some(atomic) });
+        let sent = match self.mail.is_taken(peer, Lane::Request) {
+            true => Err(SendError::Busy),
+            false => self.core.transport.send(peer, Lane::Request, &ask.encode(0), &[]),
+        };
+        match sent {
+            Ok(()) => {
+                if let OpKind::Atomic(asked) = &mut self.ops[key].kind {
+                    asked.sent = true;
+                }
+            }
+            Err(SendError::Busy) => self.mail.stall(peer, key),
+            Err(SendError::Failed(error)) => self.ops.finish(key, Err(error)),
+        }
+        sent != Err(SendError::Busy)
+    }
+
+    /// Lets go of an atomic that a peer is asked for. Adds to `awaited` that it may still do it.
     pub(in crate::node) fn abandon_atomic(&mut self, key: OpKey, awaited: &mut Vec<Awaited>) {
-        let is_its =
-            |message: &Message| matches!(message, Message::AtomicAsk(ask) if ask.op == OpId::of(key));
-        let is_unsent = self.mail.take_back(is_its);
         let Some(OpKind::Atomic(asked)) = self.ops.get(key).map(|op| &op.kind) else { return };
-        if !is_unsent && asked.atomic.may_change() {
+        if asked.sent && asked.atomic.may_change() {
             awaited.push(Awaited::Atomic(key));
         }
     }
@@ -74,7 +91,9 @@ impl<T: Transport> Node<T> {
         let key = done.op.key();
         let asked = match self.ops.under_way(key).map(|op| &op.kind) {
             // Several tokens lead to one place in the table; only one of them was sent.
-            Some(OpKind::Atomic(asked)) if OpId::of(key) == done.op && asked.peer == peer => **asked,
+            Some(OpKind::Atomic(asked)) if OpId::of(key) == done.op && asked.sent && asked.peer == peer => {
+                **asked
+            }
             Some(_) => {
                 self.core.counters.malformed += 1;
                 return;

@@ -205,11 +205,11 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// The request of a bounce, or of an operation that is one request, could not be sent in the end.
+    /// The request of a bounce could not be sent in the end.
     pub(in crate::node) fn on_unsent_request(&mut self, id: OpId, error: OpError) {
         let key = id.key();
         match self.ops.get(key).map(|op| &op.kind) {
-            Some(OpKind::HandlerAsk { .. } | OpKind::Atomic(_)) => self.ops.finish(key, Err(error)),
+            Some(OpKind::HandlerAsk { .. }) => self.ops.finish(key, Err(error)),
             _ if OpId::of(key) == id => self.end_bounce(key, Err(error)),
             _ => {}
         }

@@ -22,6 +22,8 @@ pub(in crate::node) struct AskedAtomic {
     pub(in crate::node) peer: Rank,
     pub(in crate::node) word: Place,
     pub(in crate::node) atomic: Atomic,
+    /// Otherwise it has found no room so far.
+    pub(in crate::node) sent: bool,
 }
 
 /// An operation that is not started before nothing is held back any more.
