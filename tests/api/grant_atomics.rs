@@ -391,3 +391,28 @@ fn nothing_has_words_by_address() {
     assert_eq!(Word::from(from.ptr(0)), Remote::from(from.ptr(0)).word(), "a pointer is a word");
     drop(grant);
 }
+
+/// Far more than any lane has room for.
+#[test]
+fn a_flood_of_updates_is_counted_once_each() {
+    const EACH: u64 = 30_000;
+    job(
+        2,
+        |_| config(),
+        |node| {
+            let other = 1 - node.rank();
+            let grant = node.grant(vec![0_u64; 2], Rights::Write, Audience::ALL).expect("granted");
+            tell(node, "name", grant.name().to_words());
+            let word = told(node, "name", other).word::<u64>();
+            for _ in 0..EACH {
+                node.update_nbi(word, AtomicOp::Add, 1).expect("nothing shows yet");
+            }
+            node.quiet().expect("it is granted");
+            node.barrier().expect("both have counted");
+            let mut grant = grant;
+            grant.revoke().expect("it is granted");
+            assert_eq!(grant.wait_idle(LIMIT).expect("nobody is at it"), [EACH, 0]);
+            node.barrier().expect("before the other one ends");
+        },
+    );
+}
