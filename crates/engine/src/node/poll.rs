@@ -335,7 +335,8 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// Goes on with the transfers to `peer`, and atomics in its grants, until its lane is full again. Returns whether anything moved.
+    /// Goes on with the transfers to `peer`, and atomics in its grants, until its lane is full again. Returns
+    /// whether anything moved.
     fn retry_stalled(&mut self, peer: Rank, at: usize) -> bool {
         let mut moved = false;
         while !self.mail.must_wait(peer, Lane::Request) && self.core.transport.has_room(peer, Lane::Request) {

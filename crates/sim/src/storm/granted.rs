@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use engine::{Direction, GrantId, Place, Rank, Rights};
 
-use super::counters::Counters;
+use super::counters::{Counters, PLACE_BYTES};
 use super::shadow::WORD;
 use crate::cluster::Cluster;
 use crate::space::Access;
@@ -188,8 +188,13 @@ impl Granted {
         Granted::objects_bytes() + Counters::bytes()
     }
 
+    /// Where in each owner's arena a place for a counter begins.
+    pub(super) fn counter_place(&self, place: u32) -> Place {
+        self.arena.plus(Granted::objects_bytes() + u64::from(place) * PLACE_BYTES)
+    }
+
     /// Bytes of all objects.
-    pub(super) fn objects_bytes() -> u64 {
+    fn objects_bytes() -> u64 {
         u64::from(SLOTS * SLOT_WORDS) * WORD
     }
 
