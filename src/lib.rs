@@ -82,7 +82,7 @@ pub use base::handler_id::HandlerId;
 pub use base::interrupt::{Interrupt, interrupt_waits};
 #[doc(hidden)]
 pub use base::limits;
-pub use base::pointers::{GlobalPtr, Remote};
+pub use base::pointers::{GlobalPtr, Remote, Word};
 pub use base::until::{UnmetSignal, Until};
 pub use counters::latency::{Latencies, Latency, Timed};
 pub use counters::stats::Stats;
@@ -120,6 +120,8 @@ mod documents {
     struct Exposing;
     #[doc = include_str!("../docs/GRANTS.md")]
     struct Grants;
+    #[doc = include_str!("../docs/GRANTED-WORDS.md")]
+    struct GrantedWords;
     #[doc = include_str!("../docs/TEAMS.md")]
     struct Teams;
     #[doc = include_str!("../docs/DIRECTORY.md")]

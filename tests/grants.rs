@@ -152,6 +152,7 @@ fn child() {
     let told = GlobalPtr::<u64>::new(owner, at.parse().expect("a number"));
     match manner {
         "reads" | "writes" => use_what_comes(&node, told, manner == "writes"),
+        "counts" => count_what_comes(&node, told),
         _ => put_for_ever(&node, told, manner),
     }
 }
@@ -188,6 +189,24 @@ fn use_what_comes(node: &Node, told: GlobalPtr<u64>, writes: bool) {
         stats.get(Operation::Put, by).count + stats.get(Operation::Get, by).count
     };
     say(format_args!("{done} {revoked} {}", counted(Mechanism::Cma)));
+}
+
+/// Adds to the first word of whatever grant there is, until there is none, and says how often it has. The
+/// upper half of the word is the name's.
+fn count_what_comes(node: &Node, told: GlobalPtr<u64>) {
+    let (mut done, mut revoked) = (0_u64, 0_u64);
+    say("begins");
+    while let Some((id, there)) = name_of(node, told) {
+        match node.fetch_add(there.word::<u64>(), 1) {
+            Ok(old) => {
+                assert_eq!(old >> 32, id >> 32, "{old:#x} by {id:#x}");
+                done += 1;
+            }
+            Err(Error::Revoked { .. }) => revoked += 1,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    say(format_args!("{done} {revoked}"));
 }
 
 /// Puts all of a grant again and again, and ends in one of several manners.
@@ -275,6 +294,61 @@ fn memory_that_is_taken_back_is_ones_own_by_message() {
 #[test]
 fn memory_that_is_taken_back_is_ones_own_over_a_network() {
     comes_and_goes(Way::Network);
+}
+
+/// Grants the same word again and again, while others add to it, and has it to itself as soon as it has
+/// revoked the name.
+fn counts(way: Way) {
+    if way == Way::Network && support::network().is_none() {
+        return;
+    }
+    let (owner, memory) = (Owner::new(way), Memory::new(64));
+    let first = memory.grant(&owner.node);
+    let word = &memory.0[0];
+    let begin = |grant: &Grant<Foreign<()>>| {
+        let id = grant.name().to_words()[0];
+        word.store(id >> 32 << 32, Ordering::Relaxed);
+        owner.tell(grant);
+        id >> 32
+    };
+    begin(&first);
+    let mut users = [(); 2].map(|()| owner.user("counts"));
+    users.iter_mut().for_each(|user| assert_eq!(user.hear(), "begins"));
+    let (mut grant, mut random, mut counted) = (Some(first), support::Random::new(7), 0);
+    for round in 0..ROUNDS {
+        // Those who have begun may have counted by the first name already.
+        let mut now = grant.take().unwrap_or_else(|| memory.grant(&owner.node));
+        let tag = if round == 0 { word.load(Ordering::Relaxed) >> 32 } else { begin(&now) };
+        let until = Instant::now() + Duration::from_micros(random.below(100) as u64);
+        while Instant::now() < until {
+            std::hint::spin_loop();
+        }
+        now.revoke().expect("it is granted");
+        // What comes by the name now comes too late.
+        let last = word.swap(FREE, Ordering::SeqCst);
+        assert_eq!(last >> 32, tag, "something older was counted");
+        counted += last & u64::from(u32::MAX);
+        std::hint::spin_loop();
+        assert_eq!(word.load(Ordering::Relaxed), FREE, "something was counted after it was taken back");
+        now.wait_idle(LIMIT).expect("nobody is at it");
+    }
+    owner.told.write(0, u64::MAX);
+    let all = users.map(|mut user| user.hear());
+    println!("{way:?}: {ROUNDS} rounds; counted {counted}; done and revoked: {all:?}");
+    let done = |said: &String| said.split(' ').next().and_then(|count| count.parse::<u64>().ok());
+    let done: u64 = all.iter().map(|said| done(said).expect("a number")).sum();
+    assert!(done > 0 && done == counted, "{done} were told that they counted, and {counted} did");
+    assert!(memory.holds(&[FREE]));
+}
+
+#[test]
+fn each_addition_by_a_name_counts_once_and_none_once_it_is_revoked_near() {
+    counts(Way::Kernel);
+}
+
+#[test]
+fn each_addition_by_a_name_counts_once_and_none_once_it_is_revoked_over_tcp() {
+    counts(Way::Network);
 }
 
 /// Nobody writes memory any more that was taken back.

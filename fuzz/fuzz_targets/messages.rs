@@ -5,8 +5,8 @@
 use engine::node::{AmBody, Polled};
 use engine::wire::{Kind, Message};
 use engine::{
-    AmSend, Atomic, Direction, Event, Header, Inbox, Lane, MemId, Node, OpError, OpId, Piece, Place, Rank,
-    SendError, Transport,
+    AmSend, Atomic, Direction, Event, GrantId, Header, Inbox, Lane, MemId, Node, OpError, OpId, Piece, Place,
+    Rank, SendError, Transport,
 };
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
@@ -140,8 +140,10 @@ impl Transport for Peer {
 
 /// A kind of message that is not for registration, stages or teams.
 fn number(kind: u8) -> u64 {
-    match kind % 10 {
+    match kind % 12 {
         9 => Kind::PutSignal as u64,
+        10 => Kind::AtomicAsk as u64,
+        11 => Kind::AtomicDone as u64,
         kind => u64::from(kind),
     }
 }
@@ -197,7 +199,10 @@ impl Run {
                 let remote = Place::new(MemId::Space, u64::from(place));
                 let piece = Piece::new(remote, local, u64::from(len)).expect("far below 2^64");
                 let deadline = deadline.then_some(10);
-                let op = if put && len % 2 == 1 {
+                let op = if len % 8 == 6 {
+                    let word = Place::granted(GrantId { line: u32::from(len), generation: 1 }, 8);
+                    self.node.atomic(rank(peer), word, Atomic::fetch_add(1), deadline)
+                } else if put && len % 2 == 1 {
                     let (word, atomic) = (Place::new(MemId::Heap, 0), Atomic::fetch_add(1));
                     self.node.transfer_then_signal(rank(peer), &[piece], word, atomic, deadline)
                 } else {

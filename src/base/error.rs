@@ -3,7 +3,7 @@
 use std::fmt;
 
 use engine::collective::{ElementType, Reduction};
-use engine::{AtomicOp, Direction, GrantId, MemId, OpError, Place, Rank, Rights, WordType};
+use engine::{AtomicOp, GrantId, MemId, OpError, Place, Rank, Rights, WordType};
 use vm::SegmentError;
 
 use crate::base::code::{Code, into_io_error};
@@ -258,12 +258,13 @@ pub enum Error {
         /// The peer.
         peer: Rank,
     },
-    /// An atomic's word does not lie at a multiple of its size.
-    #[error("offset {offset:#x} of rank {peer}'s heap is not aligned for an atomic of {size} bytes")]
+    /// An atomic's word does not lie at a multiple of its size: in a heap by its offset there, in a grant by
+    /// its address at the owner.
+    #[error("offset {offset:#x} of rank {peer}'s heap or grant is not aligned for an atomic of {size} bytes")]
     Unaligned {
-        /// Whose heap it is.
+        /// Whose memory it is.
         peer: Rank,
-        /// The word's offset in the heap.
+        /// The word's offset in the heap, or in the grant.
         offset: u64,
         /// The word's size.
         size: u64,
@@ -462,11 +463,6 @@ impl Error {
 
 into_io_error!(Error);
 
-/// The rights that an access needs.
-fn rights_for(direction: Direction) -> Rights {
-    if direction == Direction::Put { Rights::Write } else { Rights::Read }
-}
-
 fn in_words_of(rights: &Rights) -> &'static str {
     match rights {
         Rights::Read => "reading",
@@ -490,12 +486,13 @@ impl Error {
                 Error::Fault { peer, memory, addr, len }
             }
             OpError::NotExposed { peer, direction, addr, len } => {
-                Error::NotExposed { peer, addr, len, rights: rights_for(direction) }
+                Error::NotExposed { peer, addr, len, rights: direction.into() }
             }
             OpError::Revoked { peer, grant, offset, len } => Error::Revoked { peer, grant, offset, len },
-            OpError::NotGranted { peer, grant, direction, offset, len } => {
-                Error::NotGranted { peer, grant, rights: rights_for(direction), offset, len }
+            OpError::NotGranted { peer, grant, rights, offset, len } => {
+                Error::NotGranted { peer, grant, rights, offset, len }
             }
+            OpError::Unaligned { peer, offset, size, .. } => Error::Unaligned { peer, offset, size },
             OpError::NoSuchAtomic { op, word, .. } => Error::NoSuchAtomic { op, word },
             OpError::LocalFault { addr, len, .. } => Error::LocalFault { addr, len },
             OpError::Timeout { peer } => Error::Timeout { peer, unattended: false },

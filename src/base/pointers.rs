@@ -170,6 +170,12 @@ impl Remote {
         Remote { peer, place: Place::granted(name.id(), 0) }
     }
 
+    /// The word of that type there, for [atomics](crate::Node::fetch): in a heap or in a grant. By raw
+    /// address there are none, and they end with [`Error::Fault`](crate::Error::Fault).
+    pub const fn word<T>(self) -> Word<T> {
+        Word { at: self, points_to: PhantomData }
+    }
+
     /// The rank whose memory it names.
     pub const fn peer(self) -> Rank {
         self.peer
@@ -215,6 +221,62 @@ impl Remote {
             _ => return None,
         };
         Some(Remote { peer: peer as Rank, place: Place::new(mem, addr) })
+    }
+}
+
+/// A `T` of a peer that [atomics](crate::Node::fetch) and [signals](crate::Signal) change: in its heap, or in
+/// what it has granted. They take a [`GlobalPtr`] as it is; [`Remote::word`] makes one of a place in a grant.
+pub struct Word<T> {
+    at: Remote,
+    points_to: PhantomData<fn() -> T>,
+}
+
+impl<T> Word<T> {
+    /// The rank whose memory it lies in.
+    pub const fn peer(self) -> Rank {
+        self.at.peer
+    }
+
+    /// Where it begins.
+    #[inline(always)]
+    pub const fn remote(self) -> Remote {
+        self.at
+    }
+}
+
+impl<T> Clone for Word<T> {
+    fn clone(&self) -> Word<T> {
+        *self
+    }
+}
+
+impl<T> Copy for Word<T> {}
+
+impl<T> PartialEq for Word<T> {
+    fn eq(&self, other: &Word<T>) -> bool {
+        self.at == other.at
+    }
+}
+
+impl<T> Eq for Word<T> {}
+
+impl<T> Hash for Word<T> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.at.hash(state);
+    }
+}
+
+impl<T> fmt::Debug for Word<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.at.fmt(f)
+    }
+}
+
+impl<T> From<GlobalPtr<T>> for Word<T> {
+    #[inline(always)]
+    fn from(ptr: GlobalPtr<T>) -> Word<T> {
+        let place = Place::new(MemId::Heap, ptr.offset);
+        Word { at: Remote { peer: ptr.peer, place }, points_to: PhantomData }
     }
 }
 

@@ -260,7 +260,7 @@ impl Transport for ChannelsNetwork {
     }
 
     fn change_own(&mut self, word: Place, atomic: Atomic) -> Result<u64, OpError> {
-        atomic_at(self.own.itself(), word, atomic)
+        self.own.change(word, atomic)
     }
 
     fn atomic(&mut self, op: OpId, peer: Rank, word: Place, atomic: Atomic) -> Submit {

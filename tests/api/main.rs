@@ -8,6 +8,7 @@ mod copiers;
 mod directory;
 mod events;
 mod exposure;
+mod grant_atomics;
 mod grants;
 mod grants_seen;
 mod groups;

@@ -545,7 +545,8 @@ void sp_rendezvous_free(sp_rendezvous *rendezvous);
 
 /* ==== 8 Signals and atomics ===================================================================================== */
 
-/* How a counter changes when a put's bytes are there: `counter` is 8 aligned bytes of the target's heap. */
+/* How a counter changes when a put's bytes are there: `counter` is 8 aligned bytes of the target's heap, or of what it
+ * has granted. */
 typedef struct sp_signal {
     sp_remote counter;
     uint64_t value;
@@ -587,9 +588,10 @@ int sp_wait_signals(sp_node *node, const sp_wait *waits, size_t count, int how_m
 
 enum sp_op { SP_ADD = 0, SP_AND = 1, SP_OR = 2, SP_XOR = 3, SP_MIN = 4, SP_MAX = 5, SP_SWAP = 6, SP_LOAD = 7 };
 
-/* One atomic change of an aligned word of 4 or 8 bytes in a heap. Values are the word's bits, of words of 4 bytes the
- * lower half. *old, unless NULL, is what the word was. Floating-point words have no SP_AND, SP_OR, SP_XOR.
- * [any thread; waits where the word's owner has to do it] */
+/* One atomic change of an aligned word of 4 or 8 bytes in a heap or in a grant. Values are the word's bits, of words of
+ * 4 bytes the lower half. *old, unless NULL, is what the word was. Floating-point words have no SP_AND, SP_OR, SP_XOR.
+ * A word of a grant its owner changes. SP_LOAD needs the right to read it. A change needs the right to write it, and to
+ * read it, too, where `old` is not NULL. [any thread; waits where the word's owner has to do it] */
 int sp_fetch(sp_node *node, sp_remote word, int type, int op, uint64_t value, uint64_t *old);
 
 /* Stores `replacement` if the word has `expected`; *old, unless NULL, tells. As sp_fetch. */
@@ -598,7 +600,8 @@ int sp_compare_swap(sp_node *node, sp_remote word, int type, uint64_t expected, 
 /* As sp_fetch of SP_U64 and SP_ADD: in a heap mapped here by one instruction. */
 int sp_fetch_add_u64(sp_node *node, sp_remote word, uint64_t value, uint64_t *old);
 
-/* Start one, and forget it or get an event; the old value comes by sp_event_wait_value or the queue.
+/* Start one, and forget it or get an event; the old value comes by sp_event_wait_value or the queue. Of a grant,
+ * sp_update_nbi needs the right to write alone.
  * [any thread; returns at once, except first contact with the peer] */
 int sp_update_nbi(sp_node *node, sp_remote word, int type, int op, uint64_t value);
 int sp_fetch_nb(sp_node *node, sp_remote word, int type, int op, uint64_t value, sp_event **event);

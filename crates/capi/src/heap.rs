@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use standpipe::{Error, GlobalPtr, Memory, Node};
+use standpipe::{Error, GlobalPtr, Memory, Node, Word};
 
 use crate::border::call;
 use crate::failure::Failure;
@@ -82,6 +82,17 @@ pub(crate) fn in_heap<T>(at: CRemote, what: &str) -> Result<GlobalPtr<T>, Failur
         other => {
             Err(Failure::argument(format!("{what} lies in {other} memory, and not in a heap: {remote:?}")))
         }
+    }
+}
+
+/// The word in a heap or in a grant that a name stands for.
+pub(crate) fn word<T>(at: CRemote, what: &str) -> Result<Word<T>, Failure> {
+    let remote = at.remote()?;
+    match remote.memory() {
+        Memory::Heap | Memory::Granted => Ok(remote.word()),
+        other => Err(Failure::argument(format!(
+            "{what} lies in {other} memory, and not in a heap or in a grant: {remote:?}"
+        ))),
     }
 }
 

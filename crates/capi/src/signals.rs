@@ -8,7 +8,7 @@ use crate::border::call;
 use crate::event::{CEvent, Local};
 use crate::failure::{Failure, NO_PEER};
 use crate::handle::Handle;
-use crate::heap::in_heap;
+use crate::heap::{in_heap, word};
 use crate::node::{CNode, node_of};
 use crate::pointer::{self, CRemote, memory};
 
@@ -23,7 +23,7 @@ pub struct CSignal {
 
 impl CSignal {
     fn signal(self) -> Result<Signal, Failure> {
-        let counter = in_heap(self.counter, "the signal's counter")?;
+        let counter = word(self.counter, "the signal's counter")?;
         Ok(if self.set == 0 { Signal::add(counter, self.value) } else { Signal::set(counter, self.value) })
     }
 }

@@ -1,14 +1,14 @@
-//! Atomics on words of heaps.
+//! Atomics on words of heaps and of grants.
 
 use std::ffi::c_int;
 
-use standpipe::{AtomicOp, AtomicWord, Error, Event, GlobalPtr, Node};
+use standpipe::{AtomicOp, AtomicWord, Error, Event, Memory, Node, Word};
 
 use crate::border::call;
 use crate::event::{CEvent, Local};
 use crate::failure::Failure;
 use crate::handle::Handle;
-use crate::heap::in_heap;
+use crate::heap::word;
 use crate::node::{CNode, node_of};
 use crate::pointer::{self, CRemote};
 
@@ -66,34 +66,40 @@ bits! {
 /// Something to be done with a word of a type that is known at run time.
 trait Act {
     type Out;
-    fn on<T: Bits>(self, word: GlobalPtr<T>) -> Self::Out;
+    fn on<T: Bits>(self, word: Word<T>) -> Self::Out;
 }
 
 /// Does it with the word of that type.
-fn act<A: Act>(word: CRemote, of: c_int, act: A) -> Result<A::Out, Failure> {
-    let word = in_heap::<u64>(word, "the word")?;
+fn act<A: Act>(at: CRemote, of: c_int, act: A) -> Result<A::Out, Failure> {
+    let at = word::<u8>(at, "the word")?.remote();
     Ok(match of {
-        3 => act.on::<u32>(word.cast()),
-        4 => act.on::<u64>(word),
-        7 => act.on::<i32>(word.cast()),
-        8 => act.on::<i64>(word.cast()),
-        9 => act.on::<f32>(word.cast()),
-        10 => act.on::<f64>(word.cast()),
+        3 => act.on::<u32>(at.word()),
+        4 => act.on::<u64>(at.word()),
+        7 => act.on::<i32>(at.word()),
+        8 => act.on::<i64>(at.word()),
+        9 => act.on::<f32>(at.word()),
+        10 => act.on::<f64>(at.word()),
         other => {
             return Err(Failure::value("the type", other.into(), "a type of 4 or 8 bytes: SP_U32 and so on"));
         }
     })
 }
 
-/// To its end.
-struct Now<'a>(&'a Node, Change);
+/// To its end; and whether anybody wants the word from before.
+struct Now<'a>(&'a Node, Change, bool);
 
 impl Act for Now<'_> {
     type Out = Result<u64, Error>;
 
-    fn on<T: Bits>(self, word: GlobalPtr<T>) -> Result<u64, Error> {
-        let Now(node, change) = self;
+    fn on<T: Bits>(self, word: Word<T>) -> Result<u64, Error> {
+        let Now(node, change, tells) = self;
+        let is_granted = word.remote().memory() == Memory::Granted;
         let old = match change {
+            // Where nobody wants the old word, the grant need not allow to read it.
+            Change::Apply(op, value) if !tells && is_granted => {
+                node.update_nb(word, op, T::from_c(value)).wait().0?;
+                return Ok(0);
+            }
             Change::Load => node.atomic_load(word)?,
             Change::Apply(op, value) => node.fetch(word, op, T::from_c(value))?,
             Change::CompareSwap(expected, new) => {
@@ -110,7 +116,7 @@ struct Forgotten<'a>(&'a Node, AtomicOp, u64);
 impl Act for Forgotten<'_> {
     type Out = Result<(), Error>;
 
-    fn on<T: Bits>(self, word: GlobalPtr<T>) -> Result<(), Error> {
+    fn on<T: Bits>(self, word: Word<T>) -> Result<(), Error> {
         self.0.update_nbi(word, self.1, T::from_c(self.2))
     }
 }
@@ -121,7 +127,7 @@ struct Started<'a>(&'a Node, Change);
 impl Act for Started<'_> {
     type Out = Event<Local>;
 
-    fn on<T: Bits>(self, word: GlobalPtr<T>) -> Event<Local> {
+    fn on<T: Bits>(self, word: Word<T>) -> Event<Local> {
         let Started(node, change) = self;
         match change {
             Change::Load => node.atomic_load_nb_into(word, Local::NONE),
@@ -144,7 +150,7 @@ unsafe fn now(
 ) -> Result<c_int, Failure> {
     // SAFETY: the caller has promised what the header asks of these pointers.
     let node = unsafe { node_of(node)? };
-    let was = act(word, of, Now(node, change))??;
+    let was = act(word, of, Now(node, change, !old.is_null()))??;
     // SAFETY: the caller has promised what the header asks of these pointers.
     unsafe { pointer::put_if(old, was) };
     Ok(0)
@@ -184,14 +190,18 @@ exported! {
     /// `sp_fetch_add_u64` of the header.
     fn sp_fetch_add_u64(
         node: *mut Handle<CNode>,
-        word: CRemote,
+        at: CRemote,
         value: u64,
         old: *mut u64,
     ) -> c_int {
         call(|| {
             // SAFETY: the caller has promised what the header asks of these pointers.
             let node = unsafe { node_of(node)? };
-            let was = node.fetch_add(in_heap::<u64>(word, "the word")?, value)?;
+            let at = word::<u64>(at, "the word")?;
+            let was = match at.remote().memory() {
+                Memory::Granted => Now(node, Change::Apply(AtomicOp::Add, value), !old.is_null()).on(at)?,
+                _ => node.fetch_add(at, value)?,
+            };
             // SAFETY: the caller has promised what the header asks of these pointers.
             unsafe { pointer::put_if(old, was) };
             Ok(0)

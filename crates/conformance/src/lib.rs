@@ -26,6 +26,7 @@ mod cases {
     pub(crate) mod endings;
     pub(crate) mod exposures;
     pub(crate) mod faults;
+    pub(crate) mod grant_atomics;
     pub(crate) mod grants;
     pub(crate) mod losses;
     pub(crate) mod messages;
@@ -107,8 +108,17 @@ declare! { $
         lists_mix_grants_with_other_memory
         puts_into_grants_signal_and_tell
         a_grant_that_is_repointed_names_other_memory
-        atomics_and_signals_are_for_heaps_and_change_nothing_that_is_granted
         granted_memory_that_is_not_there_is_a_fault_of_its_owners;
+    grant_atomics:
+        words_of_grants_become_what_their_types_make_of_them
+        each_atomic_on_a_granted_word_is_done_once
+        atomics_need_the_rights_to_what_they_do
+        no_word_changes_that_is_not_wholly_in_a_grant_that_stands
+        an_operation_that_a_type_lacks_is_refused_in_grants
+        an_atomic_changes_what_the_name_stands_for_when_it_is_done
+        an_atomic_in_a_grant_that_is_given_up_settles
+        signals_in_grants_follow_the_bytes
+        a_granted_word_that_is_not_there_is_a_fault_of_its_owners;
     pins:
         what_is_pinned_stays_registered_until_it_is_not_pinned
         what_finds_no_room_beside_pins_goes_by_message

@@ -3,6 +3,8 @@
 use std::cmp::Ordering;
 use std::fmt;
 
+use crate::Rights;
+
 /// The type of a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -119,6 +121,9 @@ pub struct Atomic {
     pub change: Change,
     /// Whether threads of the owner that sleep are to look at the word then.
     pub signals: bool,
+    /// Whether nobody asks for the word from before. Then a word in a grant need not be granted for reading,
+    /// and its owner does not tell it. Words of heaps are told nonetheless.
+    pub blind: bool,
 }
 
 /// Where the word's type stands in what [`Atomic::to_wire`] says first, and whether it signals; below them
@@ -133,7 +138,7 @@ impl Atomic {
     /// A change of a word of that type.
     #[inline(always)]
     pub const fn new(word: WordType, change: Change) -> Atomic {
-        Atomic { word, change, signals: false }
+        Atomic { word, change, signals: false, blind: false }
     }
 
     /// Adds to a word of 8 bytes, wrapping.
@@ -165,6 +170,28 @@ impl Atomic {
     #[inline(always)]
     pub const fn size(self) -> u64 {
         self.word.size()
+    }
+
+    /// The same, of which nobody asks for the word from before.
+    #[inline(always)]
+    pub const fn without_old(self) -> Atomic {
+        Atomic { blind: true, ..self }
+    }
+
+    /// Whether it may change the word: all do but a swap of a word for itself, as a [load](Atomic::load) is.
+    #[inline(always)]
+    pub const fn may_change(self) -> bool {
+        !matches!(self.change, Change::CompareSwap { expected, new } if expected == new)
+    }
+
+    /// The rights that it needs where its word is in a grant: to read what it tells, and to write what it may
+    /// change.
+    pub const fn rights(self) -> Rights {
+        match (self.blind, self.may_change()) {
+            (true, _) => Rights::Write,
+            (false, true) => Rights::ReadWrite,
+            (false, false) => Rights::Read,
+        }
     }
 
     /// The operation, if words of that type have none such: then nobody does it.
@@ -263,7 +290,8 @@ impl Atomic {
         matches!(atomic.change, Change::Apply(..)).then_some(atomic.signalling())
     }
 
-    /// Three words that say it: what is done, below 2^17, and two values.
+    /// Three words that say it: what is done, below 2^17, and two values. Whether anybody asks for the word
+    /// from before is not among them.
     pub const fn to_wire(self) -> [u64; 3] {
         let (number, first, second) = match self.change {
             Change::Apply(op, value) => (op as u64, value, 0),
@@ -286,7 +314,7 @@ impl Atomic {
             number => Change::Apply(*AtomicOp::ALL.get(usize::try_from(number).ok()?)?, first),
         };
         let fits = word.size() == 8 || (first | second) >> 32 == 0;
-        let atomic = Atomic { word, change, signals };
+        let atomic = Atomic { word, change, signals, blind: false };
         (fits && atomic.impossible().is_none()).then_some(atomic)
     }
 }
@@ -374,7 +402,7 @@ mod tests {
                     Some(op) => Change::Apply(*op, first),
                     None => Change::CompareSwap { expected: first, new: second },
                 };
-                (Atomic { word, change, signals: old % 2 == 1 }, old)
+                (Atomic { word, change, signals: old % 2 == 1, blind: false }, old)
             })
             .prop_filter("an operation of that type", |(atomic, _)| atomic.impossible().is_none())
     }
@@ -428,6 +456,22 @@ mod tests {
                 assert_eq!(Atomic::load(word).apply(old), old, "{word}: {old:#x}");
                 assert_eq!(Atomic::store(word, most - old).apply(old), most - old, "{word}: {old:#x}");
             }
+        }
+    }
+
+    #[test]
+    fn a_grant_must_allow_what_an_atomic_does() {
+        let store = Atomic::store(WordType::U32, 7);
+        for (atomic, rights) in [
+            (Atomic::load(WordType::F64), Rights::Read),
+            (Atomic::compare_swap(7, 7), Rights::Read),
+            (Atomic::compare_swap(7, 8), Rights::ReadWrite),
+            (Atomic::fetch_add(0), Rights::ReadWrite),
+            (store, Rights::ReadWrite),
+            (store.without_old(), Rights::Write),
+            (Atomic::fetch_add(1).without_old(), Rights::Write),
+        ] {
+            assert_eq!(atomic.rights(), rights, "{atomic:?}");
         }
     }
 

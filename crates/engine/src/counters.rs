@@ -20,7 +20,8 @@ pub enum Operation {
     Handled,
     /// Barriers passed.
     Barrier,
-    /// Parts of peers' puts and gets by message, which this process copied for them.
+    /// Parts of peers' puts and gets by message, which this process copied for them, and their atomics on
+    /// words that it has granted.
     Served,
 }
 

@@ -1,6 +1,6 @@
 //! How an operation fails.
 
-use crate::{AtomicOp, Direction, GrantId, MemId, Rank, WordType};
+use crate::{AtomicOp, Direction, GrantId, MemId, Rank, Rights, WordType};
 
 /// Why an operation did not complete. Variants name the peer where it lies with one, and the memory where
 /// memory was at fault.
@@ -50,18 +50,30 @@ pub enum OpError {
         len: u64,
     },
     /// The peer's grant is for others, or for other accesses. Its memory is unharmed.
-    #[error("peer {peer} does not grant {grant} for a {direction:?}: {len} bytes from {offset:#x} on")]
+    #[error("peer {peer} does not grant {grant} for {rights:?}: {len} bytes from {offset:#x} on")]
     NotGranted {
         /// The peer.
         peer: Rank,
         /// The grant.
         grant: GrantId,
-        /// The wanted access.
-        direction: Direction,
+        /// The rights that the access needs.
+        rights: Rights,
         /// Where in it the part of the transfer begins that was refused.
         offset: u64,
         /// Bytes of that part.
         len: u64,
+    },
+    /// A word in a grant does not lie at a multiple of its size in the owner's memory. It is unharmed.
+    #[error("peer {peer} has no aligned word of {size} bytes at {offset:#x} of grant {grant}")]
+    Unaligned {
+        /// The peer.
+        peer: Rank,
+        /// The grant.
+        grant: GrantId,
+        /// Where in it the word begins.
+        offset: u64,
+        /// The word's bytes.
+        size: u64,
     },
     /// This process has no memory at the local address of the operation, or not with the rights that it
     /// needs.

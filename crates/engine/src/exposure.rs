@@ -10,9 +10,9 @@ use crate::Direction;
 /// The accesses that peers may make to memory. There is nothing else to do with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rights {
-    /// Get it.
+    /// Get it, and load words of it.
     Read,
-    /// Put to it.
+    /// Put to it, and change words of it by atomics that tell nobody what was there before.
     Write,
     /// Both.
     ReadWrite,
@@ -25,6 +25,21 @@ impl Rights {
             (self, direction),
             (Rights::ReadWrite, _) | (Rights::Read, Direction::Get) | (Rights::Write, Direction::Put)
         )
+    }
+
+    /// Whether these are all of `wanted`, or more.
+    pub const fn include(self, wanted: Rights) -> bool {
+        matches!(
+            (self, wanted),
+            (Rights::ReadWrite, _) | (Rights::Read, Rights::Read) | (Rights::Write, Rights::Write)
+        )
+    }
+}
+
+/// The rights that a transfer of that direction needs.
+impl From<Direction> for Rights {
+    fn from(direction: Direction) -> Rights {
+        if direction == Direction::Put { Rights::Write } else { Rights::Read }
     }
 }
 

@@ -174,14 +174,14 @@ impl Grants {
         &self,
         owner: Rank,
         peer: Rank,
-        direction: Direction,
+        rights: Rights,
         (place, len): (Place, u64),
     ) -> Result<u64, OpError> {
         let fault = OpError::Fault { peer: owner, mem: place.mem, addr: place.offset, len };
         let (grant, offset) = place.in_grant().ok_or(fault)?;
         let granted = self.line(grant).ok_or(OpError::Revoked { peer: owner, grant, offset, len })?;
-        if !(granted.rights.allow(direction) && (peer == owner || granted.is_for(peer))) {
-            return Err(OpError::NotGranted { peer: owner, grant, direction, offset, len });
+        if !(granted.rights.include(rights) && (peer == owner || granted.is_for(peer))) {
+            return Err(OpError::NotGranted { peer: owner, grant, rights, offset, len });
         }
         match offset.checked_add(len) {
             Some(end) if end <= granted.len => Ok(granted.start + offset),
@@ -257,13 +257,13 @@ mod tests {
     fn a_name_reaches_its_memory_and_nothing_once_it_is_revoked() {
         let mut grants = Grants::default();
         let first = grants.grant(granted(1000, 10)).expect("there is room");
-        assert_eq!(grants.resolve(0, 1, Direction::Put, at(first, 3, 7)), Ok(1003));
+        assert_eq!(grants.resolve(0, 1, Rights::Write, at(first, 3, 7)), Ok(1003));
         assert!(grants.revoke(first).is_some() && grants.revoke(first).is_none());
         let second = grants.grant(granted(1000, 10)).expect("there is room");
         assert_eq!((second.line, second.generation), (first.line, (first.generation + 1) % GENERATIONS));
         let revoked = OpError::Revoked { peer: 0, grant: first, offset: 3, len: 7 };
-        assert_eq!(grants.resolve(0, 1, Direction::Put, at(first, 3, 7)), Err(revoked));
-        assert_eq!((grants.resolve(0, 1, Direction::Get, at(second, 0, 10)), grants.count()), (Ok(1000), 1));
+        assert_eq!(grants.resolve(0, 1, Rights::Write, at(first, 3, 7)), Err(revoked));
+        assert_eq!((grants.resolve(0, 1, Rights::Read, at(second, 0, 10)), grants.count()), (Ok(1000), 1));
     }
 
     #[test]
@@ -274,14 +274,14 @@ mod tests {
         for beyond in [10, 11, GRANT_BYTES - 1, GRANT_BYTES, 2 * GRANT_BYTES, u64::MAX] {
             let place = Place::granted(all[3], 0).saturating_plus(beyond);
             assert!(matches!(
-                grants.resolve(0, 1, Direction::Get, (place, 1)),
+                grants.resolve(0, 1, Rights::Read, (place, 1)),
                 Err(OpError::Fault { peer: 0, .. })
             ));
         }
         let before = Place::granted(all[3], 0).wrapping_plus(1_u64.wrapping_neg());
-        assert!(grants.resolve(0, 1, Direction::Get, (before, 1)).is_err());
-        assert!(grants.resolve(0, 1, Direction::Get, at(all[3], 9, 2)).is_err(), "a part of it is beyond");
-        assert_eq!(grants.resolve(0, 1, Direction::Get, at(all[3], 9, 1)), Ok(309));
+        assert!(grants.resolve(0, 1, Rights::Read, (before, 1)).is_err());
+        assert!(grants.resolve(0, 1, Rights::Read, at(all[3], 9, 2)).is_err(), "a part of it is beyond");
+        assert_eq!(grants.resolve(0, 1, Rights::Read, at(all[3], 9, 1)), Ok(309));
     }
 
     #[test]
@@ -290,15 +290,16 @@ mod tests {
         let to = Some(Arc::new(vec![2, 5]));
         let read = Granted { rights: Rights::Read, to, ..granted(0, 8) };
         let grant = grants.grant(read).expect("there is room");
-        for (peer, direction, is_fine) in [
-            (2, Direction::Get, true),
-            (5, Direction::Put, false),
-            (3, Direction::Get, false),
-            (0, Direction::Get, true),
+        for (peer, rights, is_fine) in [
+            (2, Rights::Read, true),
+            (5, Rights::Write, false),
+            (5, Rights::ReadWrite, false),
+            (3, Rights::Read, false),
+            (0, Rights::Read, true),
         ] {
-            let refused = OpError::NotGranted { peer: 0, grant, direction, offset: 0, len: 8 };
+            let refused = OpError::NotGranted { peer: 0, grant, rights, offset: 0, len: 8 };
             let expected = if is_fine { Ok(0) } else { Err(refused) };
-            assert_eq!(grants.resolve(0, peer, direction, at(grant, 0, 8)), expected, "{peer} {direction:?}");
+            assert_eq!(grants.resolve(0, peer, rights, at(grant, 0, 8)), expected, "{peer} {rights:?}");
         }
     }
 

@@ -454,8 +454,10 @@ pub trait Transport {
     }
 
     /// Changes an aligned word of this process's own heap, as [`Transport::atomic`] does for a peer: each
-    /// sees the other's changes whole. Threads that sleep need not be told. Optional; needed where
-    /// [`Transport::atomic`] is offered.
+    /// sees the other's changes whole. Or a word of its space, which it has granted: all its own threads see
+    /// the change whole, and an inaccessible address is an error, never a signal. An atomic that changes
+    /// nothing only reads. Threads that sleep need not be told. Optional; needed where
+    /// [`Transport::atomic`] is offered, or memory is granted.
     fn change_own(&mut self, word: Place, atomic: Atomic) -> Result<u64, OpError> {
         let (mem, addr, len) = (word.mem, word.offset, atomic.size());
         Err(OpError::LocalFault { mem, addr, len })

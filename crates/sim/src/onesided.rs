@@ -28,6 +28,7 @@ fn number_of(error: &OpError) -> u64 {
         OpError::Panicked => 11,
         OpError::Revoked { .. } => 12,
         OpError::NotGranted { .. } => 13,
+        OpError::Unaligned { .. } => 14,
     }
 }
 

@@ -110,9 +110,15 @@ impl Process {
         self.memory(to.mem).write(to.offset, from)
     }
 
-    /// Applies an atomic to a word and returns what was there; `None` where no word can be.
+    /// Applies an atomic to a word that peers reach, and returns what was there; `None` where no word can be.
     pub(crate) fn apply(&self, word: Place, atomic: Atomic) -> Option<u64> {
-        let has_none = matches!(word.mem, MemId::Space | MemId::Grant(_));
+        if word.mem == MemId::Space { None } else { self.apply_own(word, atomic) }
+    }
+
+    /// Applies an atomic to any word of the process's, and returns what was there; `None` where no word can
+    /// be.
+    pub(crate) fn apply_own(&self, word: Place, atomic: Atomic) -> Option<u64> {
+        let has_none = matches!(word.mem, MemId::Grant(_));
         if has_none || !word.offset.is_multiple_of(atomic.size()) {
             return None;
         }
@@ -120,7 +126,9 @@ impl Process {
         let bytes = &mut bytes[..atomic.size() as usize];
         self.read(word, bytes).ok()?;
         let old = atomic.apply_to(bytes)?;
-        self.write(word, bytes).ok()?;
+        if atomic.may_change() {
+            self.write(word, bytes).ok()?;
+        }
         Some(old)
     }
 

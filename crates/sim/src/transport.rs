@@ -110,7 +110,7 @@ impl Transport for SimTransport {
     }
 
     fn change_own(&mut self, word: Place, atomic: Atomic) -> Result<u64, OpError> {
-        let changed = self.world.borrow().process(self.rank).apply(word, atomic);
+        let changed = self.world.borrow().process(self.rank).apply_own(word, atomic);
         changed.ok_or(OpError::LocalFault { mem: word.mem, addr: word.offset, len: atomic.size() })
     }
 

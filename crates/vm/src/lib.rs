@@ -31,6 +31,7 @@
 //! | `robust` | a word that the kernel marks when this process ends | yes |
 //! | [`cma`] | copying to and from another process's memory | yes |
 //! | [`fault_safe_copy`] | touching our own memory where there may be none | yes |
+//! | [`own_word`] | atomics on words of our own memory, where there may be none | yes |
 //! | [`host`] | what this machine allows | yes |
 //! | [`forks`] | telling children made by `fork` apart, and keeping descriptors from them | yes |
 //! | `change_log` | how those who start something hear of what changed before | no |
@@ -80,6 +81,7 @@ mod mapping;
 pub mod membarrier;
 #[cfg(not(any(loom, miri)))]
 pub mod monitor;
+pub mod own_word;
 pub mod pages;
 mod payload;
 #[cfg(not(loom))]

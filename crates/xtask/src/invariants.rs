@@ -239,6 +239,20 @@ pub(crate) const MUTATIONS: &[Mutation] = &[
         by: By::Storm,
     },
     Mutation {
+        rule: "an atomic in a grant needs the rights to what it does",
+        file: "engine/src/node/transfer/access.rs",
+        keeps: "resolve(own, peer, atomic.rights(), (word, size))",
+        breaks: "resolve(own, peer, crate::Rights::Read, (word, size))",
+        by: By::Storm,
+    },
+    Mutation {
+        rule: "an atomic in a grant that was given up is awaited",
+        file: "engine/src/node/transfer/atomics.rs",
+        keeps: "if asked.sent && asked.atomic.may_change() {",
+        breaks: "if asked.sent && asked.peer == u32::MAX {",
+        by: By::Tests("an_atomic_that_is_given_up_settles"),
+    },
+    Mutation {
         rule: "what waits for a lane goes before what comes later",
         file: "engine/src/node/mail/mod.rs",
         keeps: "self.must_wait(peer, lane) || self.outbox.has(peer, lane)",

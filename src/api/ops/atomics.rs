@@ -1,18 +1,19 @@
-//! Atomics on words of heaps. All ranks of a host reach a word through the same memory, and for all others
-//! its owner's processor does them there. So all of them, and the owner's own threads, see one order of its
-//! changes. No network's own atomics are used: a card does not order its changes with those of the processor.
+//! Atomics on words of heaps, and of grants. All ranks of a host reach a word of a heap through the same
+//! memory. For all others its owner's processor does them there, and for everybody those on words of grants.
+//! So all of them, and the owner's own threads, see one order of its changes. No network's own atomics are
+//! used: a card does not order its changes with those of the processor.
 
 use std::convert::identity;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use bytemuck::Pod;
-use engine::{Atomic, AtomicOp, Change, MemId, Place, Rank, WordType};
+use engine::{Atomic, AtomicOp, Change, MemId, Place, WordType};
 use vm::SharedMemory;
 
 use crate::api::node::Node;
 use crate::api::ops::event::{Begun, Event};
 use crate::base::error::Error;
-use crate::base::pointers::GlobalPtr;
+use crate::base::pointers::{Remote, Word};
 use crate::counters::latency::Timed;
 use crate::counters::thread_counters::FastOp;
 use crate::transport::peers::Peer;
@@ -112,19 +113,26 @@ pub trait FetchRoom: Send + 'static {
     fn set_old(&mut self, bits: u64);
 }
 
-/// Atomics. Any thread may call them; in handlers, only on heaps that are mapped here. A process that sees an
-/// atomic's effect by an atomic of its own sees all that was written before it.
+/// Atomics, on words of heaps ([`GlobalPtr`](crate::GlobalPtr)) and of grants
+/// ([`Remote::word`](crate::Remote::word)). Any thread may call them; in handlers those that wait, only on
+/// heaps that are mapped here. A process that sees an atomic's effect by an atomic of its own sees all that
+/// was written before it.
+///
+/// Of a grant, a word from before needs the right to read, and a change the right to write: see
+/// `docs/GRANTED-WORDS.md`.
 impl Node {
     /// Changes the word by an operation with `value`, and returns the word from before.
     ///
     /// # Errors
     /// [`Error::NoSuchAtomic`] for an operation on bits of a floating-point number; [`Error::Unaligned`] for
-    /// a word that does not lie at a multiple of its size; for the rest as for [`Node::put`].
+    /// a word that does not lie at a multiple of its size. In a grant the owner's address counts. For the
+    /// rest as for [`Node::put_bytes`].
     #[inline]
-    pub fn fetch<T: AtomicWord>(&self, word: GlobalPtr<T>, op: AtomicOp, value: T) -> Result<T, Error> {
-        match self.on_mapped(word, |heap| T::fetch(heap, word.offset(), op, value)) {
+    pub fn fetch<T: AtomicWord>(&self, word: impl Into<Word<T>>, op: AtomicOp, value: T) -> Result<T, Error> {
+        let word = word.into();
+        match self.on_mapped(word, |heap, at| T::fetch(heap, at, op, value)) {
             Some(old) => Ok(old),
-            None => self.atomic(word, Change::Apply(op, value.bits())).map(T::of),
+            None => self.atomic(word, Atomic::new(T::TYPE, Change::Apply(op, value.bits()))).map(T::of),
         }
     }
 
@@ -133,7 +141,8 @@ impl Node {
     /// # Errors
     /// As for [`Node::fetch`].
     #[inline]
-    pub fn fetch_add<T: AtomicWord>(&self, word: GlobalPtr<T>, value: T) -> Result<T, Error> {
+    pub fn fetch_add<T: AtomicWord>(&self, word: impl Into<Word<T>>, value: T) -> Result<T, Error> {
+        let word = word.into();
         self.fetch(word, AtomicOp::Add, value)
     }
 
@@ -143,10 +152,11 @@ impl Node {
     /// # Errors
     /// As for [`Node::fetch`].
     #[inline]
-    pub fn atomic_load<T: AtomicWord>(&self, word: GlobalPtr<T>) -> Result<T, Error> {
-        match self.on_mapped(word, |heap| T::at(heap, word.offset()).map(T::load)) {
+    pub fn atomic_load<T: AtomicWord>(&self, word: impl Into<Word<T>>) -> Result<T, Error> {
+        let word = word.into();
+        match self.on_mapped(word, |heap, at| T::at(heap, at).map(T::load)) {
             Some(value) => Ok(value),
-            None => self.atomic(word, Atomic::load(T::TYPE).change).map(T::of),
+            None => self.atomic(word, Atomic::load(T::TYPE)).map(T::of),
         }
     }
 
@@ -156,10 +166,11 @@ impl Node {
     /// # Errors
     /// As for [`Node::fetch`].
     #[inline]
-    pub fn atomic_store<T: AtomicWord>(&self, word: GlobalPtr<T>, value: T) -> Result<(), Error> {
+    pub fn atomic_store<T: AtomicWord>(&self, word: impl Into<Word<T>>, value: T) -> Result<(), Error> {
+        let word = word.into();
         match self.store_mapped(word, value) {
             Some(()) => Ok(()),
-            None => self.atomic(word, Atomic::store(T::TYPE, value.bits()).change).map(|_| ()),
+            None => self.atomic(word, Atomic::store(T::TYPE, value.bits()).without_old()).map(|_| ()),
         }
     }
 
@@ -170,12 +181,18 @@ impl Node {
     /// # Errors
     /// As for [`Node::fetch`].
     #[inline]
-    pub fn compare_swap<T: AtomicWord>(&self, word: GlobalPtr<T>, expected: T, new: T) -> Result<T, Error> {
-        match self.on_mapped(word, |heap| T::swap(heap, word.offset(), expected, new)) {
+    pub fn compare_swap<T: AtomicWord>(
+        &self,
+        word: impl Into<Word<T>>,
+        expected: T,
+        new: T,
+    ) -> Result<T, Error> {
+        let word = word.into();
+        match self.on_mapped(word, |heap, at| T::swap(heap, at, expected, new)) {
             Some(old) => Ok(old),
             None => {
                 let change = Change::CompareSwap { expected: expected.bits(), new: new.bits() };
-                self.atomic(word, change).map(T::of)
+                self.atomic(word, Atomic::new(T::TYPE, change)).map(T::of)
             }
         }
     }
@@ -189,8 +206,14 @@ impl Node {
     // Where `op` is known it is one instruction. A call instead would store registers, and for those stores
     // the next update's line is waited for, one after the other.
     #[inline(always)]
-    pub fn update_nbi<T: AtomicWord>(&self, word: GlobalPtr<T>, op: AtomicOp, value: T) -> Result<(), Error> {
-        match self.on_mapped(word, |heap| T::fetch(heap, word.offset(), op, value)) {
+    pub fn update_nbi<T: AtomicWord>(
+        &self,
+        word: impl Into<Word<T>>,
+        op: AtomicOp,
+        value: T,
+    ) -> Result<(), Error> {
+        let word = word.into();
+        match self.on_mapped(word, |heap, at| T::fetch(heap, at, op, value)) {
             Some(_) => Ok(()),
             None => self.forget_update(word, op, value),
         }
@@ -202,7 +225,8 @@ impl Node {
     /// # Errors
     /// Errors that show at once, as for [`Node::fetch`].
     #[inline]
-    pub fn atomic_store_nbi<T: AtomicWord>(&self, word: GlobalPtr<T>, value: T) -> Result<(), Error> {
+    pub fn atomic_store_nbi<T: AtomicWord>(&self, word: impl Into<Word<T>>, value: T) -> Result<(), Error> {
+        let word = word.into();
         match self.store_mapped(word, value) {
             Some(()) => Ok(()),
             None => self.forget_update(word, AtomicOp::Swap, value),
@@ -212,8 +236,9 @@ impl Node {
     /// [`Node::update_nbi`] of a word that is not mapped here, or may not be changed.
     #[cold]
     #[inline(never)]
-    fn forget_update<T: AtomicWord>(&self, word: GlobalPtr<T>, op: AtomicOp, value: T) -> Result<(), Error> {
-        if let Begun::UnderWay(op) = self.start_atomic(word, Change::Apply(op, value.bits()))? {
+    fn forget_update<T: AtomicWord>(&self, word: Word<T>, op: AtomicOp, value: T) -> Result<(), Error> {
+        let atomic = Atomic::new(T::TYPE, Change::Apply(op, value.bits())).without_old();
+        if let Begun::UnderWay(op) = self.start_atomic(word, atomic)? {
             self.core.engine().detach(op);
         }
         Ok(())
@@ -221,14 +246,17 @@ impl Node {
 
     /// Changes the word by an operation with `value`, without its value from before: the event tells when
     /// that is done, and whether it failed. For the rest as [`Node::update_nbi`].
-    pub fn update_nb<T: AtomicWord>(&self, word: GlobalPtr<T>, op: AtomicOp, value: T) -> Event {
-        let started = self.start_atomic(word, Change::Apply(op, value.bits()));
+    pub fn update_nb<T: AtomicWord>(&self, word: impl Into<Word<T>>, op: AtomicOp, value: T) -> Event {
+        let word = word.into();
+        let atomic = Atomic::new(T::TYPE, Change::Apply(op, value.bits())).without_old();
+        let started = self.start_atomic(word, atomic);
         Event::new(self, word.peer(), started.map(Begun::op), ())
     }
 
     /// Replaces the word as [`Node::atomic_store`] does: the event tells when that is done, and whether it
     /// failed. For the rest as [`Node::update_nbi`].
-    pub fn atomic_store_nb<T: AtomicWord>(&self, word: GlobalPtr<T>, value: T) -> Event {
+    pub fn atomic_store_nb<T: AtomicWord>(&self, word: impl Into<Word<T>>, value: T) -> Event {
+        let word = word.into();
         self.update_nb(word, AtomicOp::Swap, value)
     }
 
@@ -237,7 +265,8 @@ impl Node {
     ///
     /// # Errors
     /// The event's are those of [`Node::fetch`].
-    pub fn atomic_load_nb<T: AtomicWord>(&self, word: GlobalPtr<T>) -> Event<Option<T>> {
+    pub fn atomic_load_nb<T: AtomicWord>(&self, word: impl Into<Word<T>>) -> Event<Option<T>> {
+        let word = word.into();
         self.follow_fetch(word, Atomic::load(T::TYPE).change)
     }
 
@@ -248,7 +277,13 @@ impl Node {
     ///
     /// # Errors
     /// The event's are those of [`Node::fetch`].
-    pub fn fetch_nb<T: AtomicWord>(&self, word: GlobalPtr<T>, op: AtomicOp, value: T) -> Event<Option<T>> {
+    pub fn fetch_nb<T: AtomicWord>(
+        &self,
+        word: impl Into<Word<T>>,
+        op: AtomicOp,
+        value: T,
+    ) -> Event<Option<T>> {
+        let word = word.into();
         self.follow_fetch(word, Change::Apply(op, value.bits()))
     }
 
@@ -259,15 +294,21 @@ impl Node {
     /// The event's are those of [`Node::fetch`].
     pub fn compare_swap_nb<T: AtomicWord>(
         &self,
-        word: GlobalPtr<T>,
+        word: impl Into<Word<T>>,
         expected: T,
         new: T,
     ) -> Event<Option<T>> {
+        let word = word.into();
         self.follow_fetch(word, Change::CompareSwap { expected: expected.bits(), new: new.bits() })
     }
 
     /// As [`Node::atomic_load_nb`], with a room of the caller's own for the word.
-    pub fn atomic_load_nb_into<T: AtomicWord, R: FetchRoom>(&self, word: GlobalPtr<T>, room: R) -> Event<R> {
+    pub fn atomic_load_nb_into<T: AtomicWord, R: FetchRoom>(
+        &self,
+        word: impl Into<Word<T>>,
+        room: R,
+    ) -> Event<R> {
+        let word = word.into();
         self.follow_fetch_into(word, Atomic::load(T::TYPE).change, room)
     }
 
@@ -275,48 +316,59 @@ impl Node {
     /// atomics on words of all types, and other operations.
     pub fn fetch_nb_into<T: AtomicWord, R: FetchRoom>(
         &self,
-        word: GlobalPtr<T>,
+        word: impl Into<Word<T>>,
         op: AtomicOp,
         value: T,
         room: R,
     ) -> Event<R> {
+        let word = word.into();
         self.follow_fetch_into(word, Change::Apply(op, value.bits()), room)
     }
 
     /// As [`Node::compare_swap_nb`], with a room as that of [`Node::fetch_nb_into`].
     pub fn compare_swap_nb_into<T: AtomicWord, R: FetchRoom>(
         &self,
-        word: GlobalPtr<T>,
+        word: impl Into<Word<T>>,
         expected: T,
         new: T,
         room: R,
     ) -> Event<R> {
+        let word = word.into();
         self.follow_fetch_into(word, Change::CompareSwap { expected: expected.bits(), new: new.bits() }, room)
     }
 
-    fn follow_fetch<T: AtomicWord>(&self, word: GlobalPtr<T>, change: Change) -> Event<Option<T>> {
+    fn follow_fetch<T: AtomicWord>(&self, word: Word<T>, change: Change) -> Event<Option<T>> {
         let old_into = |into: &mut Option<T>, old: u64| *into = Some(T::of(old));
-        Event::of_fetch(self, word.peer(), self.start_atomic(word, change), (None, old_into))
+        Event::of_fetch(
+            self,
+            word.peer(),
+            self.start_atomic(word, Atomic::new(T::TYPE, change)),
+            (None, old_into),
+        )
     }
 
     fn follow_fetch_into<T: AtomicWord, R: FetchRoom>(
         &self,
-        word: GlobalPtr<T>,
+        word: Word<T>,
         change: Change,
         room: R,
     ) -> Event<R> {
-        Event::of_fetch(self, word.peer(), self.start_atomic(word, change), (room, R::set_old))
+        Event::of_fetch(
+            self,
+            word.peer(),
+            self.start_atomic(word, Atomic::new(T::TYPE, change)),
+            (room, R::set_old),
+        )
     }
 
     /// Does it if the word is mapped here, or starts it.
-    fn start_atomic<T: AtomicWord>(&self, word: GlobalPtr<T>, change: Change) -> Result<Begun, Error> {
-        let atomic = Atomic::new(T::TYPE, change);
+    fn start_atomic<T: AtomicWord>(&self, word: Word<T>, atomic: Atomic) -> Result<Begun, Error> {
         if let Some(old) = self.atomic_here(word, atomic)? {
             return Ok(Begun::Done(old));
         }
-        let place = Place::new(MemId::Heap, word.offset());
+        let Remote { peer, place } = word.remote();
         let begun = self.core.begin(Timed::Atomic);
-        let op = self.engine().atomic(word.peer(), place, atomic, self.deadline());
+        let op = self.engine().atomic(peer, place, atomic, self.deadline());
         if let Some(begun) = begun {
             self.core.follow(Timed::Atomic, begun, op);
         }
@@ -325,52 +377,65 @@ impl Node {
 
     /// Replaces the word, if it is mapped here.
     #[inline(always)]
-    fn store_mapped<T: AtomicWord>(&self, word: GlobalPtr<T>, value: T) -> Option<()> {
-        self.on_mapped(word, |heap| T::at(heap, word.offset()).map(|word| T::store(word, value)))
+    fn store_mapped<T: AtomicWord>(&self, word: Word<T>, value: T) -> Option<()> {
+        self.on_mapped(word, |heap, offset| T::at(heap, offset).map(|word| T::store(word, value)))
     }
 
     /// Does it if the peer has been talked to, and the word is one of its mapped heap.
     #[inline(always)]
     fn on_mapped<T: AtomicWord, U>(
         &self,
-        word: GlobalPtr<T>,
-        apply: impl FnOnce(&SharedMemory) -> Option<U>,
+        word: Word<T>,
+        apply: impl FnOnce(&SharedMemory, u64) -> Option<U>,
     ) -> Option<U> {
-        let (size, peer) = (T::TYPE.size(), self.core.near.get(word.peer())?);
-        let done = apply(peer.heap_up_to(word.offset().checked_add(size)?)?)?;
+        let Remote { peer, place: Place { mem, offset } } = word.remote();
+        if mem != MemId::Heap {
+            return None;
+        }
+        let (size, peer) = (T::TYPE.size(), self.core.near.get(peer)?);
+        let done = apply(peer.heap_up_to(offset.checked_add(size)?)?, offset)?;
         self.core.counted.thread_counters.add(fast_op(size), size);
         Some(done)
     }
 
     #[cold]
-    fn atomic<T: AtomicWord>(&self, word: GlobalPtr<T>, change: Change) -> Result<u64, Error> {
-        let atomic = Atomic::new(T::TYPE, change);
+    fn atomic<T: AtomicWord>(&self, word: Word<T>, atomic: Atomic) -> Result<u64, Error> {
         match self.atomic_here(word, atomic)? {
             Some(old) => Ok(old),
-            None => self.atomic_by_message(word.peer(), word.offset(), atomic),
+            None => self.atomic_by_message(word.remote(), atomic),
         }
     }
 
-    /// Does it if the word is mapped here; `None` where its owner has to.
-    fn atomic_here<T>(&self, word: GlobalPtr<T>, atomic: Atomic) -> Result<Option<u64>, Error> {
+    /// Does it if the word is mapped here; `None` where its owner has to, as it has for each word of a grant.
+    fn atomic_here<T>(&self, word: Word<T>, atomic: Atomic) -> Result<Option<u64>, Error> {
         if let Some(op) = atomic.impossible() {
             return Err(Error::NoSuchAtomic { op, word: atomic.word });
         }
-        if !word.offset().is_multiple_of(atomic.size()) {
-            return Err(Error::Unaligned { peer: word.peer(), offset: word.offset(), size: atomic.size() });
+        let Remote { peer, place: Place { mem, offset } } = word.remote();
+        // Where in its owner's memory a grant begins, its owner alone knows.
+        let is_granted = matches!(mem, MemId::Grant(_));
+        if !is_granted && !offset.is_multiple_of(atomic.size()) {
+            return Err(Error::Unaligned { peer, offset, size: atomic.size() });
         }
-        let peer = self.core.peers.get(word.peer(), self.timeout)?;
-        let Peer::Near(near) = peer else { return Ok(None) };
-        let old = atomic_in_heap(near, word.offset(), atomic).map_err(|error| self.core.error_of(error))?;
+        let known = self.core.peers.get(peer, self.timeout)?;
+        let near = match known {
+            Peer::Near(near) if mem == MemId::Heap => near,
+            _ => {
+                if is_granted {
+                    self.core.peers.request_progress(known);
+                }
+                return Ok(None);
+            }
+        };
+        let old = atomic_in_heap(near, offset, atomic).map_err(|error| self.core.error_of(error))?;
         self.core.counted.thread_counters.add(fast_op(atomic.size()), atomic.size());
         Ok(Some(old))
     }
 
     /// The owner's processor does it, so that the word has one order of changes, whoever makes them.
     #[cold]
-    fn atomic_by_message(&self, peer: Rank, offset: u64, atomic: Atomic) -> Result<u64, Error> {
+    fn atomic_by_message(&self, Remote { peer, place }: Remote, atomic: Atomic) -> Result<u64, Error> {
         self.may_wait("an atomic by message")?;
-        let place = Place::new(MemId::Heap, offset);
         self.core.counted.latencies.time(Timed::Atomic, || {
             let op = self.engine().atomic(peer, place, atomic, self.deadline());
             self.finish(op)

@@ -9,17 +9,18 @@ use crate::api::ops::buffer::{PutBuffer, source};
 use crate::api::ops::event::Event;
 use crate::api::ops::rma::wraps;
 use crate::base::error::Error;
-use crate::base::pointers::{GlobalPtr, Remote};
+use crate::base::pointers::{Remote, Word};
 use crate::counters::latency::Timed;
 use crate::counters::thread_counters::FastOp;
 use crate::transport::peers::{Near, Peer};
 use crate::transport::shm::atomic::{atomic_in_heap, fetch_u64};
 use crate::transport::shm::{Lent, PieceList};
 
-/// How a counter in the target's heap changes once the bytes of a put are in place.
+/// How a counter of the target's, in its heap or in what it has granted, changes once the bytes of a put are
+/// in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signal {
-    counter: GlobalPtr<u64>,
+    counter: Word<u64>,
     op: AtomicOp,
     value: u64,
 }
@@ -27,19 +28,26 @@ pub struct Signal {
 impl Signal {
     /// The counter is increased by `value`, wrapping.
     #[inline]
-    pub const fn add(counter: GlobalPtr<u64>, value: u64) -> Signal {
-        Signal { counter, op: AtomicOp::Add, value }
+    pub fn add(counter: impl Into<Word<u64>>, value: u64) -> Signal {
+        Signal { counter: counter.into(), op: AtomicOp::Add, value }
     }
 
     /// The counter is set to `value`.
     #[inline]
-    pub const fn set(counter: GlobalPtr<u64>, value: u64) -> Signal {
-        Signal { counter, op: AtomicOp::Swap, value }
+    pub fn set(counter: impl Into<Word<u64>>, value: u64) -> Signal {
+        Signal { counter: counter.into(), op: AtomicOp::Swap, value }
     }
 
     #[inline]
     const fn atomic(self) -> Atomic {
-        Atomic::new(WordType::U64, Change::Apply(self.op, self.value))
+        Atomic::new(WordType::U64, Change::Apply(self.op, self.value)).without_old()
+    }
+
+    /// Where in the target's heap the counter is. `None`: it is in a grant, and its owner's to change.
+    #[inline]
+    fn in_heap(self) -> Option<u64> {
+        let Place { mem, offset } = self.counter.remote().place;
+        (mem == MemId::Heap).then_some(offset)
     }
 }
 
@@ -47,14 +55,14 @@ impl Signal {
 /// sees the bytes. Several calls that are not complete yet may arrive in any order, unless
 /// [`Node::fence`] is called in between. Any thread may call these.
 impl Node {
-    /// Puts values anywhere in a peer's memory, then changes a counter in its heap, and wakes whoever waits
-    /// for that there. Both are complete at return.
+    /// Puts values anywhere in a peer's memory, then changes a counter of its, and wakes whoever waits for
+    /// that there. Both are complete at return.
     ///
     /// # Errors
-    /// [`Error::Elsewhere`] for a counter in another rank's heap than the bytes' target; [`Error::Unaligned`]
-    /// for one that is not 8-byte aligned; for the rest as for [`Node::put_bytes`]. The counter has changed
-    /// only where this is `Ok`, or after [`Error::Timeout`] and [`Error::PeerLost`] perhaps; the bytes may
-    /// have been put in any case.
+    /// [`Error::Elsewhere`] for a counter of another rank than the bytes' target; [`Error::Unaligned`] for
+    /// one that is not 8-byte aligned; for the rest as for [`Node::put_bytes`]. Of a counter in a grant its
+    /// owner says all that, after the bytes have been put. The counter has changed only where this is `Ok`,
+    /// or after [`Error::Timeout`] and [`Error::PeerLost`] perhaps; the bytes may have been put in any case.
     #[inline]
     pub fn put_signal<T: Pod>(&self, to: impl Into<Remote>, from: &[T], signal: Signal) -> Result<(), Error> {
         let (to, from): (Remote, &[u8]) = (to.into(), bytemuck::cast_slice(from));
@@ -130,7 +138,7 @@ impl Node {
         if to.place.mem != MemId::Heap || signal.counter.peer() != to.peer() {
             return None;
         }
-        let (peer, at) = (self.core.near.get(to.peer())?, signal.counter.offset());
+        let (peer, at) = (self.core.near.get(to.peer())?, signal.in_heap()?);
         let counter = peer.heap_up_to(at.checked_add(8)?)?.atomic_u64(at).ok()?;
         let end = to.place.offset.checked_add(from.len() as u64)?;
         peer.heap_up_to(end)?.copy_in(to.place.offset, from).ok()?;
@@ -152,12 +160,11 @@ impl Node {
 
     /// Does it at once, if the peer's memory can be reached from here. Returns whether it is done.
     fn signal_here(&self, peer: Peer<'_>, to: Remote, from: Lent<'_>, signal: Signal) -> Result<bool, Error> {
-        let Peer::Near(near) = peer else { return Ok(false) };
+        let (Peer::Near(near), Some(counter)) = (peer, signal.in_heap()) else { return Ok(false) };
         if !self.copy_now(peer, to, from)? {
             return Ok(false);
         }
-        atomic_in_heap(near, signal.counter.offset(), signal.atomic())
-            .map_err(|error| self.core.error_of(error))?;
+        atomic_in_heap(near, counter, signal.atomic()).map_err(|error| self.core.error_of(error))?;
         self.core.counted.thread_counters.add(FastOp::Atomic8Mapped, 8);
         self.wake_there(near);
         Ok(true)
@@ -191,20 +198,28 @@ impl Node {
         let mut list = PieceList::new(Direction::Put);
         list.push(to.place, from).ok_or_else(|| wraps(to, from.len()))?;
         self.core.peers.request_progress(peer);
-        let counter = Place::new(MemId::Heap, signal.counter.offset());
-        let mut engine = self.engine();
-        Ok(engine.transfer_then_signal(peer.rank(), list.pieces(), counter, signal.atomic(), deadline))
+        let (rank, counter) = (peer.rank(), signal.counter.remote().place);
+        let op = self.engine().transfer_then_signal(rank, list.pieces(), counter, signal.atomic(), deadline);
+        if let Peer::Near(itself) = peer
+            && rank == self.core.peers.own().rank
+        {
+            // It has changed the word itself, and no message told of that.
+            self.wake_there(itself);
+        }
+        Ok(op)
     }
 }
 
 /// Whether a counter is one of that rank's.
 #[inline]
-pub(crate) fn check<T>(counter: GlobalPtr<T>, rank: Rank) -> Result<(), Error> {
-    let (peer, offset, size) = (counter.peer(), counter.offset(), size_of::<T>() as u64);
+pub(crate) fn check<T>(counter: Word<T>, rank: Rank) -> Result<(), Error> {
+    let Remote { peer, place: Place { mem, offset } } = counter.remote();
+    let size = size_of::<T>() as u64;
     if peer != rank {
         return Err(Error::Elsewhere { peer, expected: rank });
     }
-    if !offset.is_multiple_of(size) {
+    // Of a grant's only its owner knows the address.
+    if mem == MemId::Heap && !offset.is_multiple_of(size) {
         return Err(Error::Unaligned { peer, offset, size });
     }
     Ok(())

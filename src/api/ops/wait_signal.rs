@@ -213,7 +213,7 @@ impl Node {
     #[inline]
     fn looked<T: SignalWord>(&self, index: usize, wait: SignalWait<T>) -> Result<Looked<'_, T>, Error> {
         let (itself, at, size) = (self.core.peers.itself(), wait.counter.offset(), size_of::<T>() as u64);
-        check(wait.counter, itself.rank)?;
+        check(wait.counter.into(), itself.rank)?;
         let heap = at.checked_add(size).and_then(|end| itself.heap_up_to(end));
         let word = heap.and_then(|heap| T::at(heap, at));
         let word = word.ok_or_else(|| self.core.error_of(heap_fault(itself, at, size)))?;

@@ -136,7 +136,7 @@ impl NodeCore {
             _ => false,
         };
         let is_barred = match error {
-            OpError::Revoked { .. } | OpError::NotGranted { .. } => true,
+            OpError::Revoked { .. } | OpError::NotGranted { .. } | OpError::Unaligned { .. } => true,
             OpError::Fault { mem, .. } => matches!(mem, MemId::Grant(_)),
             _ => false,
         };

@@ -12,7 +12,6 @@ use super::buffers::{PAYLOAD_MAX, Size};
 use super::endpoint::Looked;
 use super::transport::{DeferredClose, OTHER_POLL, OfiTransport, Registered};
 use crate::transport::mr_invalidation::MayKeep;
-use crate::transport::shm::atomic::atomic_at;
 use crate::transport::shm::own::BOUNCE_BYTES;
 
 /// Messages handed on before the provider gets its turn.
@@ -103,7 +102,7 @@ impl Transport for OfiTransport {
     }
 
     fn change_own(&mut self, word: Place, atomic: Atomic) -> Result<u64, OpError> {
-        atomic_at(self.own.itself(), word, atomic)
+        self.own.change(word, atomic)
     }
 
     fn signals_by_message(&self, _: Rank) -> bool {

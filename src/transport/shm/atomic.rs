@@ -1,4 +1,4 @@
-//! Atomics on words of near peers, by this process's processor.
+//! Atomics on words of near peers, and of this process's own memory, by this process's processor.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -31,7 +31,7 @@ pub(crate) fn atomic_in_heap(peer: &Near, offset: u64, atomic: Atomic) -> Result
 macro_rules! apply {
     ($apply:ident, $fetch:ident, $swap:ident, $atomic:ty, $word:ty) => {
         #[inline(always)]
-        fn $apply(word: &$atomic, atomic: Atomic) -> u64 {
+        pub(super) fn $apply(word: &$atomic, atomic: Atomic) -> u64 {
             u64::from(match atomic.change {
                 Change::Apply(op, value) => $fetch(word, atomic.word, op, value as $word),
                 Change::CompareSwap { expected, new } => $swap(word, expected as $word, new as $word),

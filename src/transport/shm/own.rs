@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use bytemuck::Pod;
-use engine::{Direction, MemId, OpError, Piece, Place};
+use engine::{Atomic, Direction, MemId, OpError, Piece, Place};
 use vm::fault_safe_copy::{self, CheckedCopy};
-use vm::{Mapped, Outside, SharedMemory};
+use vm::{Mapped, Outside, SharedMemory, own_word};
 
 use crate::base::limits::BOUNCE_BUFFERS;
 use crate::transport::peers::Near;
+use crate::transport::shm::atomic::{apply_u32, apply_u64, atomic_at};
 use crate::transport::shm::copy::CopyError;
 use crate::transport::shm::copy::{copy_pieces, reaches};
 use crate::transport::shm::heap_pages::{ALIGN, Block, HeapState};
@@ -128,6 +129,34 @@ impl OwnMemory {
         // SAFETY: the local ends are addresses of the ring's words, which are mapped while `bytes` borrows
         // them; whatever a peer writes there meanwhile, they can be read.
         unsafe { copy_pieces(&self.itself, Direction::Put, &pieces) }
+    }
+
+    /// Changes an aligned word of this process's heap or control memory, or of its space at an address that
+    /// it has granted.
+    pub(crate) fn change(&self, word: Place, atomic: Atomic) -> Result<u64, OpError> {
+        if word.mem != MemId::Space {
+            return atomic_at(&self.itself, word, atomic);
+        }
+        let (addr, len) = (word.offset, atomic.size());
+        let fault = OpError::LocalFault { mem: word.mem, addr, len };
+        // Before Linux 5.14 a copy alone tells whether there is any memory.
+        if !fault_safe_copy::can_tell() {
+            self.read(word, &mut [0; 8][..len as usize])?;
+        }
+        // SAFETY: the engine names such a word only while a grant of this process covers it, and revokes none
+        // meanwhile. The one who granted it has promised that the memory stays until it has been given back,
+        // and that it is plain bytes. It has promised, too, that this program uses them by raw pointers or
+        // atomics, as peers may change them at any time. Peers that may write decide what lies there, as by
+        // puts.
+        let old = unsafe {
+            match (len, atomic.may_change()) {
+                (4, true) => own_word::change_u32(addr, |word| apply_u32(word, atomic)),
+                (4, false) => own_word::load_u32(addr).map(u64::from),
+                (_, true) => own_word::change_u64(addr, |word| apply_u64(word, atomic)),
+                (_, false) => own_word::load_u64(addr),
+            }
+        };
+        old.ok_or(fault)
     }
 
     fn heap(&self, place: Place, len: u64) -> Result<&SharedMemory, OpError> {

@@ -578,7 +578,7 @@ impl engine::Transport for ShmTransport {
     }
 
     fn change_own(&mut self, word: Place, atomic: Atomic) -> Result<u64, OpError> {
-        atomic_at(self.peers.itself(), word, atomic)
+        self.own.change(word, atomic)
     }
 
     fn atomic(&mut self, _op: OpId, peer: Rank, word: Place, atomic: Atomic) -> Submit {

@@ -897,6 +897,61 @@ static void grants(struct job *job) {
     GOOD(sp_barrier(job->node));
 }
 
+/* Atomics and signals on words of grants. */
+static void granted_words(struct job *job) {
+    static uint64_t words[8], counts[8];
+    sp_grant_params both = {sizeof both, SP_READ | SP_WRITE, NULL, 0, NULL, NULL};
+    sp_grant_params write = {sizeof write, SP_WRITE, NULL, 0, NULL, NULL};
+    sp_grant *grant, *counters;
+    sp_name name, names[RANKS_MAX];
+    sp_remote theirs, counter;
+    sp_event *event;
+    uint64_t old;
+    GOOD(sp_grant_memory(job->node, words, sizeof words, &both, &grant));
+    GOOD(sp_grant_name(grant, &name));
+    GOOD(sp_team_all_gather(job->world, &name, names, sizeof name));
+    GOOD(sp_granted(job->right, &names[job->right], &theirs, NULL));
+    GOOD(sp_grant_memory(job->node, counts, sizeof counts, &write, &counters));
+    GOOD(sp_grant_name(counters, &name));
+    GOOD(sp_team_all_gather(job->world, &name, names, sizeof name));
+    GOOD(sp_granted(job->right, &names[job->right], &counter, NULL));
+    GOOD(sp_fetch_add_u64(job->node, theirs, 5, &old));
+    CHECK(old == 0);
+    GOOD(sp_fetch_add_u64(job->node, theirs, 5, NULL));
+    GOOD(sp_fetch(job->node, theirs, SP_U64, SP_SWAP, 7, &old));
+    CHECK(old == 10);
+    GOOD(sp_compare_swap(job->node, theirs, SP_U64, 7, 8, &old));
+    CHECK(old == 7);
+    GOOD(sp_update_nbi(job->node, theirs, SP_U64, SP_ADD, 1));
+    GOOD(sp_quiet(job->node));
+    GOOD(sp_fetch_nb(job->node, theirs, SP_U64, SP_LOAD, 0, &event));
+    GOOD(sp_event_wait_value(event, &old));
+    CHECK(old == 9);
+    GOOD(sp_fetch(job->node, sp_plus(theirs, 8), SP_I32, SP_ADD, (uint32_t)-5, NULL));
+    GOOD(sp_fetch(job->node, sp_plus(theirs, 8), SP_I32, SP_MAX, 3, &old));
+    CHECK((int32_t)old == -5);
+    FAILS(SP_ERR_UNALIGNED, sp_fetch(job->node, sp_plus(theirs, 4), SP_U64, SP_ADD, 1, NULL));
+    FAILS(SP_ERR_FAULT, sp_fetch(job->node, sp_plus(theirs, 64), SP_U64, SP_ADD, 1, NULL));
+    /* These may be written alone: nobody gets the old word. */
+    FAILS(SP_ERR_NOT_EXPOSED, sp_fetch(job->node, counter, SP_U64, SP_ADD, 1, &old));
+    FAILS(SP_ERR_NOT_EXPOSED, sp_fetch(job->node, counter, SP_U64, SP_LOAD, 0, &old));
+    GOOD(sp_fetch(job->node, counter, SP_U64, SP_ADD, 1, NULL));
+    sp_signal signal = {counter, 2, 0};
+    GOOD(sp_put_signal(job->node, sp_plus(theirs, 32), "12345678", 8, signal));
+    GOOD(sp_barrier(job->node));
+    CHECK(words[0] == 9 && memcmp(words + 4, "12345678", 8) == 0 && counts[0] == 3);
+    GOOD(sp_grant_revoke(grant));
+    GOOD(sp_barrier(job->node));
+    FAILS(SP_ERR_REVOKED, sp_fetch_add_u64(job->node, theirs, 5, &old));
+    GOOD(sp_barrier(job->node));
+    CHECK(words[0] == 9);
+    GOOD(sp_grant_wait_idle(grant, 10 * SP_SECOND));
+    GOOD(sp_grant_wait_idle(counters, 10 * SP_SECOND));
+    sp_grant_free(grant);
+    sp_grant_free(counters);
+    GOOD(sp_barrier(job->node));
+}
+
 /* ---- 12 Figures */
 
 static void figures(struct job *job) {
@@ -931,7 +986,7 @@ static const struct {
 } CASES[] = {
     {"errors", errors}, {"settings", settings}, {"node", node}, {"memory", memory}, {"copies", copies}, {"lists", lists},
     {"queues", queues}, {"meeting", meeting}, {"signals", signals}, {"atomics", atomics}, {"messages", messages},
-    {"teams", teams}, {"grants", grants}, {"figures", figures},
+    {"teams", teams}, {"grants", grants}, {"granted_words", granted_words}, {"figures", figures},
 };
 
 int main(int argc, char **argv) {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use engine::{
-    AmBody, AmSend, Atomic, AtomicOp, Change, Direction, GRANT_BYTES, GrantId, GrantPeerCounters, Granted,
-    Lane, MemId, OpError, Place, Rank, Rights, WordType,
+    AmBody, AmSend, Atomic, Direction, GRANT_BYTES, GrantId, GrantPeerCounters, Granted, Lane, MemId,
+    OpError, Place, Rank, Rights,
 };
 
 use super::copies::BOTH;
@@ -36,8 +36,8 @@ fn shows_only_what_is_granted<C: Cluster>(bench: &mut Bench<C>, here: Place) {
                         let own = bench.bytes(0, here, len);
                         assert_eq!(bench.bytes(1, there.plus(at as u64), len), own);
                     }
-                    (false, Err(OpError::NotGranted { peer: 1, grant, direction: told, .. }), _) => {
-                        assert_eq!((grant, told), (name, direction));
+                    (false, Err(OpError::NotGranted { peer: 1, grant, rights: told, .. }), _) => {
+                        assert_eq!((grant, told), (name, direction.into()));
                     }
                     (_, outcome, _) => panic!("{outcome:?} of a {direction:?} with {rights:?}"),
                 }
@@ -212,45 +212,6 @@ pub(crate) fn a_grant_that_is_repointed_names_other_memory<C: Cluster>(make: Mak
     }
     bench.node(1).revoke(name);
     assert_eq!(bench.node(1).repoint(name, new.offset), None);
-}
-
-/// By every atomic, of whatever rights the grant has and whether it still stands.
-pub(crate) fn atomics_and_signals_are_for_heaps_and_change_nothing_that_is_granted<C: Cluster>(
-    make: Make<'_, C>,
-) {
-    let mut bench = Bench::new(make, 2);
-    // A word's offset in the first grant is one in the heap as well.
-    let heap = bench.filled(1, MemId::Heap, &pattern(2, LEN));
-    let there = bench.filled(1, MemId::Space, &pattern(9, LEN));
-    let bytes = bench.memory(1, MemId::Heap, 8);
-    let here = bench.filled(0, MemId::Space, &[1; 8]);
-    let tried = bench.node(0).atomic(1, bytes, Atomic::fetch_add(0), None);
-    if skipped("atomics", bench.outcome(0, tried)) {
-        return;
-    }
-    let names = [Rights::Read, Rights::Write, Rights::ReadWrite, Rights::ReadWrite]
-        .map(|rights| grant(&mut bench, 1, there, rights));
-    bench.node(1).revoke(names[3]);
-    let in_grants = names.map(|name| [0, 4, LEN as u64 - 8].map(|at| Place::granted(name, heap.offset + at)));
-    for place in in_grants.into_iter().flatten().chain([there]) {
-        for (word, op) in WordType::ALL.into_iter().flat_map(|word| AtomicOp::ALL.map(|op| (word, op))) {
-            let swap = Atomic::new(word, Change::CompareSwap { expected: 0, new: 1 });
-            let changes = [Atomic::new(word, Change::Apply(op, 5)), swap, Atomic::load(word)];
-            for change in changes.into_iter().filter(|change| change.impossible().is_none()) {
-                let id = bench.node(0).atomic(1, place, change, None);
-                let fault = OpError::Fault { peer: 1, mem: place.mem, addr: place.offset, len: word.size() };
-                assert_eq!(bench.outcome(0, id), Err(fault), "{change:?} at {place:?}");
-            }
-        }
-        let signalled = Atomic::fetch_add(1);
-        let id = bench.node(0).transfer_then_signal(1, &[piece(bytes, here, 8)], place, signalled, None);
-        let fault = OpError::Fault { peer: 1, mem: place.mem, addr: place.offset, len: 8 };
-        assert_eq!(bench.outcome(0, id), Err(fault), "a signal at {place:?}");
-    }
-    assert_eq!(bench.bytes(1, there, LEN), pattern(9, LEN));
-    assert_eq!(bench.bytes(1, heap, LEN), pattern(2, LEN));
-    assert_eq!((bench.node(0).in_flight(), bench.node(0).is_lost(1)), (0, false));
-    assert_eq!((bench.node(1).grants(), bench.node(1).is_lost(0)), (3, false));
 }
 
 pub(crate) fn granted_memory_that_is_not_there_is_a_fault_of_its_owners<C: Cluster>(make: Make<'_, C>) {

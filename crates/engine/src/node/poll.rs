@@ -214,6 +214,8 @@ impl<T: Transport> Node<T> {
                 self.mail.serve_handler_ask(&mut self.core, peer, ask)
             }
             (Message::HandlerIs(answer), Lane::Reply) => self.on_handler_is(peer, answer),
+            (Message::AtomicAsk(ask), Lane::Request) => self.serve_atomic(peer, ask),
+            (Message::AtomicDone(done), Lane::Reply) => self.on_atomic_done(peer, done),
             (Message::GrantAsk(ask), Lane::Request) => self.serve_grant_ask(peer, ask),
             (Message::GrantIs(answer), Lane::Reply) => {
                 if let (Some(direction), Some(found)) = (answer.ask.direction, answer.found) {
@@ -281,6 +283,7 @@ impl<T: Transport> Node<T> {
             OpKind::Bounce(_) => self.on_bounce_copied(key, result),
             OpKind::ByMessage(_)
             | OpKind::Keyed(_)
+            | OpKind::Atomic(_)
             | OpKind::HandlerAsk { .. }
             | OpKind::BarrierWait
             | OpKind::Collective => {}
@@ -332,16 +335,20 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// Goes on with the transfers to `peer` until its lane is full again. Returns whether anything moved.
+    /// Goes on with the transfers to `peer`, and atomics in its grants, until its lane is full again. Returns
+    /// whether anything moved.
     fn retry_stalled(&mut self, peer: Rank, at: usize) -> bool {
         let mut moved = false;
         while !self.mail.must_wait(peer, Lane::Request) && self.core.transport.has_room(peer, Lane::Request) {
             let Some(key) = self.mail.next_stalled(at) else { break };
-            let Some(OpKind::ByMessage(transfer)) = self.ops.get_mut(key).map(|op| &mut op.kind) else {
-                continue;
-            };
-            transfer.stalled = false;
-            moved |= self.pump(key);
+            match self.ops.get_mut(key).map(|op| &mut op.kind) {
+                Some(OpKind::ByMessage(transfer)) => {
+                    transfer.stalled = false;
+                    moved |= self.pump(key);
+                }
+                Some(OpKind::Atomic(_)) => moved |= self.send_atomic(key),
+                _ => continue,
+            }
             // It is back: a message of its size found no room.
             if self.mail.is_last_stalled(at, key) {
                 break;

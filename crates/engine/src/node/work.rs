@@ -103,6 +103,7 @@ impl<T: Transport> Node<T> {
             }
             Some(OpKind::ByMessage(_)) => self.abandon_transfer(key, &mut awaited),
             Some(OpKind::Bounce(_)) => return self.drop_bounce(key, error),
+            Some(OpKind::Atomic(_)) => self.abandon_atomic(key, &mut awaited),
             Some(OpKind::HandlerAsk { .. }) => {
                 let is_its = |message: &Message| matches!(message, Message::HandlerAsk(ask) if ask.op == OpId::of(key));
                 self.mail.take_back(is_its);

@@ -88,9 +88,13 @@ pub enum Kind {
     KeyAsk,
     /// The answer to a [`Kind::KeyAsk`].
     KeyIs,
+    /// Change a word of a grant.
+    AtomicAsk,
+    /// The answer to a [`Kind::AtomicAsk`].
+    AtomicDone,
 }
 
-const KINDS: [Kind; 37] = [
+const KINDS: [Kind; 39] = [
     Kind::AmShort,
     Kind::AmMedium,
     Kind::AmLong,
@@ -128,6 +132,8 @@ const KINDS: [Kind; 37] = [
     Kind::GrantIs,
     Kind::KeyAsk,
     Kind::KeyIs,
+    Kind::AtomicAsk,
+    Kind::AtomicDone,
 ];
 
 /// A message's header: its fields by where they stand. Their meaning depends on the kind, and is for
@@ -214,6 +220,7 @@ impl Header {
             Kind::TeamPace | Kind::TeamBroken | Kind::AmDone => false,
             Kind::HandlerAsk | Kind::HandlerIs | Kind::AmRefused => false,
             Kind::GrantAsk | Kind::GrantIs | Kind::KeyIs => false,
+            Kind::AtomicAsk | Kind::AtomicDone => false,
         };
         if (if has_payload { len as usize } else { 0 }) != payload {
             return Err(WireError::Length { header: len, payload });

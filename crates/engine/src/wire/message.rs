@@ -1,6 +1,7 @@
 //! All messages, and the one place where they become words and come out of them again.
 
 use super::am::{Am, stamp_of_token, stamp_to_token};
+use super::atomics::{AtomicAsk, AtomicDone};
 use super::chunk::{
     BounceAct, BounceAsk, Bounced, Chunk, ChunkDone, Signal, buffer_from_wire, buffer_to_wire,
 };
@@ -41,6 +42,10 @@ pub enum Message {
     KeyAsk(KeyAsk),
     /// Answers that.
     KeyIs(KeyIs),
+    /// Asks for a change of a word in a grant.
+    AtomicAsk(AtomicAsk),
+    /// Answers that.
+    AtomicDone(AtomicDone),
     /// Asks for a handler.
     HandlerAsk(HandlerAsk),
     /// Says whether it is there.
@@ -125,6 +130,8 @@ impl Message {
             Message::GrantIs(answer) => answer.header(),
             Message::KeyAsk(ask) => ask.header(payload),
             Message::KeyIs(answer) => answer.header(),
+            Message::AtomicAsk(ask) => ask.header(),
+            Message::AtomicDone(answer) => answer.header(),
             Message::HandlerAsk(ask) => ask.header(),
             Message::HandlerIs(answer) => answer.header(),
             Message::Put(chunk) => chunk.header(Kind::PutChunk, payload as u32),
@@ -159,6 +166,8 @@ impl Message {
             Kind::GrantIs => Message::GrantIs(GrantIs::of(header)),
             Kind::KeyAsk => Message::KeyAsk(KeyAsk::of(header)),
             Kind::KeyIs => Message::KeyIs(KeyIs::of(header)),
+            Kind::AtomicAsk => Message::AtomicAsk(AtomicAsk::of(header)),
+            Kind::AtomicDone => Message::AtomicDone(AtomicDone::of(header)),
             Kind::HandlerAsk => Message::HandlerAsk(HandlerAsk::of(header)),
             Kind::HandlerIs => Message::HandlerIs(HandlerIs::of(header)),
             Kind::PutChunk => Message::Put(Chunk::of(header)),

@@ -9,7 +9,7 @@ use crate::{Atomic, AtomicOp, Change, GrantId, HandlerKey, Key, MemId, OpId, Pla
 use proptest::prelude::*;
 
 /// How many kinds there are.
-const KINDS: u8 = 37;
+const KINDS: u8 = 39;
 
 /// A message of the kind with that number, with fields out of `w`, and bytes of payload that it may have. An
 /// odd `nonsense` makes nonsense of the field that may be nonsense.
@@ -88,6 +88,13 @@ fn sample(kind: u8, w: [u64; 8], nonsense: bool) -> (Message, usize) {
             let given = Some(given).filter(|_| !nonsense);
             Message::KeyIs(KeyIs { id, limit: f, len: g, given })
         }
+        37 => {
+            let word = known(Place::new(MemId::Grant(c as u32 >> 4), d));
+            let swap = Atomic::new(WordType::U64, Change::CompareSwap { expected: e, new: f });
+            let atomic = if g % 2 == 0 { swap.signalling().without_old() } else { swap };
+            Message::AtomicAsk(AtomicAsk { op, word, atomic: Some(atomic).filter(|_| h % 2 == 0) })
+        }
+        38 => Message::AtomicDone(AtomicDone { op, status, old: d }),
         _ => {
             let op = AtomicOp::ALL[(e % 7) as usize];
             let word = WordType::ALL[(f % 4 + 2 * (f >> 63)) as usize];
@@ -191,8 +198,8 @@ const GOLDEN: [[u64; Header::WORDS]; KINDS as usize] = [
     ],
     [0x77a_0000_0003, 0x102_0304_0506_0708, 2, 0x1112_1314_1516_1719, 0, 0, 0x3132_3334_3536_3739],
     [0x5556_5759_0000_0004, 0x102_0304_0506_0708, 2, 0x1112_1314_1516_1719, 0, 0, 0x3132_3334_3536_3739],
-    [5, 0x102_0304_0506_0708, 0x1112_1314_1516_1719, 6, 0x3132_3334_3536_3739, 0, 0],
-    [6, 0x102_0304_0506_0708, 0x1112_1314_1516_1719, 6, 0, 0, 0],
+    [5, 0x102_0304_0506_0708, 0x1112_1314_1516_1719, 7, 0x3132_3334_3536_3739, 0, 0],
+    [6, 0x102_0304_0506_0708, 0x1112_1314_1516_1719, 7, 0, 0, 0],
     [7, 0, 0x102_0304_0506_0708, 0, 0, 0, 0],
     [8, 0, 0x506_0708, 1, 0, 0, 0],
     [
@@ -204,7 +211,7 @@ const GOLDEN: [[u64; Header::WORDS]; KINDS as usize] = [
         0,
         0x4142_4344_4546_4748,
     ],
-    [0x77a_0000_000a, 0x1516_1719_0506_0708, 0x3132_3334_3536_3739, 6, 0, 0, 0],
+    [0x77a_0000_000a, 0x1516_1719_0506_0708, 0x3132_3334_3536_3739, 7, 0, 0, 0],
     [0xb, 0, 0x506_0708, 0, 0, 0, 0],
     [0xc, 0, 0x102_0304_0506_0708, 0, 0, 0, 0],
     [0xd, 0, 6, 0x2526_272e_1516_1719, 0x4546_4748_3536_3739, 0x6566_6768_5556_5759, 0],
@@ -212,7 +219,7 @@ const GOLDEN: [[u64; Header::WORDS]; KINDS as usize] = [
     [0x3536_3739_0000_000f, 0x102_0304_0506_0708, 0x1112_1314_1516_1719, 2, 0, 0, 0x4142_4344_4546_4748],
     [0x3536_3739_0000_0010, 0x102_0304_0506_0708, 0x1112_1314_1516_1719, 2, 0, 0, 0x4142_4344_4546_4748],
     [0x11, 0, 0x1112_1314_1516_1719, 0, 0, 0, 0],
-    [0x12, 0x102_0304_0506_0708, 6, 0x1112_1314_1516_1719, 0, 0, 0],
+    [0x12, 0x102_0304_0506_0708, 7, 0x1112_1314_1516_1719, 0, 0, 0],
     [
         0x8_0000_0013,
         0x102_0304_0506_0708,
@@ -295,6 +302,16 @@ const GOLDEN: [[u64; Header::WORDS]; KINDS as usize] = [
         0x4142_4344_4546_4748,
         0x2526_272e,
     ],
+    [
+        0x1_0207_0001_0025,
+        0x102_0304_0506_0708,
+        0x2526_2723,
+        0x4142_4344_4546_4748,
+        0x5152_5354_5556_5759,
+        0,
+        0x3132_3334_3536_3739,
+    ],
+    [0x26, 0x102_0304_0506_0708, 7, 0x3132_3334_3536_3739, 0, 0, 0],
 ];
 
 #[test]

@@ -8,9 +8,10 @@
 /// header's words means, and how networks frame them. Raise it by one with every change that a peer without
 /// it would misread, a new message included. Near peers have it in the mark of their control segments; far
 /// ones tell it when they meet, and their messages' tokens are made with it.
-pub const MESSAGES_VERSION: u8 = 4;
+pub const MESSAGES_VERSION: u8 = 5;
 
 mod am;
+mod atomics;
 mod chunk;
 mod grants;
 mod handlers;
@@ -22,6 +23,7 @@ mod team;
 
 pub use am::{Am, AmForm, STAMP_BITS};
 pub(crate) use am::{AmHead, am_args, am_stamp};
+pub use atomics::{AtomicAsk, AtomicDone};
 pub use chunk::{BounceAct, BounceAsk, Bounced, Chunk, ChunkDone, Signal};
 pub use grants::{GivenKey, GrantAsk, GrantIs, KeyAsk, KeyIs};
 pub use handlers::{Found, HandlerAsk, HandlerIs};
@@ -30,6 +32,6 @@ pub use message::Message;
 pub(crate) use moves::RELEASE_MAX;
 pub use moves::{Because, Move, MoveId, Moved, Release};
 pub use status::Status;
-pub(crate) use status::chunk_result;
+pub(crate) use status::{atomic_result, chunk_result};
 pub use team::{BreakReason, Pace, Step, StepData, TeamBroken, TeamMessage};
 pub(crate) use team::{WordHead, head};

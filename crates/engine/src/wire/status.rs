@@ -1,6 +1,6 @@
 //! How something went at the target, as answers say it.
 
-use crate::{Direction, OpError, Place, Rank};
+use crate::{Atomic, Direction, OpError, Place, Rank};
 
 /// How a chunk, or something with a bounce buffer, went at the target. Its number is the variant's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,9 +21,11 @@ pub enum Status {
     Revoked = 6,
     /// The owner's grant is not for that peer, or not for that.
     NotGranted = 7,
+    /// The word that was to change in a grant does not lie at a multiple of its size.
+    Unaligned = 8,
 }
 
-pub(super) const ALL: [Status; 8] = [
+pub(super) const ALL: [Status; 9] = [
     Status::Ok,
     Status::Fault,
     Status::NoBuffer,
@@ -32,10 +34,11 @@ pub(super) const ALL: [Status; 8] = [
     Status::NoWord,
     Status::Revoked,
     Status::NotGranted,
+    Status::Unaligned,
 ];
 
 impl Status {
-    /// The status for a chunk's result at the target.
+    /// The status for the result of a chunk, or of an atomic, at the target.
     #[inline]
     pub(crate) const fn of(result: &Result<(), OpError>) -> Status {
         match result {
@@ -43,6 +46,7 @@ impl Status {
             Err(OpError::NotExposed { .. }) => Status::NotExposed,
             Err(OpError::Revoked { .. }) => Status::Revoked,
             Err(OpError::NotGranted { .. }) => Status::NotGranted,
+            Err(OpError::Unaligned { .. }) => Status::Unaligned,
             Err(_) => Status::Fault,
         }
     }
@@ -79,9 +83,31 @@ pub(crate) fn chunk_result(
         }
         (Some(Status::Revoked), Some((grant, offset))) => Err(OpError::Revoked { peer, grant, offset, len }),
         (Some(Status::NotGranted), Some((grant, offset))) => {
-            Err(OpError::NotGranted { peer, grant, direction, offset, len })
+            Err(OpError::NotGranted { peer, grant, rights: direction.into(), offset, len })
         }
         _ => Err(OpError::Protocol { peer, what: "unknown chunk status" }),
+    }
+}
+
+/// The meaning of an answer's status for an atomic on a word at `place`, which is in a grant.
+pub(crate) fn atomic_result(
+    status: Option<Status>,
+    peer: Rank,
+    place: Place,
+    atomic: Atomic,
+) -> Result<(), OpError> {
+    let (len, rights) = (atomic.size(), atomic.rights());
+    match (status, place.in_grant()) {
+        (Some(Status::Unaligned), Some((grant, offset))) => {
+            Err(OpError::Unaligned { peer, grant, offset, size: len })
+        }
+        (Some(Status::NotGranted), Some((grant, offset))) => {
+            Err(OpError::NotGranted { peer, grant, rights, offset, len })
+        }
+        (Some(Status::Ok | Status::Fault | Status::Revoked), _) => {
+            chunk_result(status, peer, Direction::Put, place, len)
+        }
+        _ => Err(OpError::Protocol { peer, what: "unknown status of an atomic" }),
     }
 }
 

@@ -2,14 +2,17 @@
 //! rank, with the wrong length. A second, slower account of what the node may believe says what must come of
 //! it.
 
+mod verdict;
+
 use std::collections::{BTreeMap, VecDeque};
 
+use self::verdict::{Verdict, asks_for_key, drop_deadline, lane_of, number, signals};
 use crate::common::{PAYLOAD_MAX, Script, Sent};
 use engine::node::Polled;
 use engine::wire::Kind;
 use engine::{
-    Atomic, Direction, Event, GrantId, Header, Inbox, Lane, MemId, Node, OpError, OpId, Outcome, Piece,
-    Place, Rank, Submit,
+    Atomic, Direction, Event, GrantId, Granted, Header, Inbox, Lane, MemId, Node, OpError, OpId, Outcome,
+    Piece, Place, Rank, Rights, Submit,
 };
 use proptest::prelude::*;
 
@@ -20,6 +23,8 @@ const HANDLERS: u32 = 3;
 const MEMORY: usize = 1 << 16;
 const REGION: u64 = 4096;
 const OPS: u64 = 6;
+/// What it grants of that: behind all regions.
+const GRANTED: std::ops::Range<u64> = 7 * REGION..7 * REGION + 64;
 
 /// One thing that happens to the node.
 #[derive(Clone, Debug)]
@@ -61,6 +66,13 @@ enum Act {
         mem: u64,
         place: u64,
         len: usize,
+    },
+    /// An atomic of a peer's on a word of what this process grants.
+    Atomic {
+        peer: Rank,
+        at: u64,
+        what: u32,
+        values: [u64; 2],
     },
     Open {
         peer: Rank,
@@ -120,13 +132,15 @@ fn act() -> impl Strategy<Value = Act> {
         6 => (any::<usize>(), change()).prop_map(|(pick, change)| Act::Forge { pick, change }),
         2 => (peer.clone(), any::<bool>(), any::<[u64; 7]>(), bytes())
             .prop_map(|(peer, lane, words, payload)| Act::Noise { peer, lane, words, payload }),
-        3 => (peer.clone(), any::<bool>(), prop_oneof![3 => 0u8..10, 1 => 10u8..19, 1 => 28u8..34], 0u16..6, any::<[u64; 4]>(), edge.clone(), bytes()).prop_map(
+        3 => (peer.clone(), any::<bool>(), prop_oneof![3 => 0u8..10, 1 => 10u8..19, 1 => 28u8..34, 1 => 37u8..39], 0u16..6, any::<[u64; 4]>(), edge.clone(), bytes()).prop_map(
             |(peer, lane, kind, handler, args, place, payload)| Act::Plausible {
                 peer, lane, kind, handler, args, place, payload
             }
         ),
         3 => (peer.clone(), any::<bool>(), 0u64..4, edge, 0usize..80)
             .prop_map(|(peer, put, mem, place, len)| Act::Serve { peer, put, mem, place, len }),
+        3 => (peer.clone(), 0..GRANTED.end, 0u32..0x800, any::<[u32; 2]>())
+            .prop_map(|(peer, at, what, values)| Act::Atomic { peer, at, what, values: values.map(u64::from) }),
         2 => (peer.clone(), 0u64..6).prop_map(|(peer, epoch)| Act::Open { peer, epoch }),
         1 => peer.prop_map(|peer| Act::Garble { peer }).no_shrink(),
         2 => prop_oneof![Just(usize::MAX), 0usize..4].prop_map(|room| Act::Room { room }),
@@ -165,12 +179,18 @@ struct Trial {
     arrived: u64,
     opened: u64,
     wait: Option<OpId>,
+    /// What peers may read and write by name.
+    grant: GrantId,
 }
 
 impl Trial {
     fn new() -> Trial {
+        let mut node = Node::new(1, RANKS, HANDLERS, Script::new(MEMORY));
+        let (start, len) = (GRANTED.start, GRANTED.end - GRANTED.start);
+        let granted = Granted { start, len, rights: Rights::ReadWrite, to: None };
         Trial {
-            node: Node::new(1, RANKS, HANDLERS, Script::new(MEMORY)),
+            grant: node.grant(granted).expect("it is the first"),
+            node,
             ops: Vec::new(),
             started: 0,
             seen: 0,
@@ -205,6 +225,12 @@ impl Trial {
                 self.arrive(peer, lane_of(lane), [first, a % 5, a, b, c, d, place], &payload);
             }
             Act::Serve { peer, put, mem, place, len } => self.serve(peer, put, mem, place, len),
+            Act::Atomic { peer, at, what, values: [first, second] } => {
+                let Place { mem, offset: place } = Place::granted(self.grant, at);
+                let args = [mem.to_wire(), first, second, 0];
+                let header = Header { len: what, args, place, ..Header::new(Kind::AtomicAsk) };
+                self.arrive(peer, Lane::Request, header.encode(), &[]);
+            }
             Act::Open { peer, epoch } => {
                 let header = Header { args: [epoch, 0, 0, 0], ..Header::new(Kind::BarrierOpen) };
                 self.arrive(peer, Lane::Request, header.encode(), &[]);
@@ -423,6 +449,8 @@ impl Trial {
             (Kind::HandlerIs, Lane::Reply) => self.judge_found(&header),
             (Kind::GrantAsk, Lane::Request) if matches!(header.small, 1 | 2) => Verdict::Unanswerable,
             (Kind::GrantIs, Lane::Reply) => Verdict::Nothing,
+            (Kind::AtomicAsk, Lane::Request) => self.judge_atomic(&header),
+            (Kind::AtomicDone, Lane::Reply) => self.judge_bounced(&header),
             (Kind::PutChunk, Lane::Request) => self.judge_put(&header, payload.len() as u64),
             (Kind::PutSignal, Lane::Request) if signals(&header) => {
                 self.judge_put(&header, payload.len() as u64)
@@ -483,7 +511,24 @@ impl Trial {
         if inside { Verdict::Write(header.place..header.place + len) } else { Verdict::Nothing }
     }
 
-    /// Nothing has asked for a bounce buffer.
+    /// Words of the grant may change, and no others.
+    fn judge_atomic(&mut self, header: &Header) -> Verdict {
+        let [mem, first, second, _] = header.args;
+        let Some(atomic) = Atomic::from_wire([header.len.into(), first, second]) else {
+            return Verdict::Malformed;
+        };
+        let named = MemId::from_wire(mem).and_then(|mem| Place::new(mem, header.place).in_grant());
+        let len = GRANTED.end - GRANTED.start;
+        let start = match named {
+            Some((grant, at)) if grant == self.grant && at + atomic.size() <= len => GRANTED.start + at,
+            _ => return Verdict::Nothing.unless_full(self.node.transport().room),
+        };
+        let changes = start.is_multiple_of(atomic.size()) && atomic.may_change();
+        let range = if changes { start..start + atomic.size() } else { start..start };
+        Verdict::Write(range).unless_full(self.node.transport().room)
+    }
+
+    /// Nothing has asked for a bounce buffer, or for an atomic.
     fn judge_bounced(&mut self, header: &Header) -> Verdict {
         let live = |op: &&mut Shadow| op.token == Some(header.token) && !op.over;
         match self.ops.iter_mut().find(live) {
@@ -516,55 +561,6 @@ impl Trial {
         op.left -= chunk;
         if op.put { Verdict::Nothing } else { Verdict::Write(op.local.clone()) }
     }
-}
-
-/// The number of the handler that an Active Message names.
-fn number(header: &Header) -> u32 {
-    let upper = (header.token >> 8 & 0xffff) as u32;
-    u32::from(header.small) | upper << 16
-}
-
-/// Whether it says a change of a word that puts may bring with them.
-fn signals(header: &Header) -> bool {
-    let atomic = Atomic::from_wire([u64::from(header.small), header.args[3], 0]);
-    atomic.is_some_and(|atomic| matches!(atomic.change, engine::Change::Apply(..)))
-}
-
-/// Whether it names a grant that there could be, and as many firehoses as it says.
-fn asks_for_key(header: &Header, payload: usize) -> bool {
-    GrantId::from_word(header.args[0]).is_some() && header.args[1].checked_mul(4) == Some(payload as u64)
-}
-
-/// What a message may cause.
-#[derive(Debug)]
-enum Verdict {
-    /// Counted as malformed, and nothing else.
-    Malformed,
-    /// An answer that comes too late: nothing.
-    Late,
-    /// A handler runs.
-    Deliver,
-    /// Bytes land in this range.
-    Write(std::ops::Range<u64>),
-    /// The sender left no room for its answer: that may be counted.
-    Unanswerable,
-    /// A team that no collective of this process is of: that may be counted, and nothing is written.
-    OfTeam,
-    Nothing,
-}
-
-impl Verdict {
-    fn unless_room(self, room: usize) -> Verdict {
-        if room > 0 { Verdict::Nothing } else { self }
-    }
-}
-
-fn lane_of(reply: bool) -> Lane {
-    if reply { Lane::Reply } else { Lane::Request }
-}
-
-fn drop_deadline(next: Option<u64>) {
-    assert_eq!(next, None, "the only deadline there is, is 0");
 }
 
 /// Without optimisation a case takes some milliseconds.

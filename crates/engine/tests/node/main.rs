@@ -5,6 +5,7 @@ extern crate standpipe_engine as engine;
 
 mod bounce;
 mod common;
+mod grant_atomics;
 mod hits;
 mod hostile;
 mod returned;

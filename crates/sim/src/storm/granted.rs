@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use engine::{Direction, GrantId, Place, Rank, Rights};
 
+use super::counters::{Counters, PLACE_BYTES};
 use super::shadow::WORD;
 use crate::cluster::Cluster;
 use crate::space::Access;
@@ -141,6 +142,7 @@ pub(super) struct Granted {
     pub(super) names: Vec<Name>,
     objects: Vec<Object>,
     puts: Vec<Put>,
+    pub(super) counters: Counters,
 }
 
 /// Words that somebody found from word `first` of an object on.
@@ -177,17 +179,29 @@ impl Granted {
             names: Vec::new(),
             objects: vec![nothing],
             puts: vec![nobody],
+            counters: Counters::new(ranks),
         }
     }
 
-    /// Bytes of an arena.
+    /// Bytes of an arena: objects, and counters behind them.
     pub(super) fn arena_bytes() -> u64 {
+        Granted::objects_bytes() + Counters::bytes()
+    }
+
+    /// Where in each owner's arena a place for a counter begins.
+    pub(super) fn counter_place(&self, place: u32) -> Place {
+        self.arena.plus(Granted::objects_bytes() + u64::from(place) * PLACE_BYTES)
+    }
+
+    /// Bytes of all objects.
+    fn objects_bytes() -> u64 {
         u64::from(SLOTS * SLOT_WORDS) * WORD
     }
 
     /// `rank` is another process, which has granted nothing.
     pub(super) fn restart(&mut self, rank: Rank) {
         self.owners[rank as usize] = Owner::new();
+        self.counters.restart(rank);
     }
 
     /// A slot of `owner`'s for a new object, and the object. `None`: there are objects everywhere.

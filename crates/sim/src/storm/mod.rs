@@ -19,10 +19,11 @@
 //!
 //! Read in this order: `run` (what happens), `program` (what ranks do), `locality` (where they do it),
 //! `verdict` (how it must end), `settled` (what was given up), `shadow` (what must lie in memory),
-//! `message_checks` (Active Messages), `granted` and `name_checks` (names of memory), `restarts` (ranks that
-//! are other processes), `knowledge` (who has heard of which new memory), `draw` (the dice).
+//! `message_checks` (Active Messages), `granted`, `counters` and `name_checks` (names of memory), `restarts`
+//! (ranks that are other processes), `knowledge` (who has heard of which new memory), `draw` (the dice).
 
 mod active_messages;
+mod counters;
 mod definition;
 mod draw;
 mod given_up;

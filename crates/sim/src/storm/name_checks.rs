@@ -1,9 +1,10 @@
 //! Operations by names of grants: how they must end, and what must lie in objects.
 
-use engine::{Direction, GrantId, MemId, OpError, Place, Rank};
+use engine::{Direction, GrantId, MemId, OpError, Place, Rank, Rights};
 
+use super::counters::{ASKEW, BEYOND, Counter, Counting, GRANTED_BYTES, PLACE_BYTES};
 use super::granted::{FORGED_LINE, Found, Granted, Named, Owner, SLOT_WORDS, Since};
-use super::run::{Flying, Run, Work};
+use super::run::{Flying, Health, Run, Work};
 use super::shadow::WORD;
 use crate::space;
 
@@ -99,8 +100,10 @@ impl Run {
                     let is_over = piece.forged || name.revoked || name.incarnation != flying.met || is_gone;
                     grant == id_of(piece) && is_over
                 }
-                OpError::NotGranted { grant, direction: told, .. } => {
-                    grant == id_of(piece) && told == *direction && !name.is_for(rank, *direction)
+                OpError::NotGranted { grant, rights, .. } => {
+                    grant == id_of(piece)
+                        && rights == Rights::from(*direction)
+                        && !name.is_for(rank, *direction)
                 }
                 OpError::Fault { mem: MemId::Grant(generation), .. } => {
                     let is_it = generation == id_of(piece).generation;
@@ -117,7 +120,8 @@ impl Run {
     pub(super) fn end_grants(&mut self, rank: Rank) -> Result<(), String> {
         let Some(granted) = &self.granted else { return Ok(()) };
         let Owner { live, leaving, .. } = &granted.owners[rank as usize];
-        let (count, names) = (self.cluster.view(rank).grants(), live.len() as u64);
+        let names = (live.len() + granted.counters.live(rank)) as u64;
+        let count = self.cluster.view(rank).grants();
         if count != names {
             return Err(format!("rank {rank} counts {count} grants, and has {names}"));
         }
@@ -126,5 +130,103 @@ impl Run {
         }
         let objects: Vec<u32> = granted.objects_of(rank).collect();
         objects.into_iter().try_for_each(|object| self.judge_object(rank, object))
+    }
+}
+
+/// Atomics by counters' names.
+impl Run {
+    /// The words in a place for a counter. `None`: they say nothing, as some of it was unmapped.
+    pub(super) fn counter_words(&mut self, rank: Rank, place: u32) -> Option<[u64; 2]> {
+        let start = self.granted.as_ref()?.counter_place(place);
+        let mut bytes = [0; GRANTED_BYTES as usize];
+        let is_there = self.cluster.peek(rank, start, &mut bytes).is_ok();
+        let is_whole = is_there && !self.shadow.was_unmapped(rank, start, PLACE_BYTES);
+        let word = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        is_whole.then(|| [word(0), word(8)])
+    }
+
+    /// An atomic by a counter's name has succeeded: it was allowed, and found what may have lain there.
+    pub(super) fn judge_count(&mut self, rank: Rank, flying: &Flying, value: u64) -> Result<(), String> {
+        let (Work::ByCounter(counting), Some(granted)) = (&flying.work, &mut self.granted) else {
+            return Ok(());
+        };
+        let Counting { counter, atomic, forged, at, floor } = *counting;
+        let start = granted.counter_place(granted.counters.all[counter as usize].place);
+        let counter = &mut granted.counters.all[counter as usize];
+        let wrong = |what: &str, counter: &Counter| {
+            Err(format!(
+                "rank {rank} went by a counter that {what}, and found {value}: {counter:?}, {flying:?}"
+            ))
+        };
+        if forged || at != 0 {
+            return wrong("is nowhere", counter);
+        }
+        if !counter.is_for(rank, atomic.rights()) {
+            return wrong("is not for that", counter);
+        }
+        let is_over = counter.revoked.is_some_and(|revoked| revoked.step < flying.started);
+        if is_over || counter.incarnation != flying.met {
+            return wrong("was there no more", counter);
+        }
+        if atomic.blind {
+            counter.blind += 1;
+            return if value == 0 { Ok(()) } else { wrong("tells nobody", counter) };
+        }
+        if self.shadow.was_unmapped(counter.owner, start, PLACE_BYTES) {
+            return Ok(());
+        }
+        let is_fine = match atomic.may_change() {
+            true => value < counter.begun && counter.found.insert(value),
+            false => (floor..=counter.begun).contains(&value),
+        };
+        if is_fine { Ok(()) } else { wrong("was something else", counter) }
+    }
+
+    /// Whether an atomic by a counter's name may have failed so.
+    pub(super) fn explains_by_counter(&self, rank: Rank, flying: &Flying, error: OpError) -> bool {
+        let (Work::ByCounter(counting), Some(granted)) = (&flying.work, &self.granted) else { return false };
+        let Counting { counter, atomic, forged, at, .. } = *counting;
+        let counter = &granted.counters.all[counter as usize];
+        let is_gone = flying.met != self.cluster.incarnation(flying.peer);
+        let line = if forged { FORGED_LINE } else { counter.id.line };
+        let name = GrantId { line, ..counter.id };
+        match error {
+            OpError::Revoked { grant, offset, len: 8, .. } => {
+                let is_over = forged || counter.revoked.is_some() || counter.incarnation != flying.met;
+                grant == name && offset == at && (is_over || is_gone)
+            }
+            OpError::NotGranted { grant, rights, offset, len: 8, .. } => {
+                let is_told = grant == name && offset == at && rights == atomic.rights();
+                is_told && !counter.is_for(rank, rights)
+            }
+            OpError::Unaligned { grant, offset: ASKEW, size: 8, .. } => grant == name && at == ASKEW,
+            OpError::Fault { mem, addr, len: 8, .. } => {
+                let place = Place::granted(name, 0).saturating_plus(at);
+                let arena = (granted.arena, Granted::arena_bytes());
+                let hole = || self.shadow.had_hole(flying.peer, arena.0, arena.1, flying.started);
+                place == Place::new(mem, addr) && (BEYOND.contains(&at) || is_gone || hole())
+            }
+            _ => false,
+        }
+    }
+
+    /// At the end, counters have counted what was begun, each addition once, and none when it was too late.
+    pub(super) fn end_counters(&mut self) -> Result<(), String> {
+        let count = self.granted.as_ref().map_or(0, |granted| granted.counters.all.len());
+        for number in 0..count {
+            let Some(granted) = &self.granted else { break };
+            let Counter { owner, incarnation, place, revoked, .. } = granted.counters.all[number];
+            let is_there = self.cluster.incarnation(owner) == incarnation
+                && self.crews[owner as usize].health != Health::Dead;
+            let words = match revoked {
+                Some(revoked) => revoked.words,
+                None if is_there => self.counter_words(owner, place),
+                None => None,
+            };
+            let Some(granted) = &self.granted else { break };
+            let counter = &granted.counters.all[number];
+            words.map_or(Ok(()), |words| counter.judge(words))?;
+        }
+        Ok(())
     }
 }

@@ -8,6 +8,9 @@ use engine::{
 };
 
 use super::active_messages::InFlightMessage;
+use super::counters::{
+    ASKEW, BEYOND, Counter, Counting, GRANTED_BYTES, PLACE_BYTES, PLACES, RECENT_COUNTERS, Revoked,
+};
 use super::granted::{FORGED_LINE, Granted, Name, Named, SLOT_WORDS, Since};
 use super::locality::{HEAP, behind};
 use super::run::{Flying, Health, Run, SLOT_BYTES, SLOTS, Work};
@@ -299,6 +302,10 @@ impl Run {
         if self.granted.is_none() || !self.dice.once_in(3) {
             return false;
         }
+        if self.dice.once_in(4) {
+            self.act_by_counter(rank);
+            return true;
+        }
         match self.dice.below(16) {
             0..2 => self.grant(rank),
             2 => self.revoke(rank),
@@ -307,6 +314,78 @@ impl Run {
             _ => self.start_by_name(rank, Direction::Put),
         }
         true
+    }
+
+    /// `rank` grants a counter, takes one back, or counts.
+    fn act_by_counter(&mut self, rank: Rank) {
+        let place = self.dice.below(PLACES.into()) as u32;
+        match self.dice.below(8) {
+            0 => self.grant_counter(rank, place),
+            1 => self.revoke_counter(rank, place),
+            _ => self.count_by_name(rank),
+        }
+    }
+
+    fn grant_counter(&mut self, rank: Rank, place: u32) {
+        let ranks = u64::from(self.cluster.size());
+        let rights = self.dice.pick(&[Rights::ReadWrite, Rights::ReadWrite, Rights::Write, Rights::Read]);
+        let some = self.dice.once_in(4).then(|| Arc::new(vec![self.dice.below(ranks) as Rank]));
+        let Some(granted) = &mut self.granted else { return };
+        let start = granted.counter_place(place);
+        let is_taken = granted.counters.live[rank as usize][place as usize].is_some();
+        if is_taken || self.cluster.poke(rank, start, &[0; PLACE_BYTES as usize]).is_err() {
+            return;
+        }
+        let (start, len, to) = (start.offset, GRANTED_BYTES, some.clone());
+        let made = self.cluster.node(rank).grant(engine::Granted { start, len, rights, to: some });
+        let (id, incarnation) = (made.expect("there are few of them"), self.cluster.incarnation(rank));
+        let counters = &mut granted.counters;
+        counters.live[rank as usize][place as usize] = Some(counters.all.len() as u32);
+        counters.all.push(Counter {
+            owner: rank,
+            incarnation,
+            id,
+            place,
+            rights,
+            to,
+            begun: 0,
+            found: Default::default(),
+            blind: 0,
+            revoked: None,
+        });
+    }
+
+    fn revoke_counter(&mut self, rank: Rank, place: u32) {
+        let words = self.counter_words(rank, place);
+        let Some(granted) = &mut self.granted else { return };
+        let Some(counter) = granted.counters.live[rank as usize][place as usize].take() else { return };
+        let counter = &mut granted.counters.all[counter as usize];
+        counter.revoked = Some(Revoked { step: self.step, words });
+        assert!(self.cluster.node(rank).revoke(counter.id).is_some(), "it was granted");
+    }
+
+    /// Adds to a counter, or loads one, that may be old, another's, or nobody's.
+    fn count_by_name(&mut self, rank: Rank) {
+        let add = Atomic::fetch_add(1);
+        let atomic = self.dice.pick(&[add, add, add.without_old(), Atomic::load(WordType::U64)]);
+        let at =
+            if self.dice.once_in(16) { self.dice.pick(&[ASKEW, BEYOND[0], BEYOND[1], BEYOND[2]]) } else { 0 };
+        let (forged, deadline) = (self.dice.once_in(40), self.deadline(rank));
+        let Some(granted) = &mut self.granted else { return };
+        let all = &mut granted.counters.all;
+        let count = all.len() as u64;
+        if count == 0 {
+            return;
+        }
+        let number = count - 1 - self.dice.below(count.min(RECENT_COUNTERS));
+        let counter = &mut all[number as usize];
+        counter.begun += u64::from(atomic.may_change());
+        let (peer, floor) = (counter.owner, counter.ended());
+        let id = if forged { GrantId { line: FORGED_LINE, ..counter.id } } else { counter.id };
+        let word = Place::granted(id, 0).saturating_plus(at);
+        let op = self.cluster.node(rank).atomic(peer, word, atomic, deadline);
+        let counting = Counting { counter: number as u32, atomic, forged, at, floor };
+        self.launch(rank, peer, None, op, deadline, Work::ByCounter(counting));
     }
 
     /// Makes an object of `rank`'s, with nothing in it but its owner's words.

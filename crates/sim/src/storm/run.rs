@@ -5,6 +5,7 @@ use engine::{Direction, Nanos, OpId, Piece, Place, Rank};
 use rustc_hash::FxHashSet;
 
 use super::active_messages::InFlightMessages;
+use super::counters::Counting;
 use super::definition::{Outcome, Storm};
 use super::draw::{self, Dice};
 use super::given_up::GivenUp;
@@ -100,6 +101,8 @@ pub(super) enum Work {
     Get { words: Vec<Words>, floors: Vec<u32> },
     /// Puts or gets by names of grants.
     ByName { direction: Direction, named: Vec<Named> },
+    /// Counts by the name of a counter.
+    ByCounter(Counting),
     /// Counts at the peer.
     Count,
     /// Looks at the peer's counter, which was at least this.
@@ -126,7 +129,7 @@ impl Spare {
         let (mut words, floors) = match work {
             Work::Put { words, .. } => (words, None),
             Work::Get { words, floors } => (words, Some(floors)),
-            Work::ByName { .. } | Work::Count | Work::Look { .. } => return,
+            Work::ByName { .. } | Work::ByCounter(_) | Work::Count | Work::Look { .. } => return,
         };
         words.clear();
         self.words.push(words);
@@ -501,6 +504,7 @@ impl Run {
             self.end_memory(rank)?;
             self.end_grants(rank)?;
         }
+        self.end_counters()?;
         self.end_mail()?;
         self.end_rights()?;
         self.audit()

@@ -49,6 +49,7 @@ impl Run {
                 let is_clean = self.is_local_clean(rank, flying);
                 self.judge_by_name(rank, flying, is_clean)
             }
+            Work::ByCounter(_) => self.judge_count(rank, flying, value),
             Work::Count if self.counts[flying.peer as usize].insert(value) => Ok(()),
             Work::Count => Err(format!("rank {rank} counts {value} at rank {}, as before", flying.peer)),
             Work::Look { floor } => {
@@ -104,19 +105,26 @@ impl Run {
             OpError::Timeout { peer } => peer == flying.peer && flying.timed,
             OpError::Fault { peer, .. } => {
                 let explained = is_gone || self.had_remote_hole(flying);
-                peer == flying.peer && (explained || self.explains_by_name(rank, flying, error))
+                peer == flying.peer && (explained || self.explains_by_grant(rank, flying, error))
             }
             OpError::LocalFault { .. } => !self.is_local_clean(rank, flying),
             OpError::NotExposed { .. } | OpError::NoSuchHandler { .. } | OpError::NoSuchAtomic { .. } => {
                 false
             }
-            OpError::Revoked { peer, .. } | OpError::NotGranted { peer, .. } => {
-                peer == flying.peer && self.explains_by_name(rank, flying, error)
+            OpError::Revoked { peer, .. }
+            | OpError::NotGranted { peer, .. }
+            | OpError::Unaligned { peer, .. } => {
+                peer == flying.peer && self.explains_by_grant(rank, flying, error)
             }
             OpError::Protocol { .. } | OpError::Unsupported { .. } | OpError::Team { .. } => false,
             OpError::Panicked => false,
         };
         if explained { Ok(()) } else { Err(format!("rank {rank}: {error}: {flying:?}")) }
+    }
+
+    /// Whether an operation by names of grants may have failed so.
+    fn explains_by_grant(&self, rank: Rank, flying: &Flying, error: OpError) -> bool {
+        self.explains_by_name(rank, flying, error) || self.explains_by_counter(rank, flying, error)
     }
 
     /// Whether some of what an operation was to access at its peer was unmapped meanwhile.

@@ -137,7 +137,8 @@ fn find(peer: &Near, direction: Direction, piece: Piece) -> Result<Place, CopyEr
         Look::Unknown => Err(CopyError::Unreachable(PathReason::Granted)),
         Look::Revoked => Err(OpError::Revoked { peer: rank, grant, offset, len: piece.len }.into()),
         Look::NotGranted => {
-            Err(OpError::NotGranted { peer: rank, grant, direction, offset, len: piece.len }.into())
+            let rights = direction.into();
+            Err(OpError::NotGranted { peer: rank, grant, rights, offset, len: piece.len }.into())
         }
         Look::Beyond => {
             let Place { mem, offset } = piece.remote;

@@ -48,10 +48,11 @@ impl<T: Transport> Node<T> {
         id
     }
 
-    /// Puts `pieces` to one peer, and then changes an aligned word of its heap, so that whoever there sees
-    /// the change by an atomic sees the bytes. The outcome is the old word; where that is a failure, the
-    /// bytes may have been put, or some of them, and the word only after all of them. Nothing is put where it
-    /// is [`OpError::NoSuchAtomic`], or the word is of other memory than a heap, which is a fault.
+    /// Puts `pieces` to one peer, and then changes an aligned word of its heap, or of what it has granted. A
+    /// thread there that sees the change by an atomic sees the bytes. The outcome is the old word; it is 0
+    /// for a word of a grant where the atomic is [blind](Atomic::without_old). After a failure the bytes may
+    /// have been put, or some of them, and the word has changed only after all of them. Nothing is put where
+    /// it is [`OpError::NoSuchAtomic`], or the word is of other memory than these, which is a fault.
     pub fn transfer_then_signal(
         &mut self,
         peer: Rank,
@@ -65,8 +66,7 @@ impl<T: Transport> Node<T> {
             self.ops.finish(key, Err(OpError::NoSuchAtomic { peer, op, word: atomic.word }));
             return OpId::of(key);
         }
-        // A message names where in the heap the word is.
-        if word.mem != MemId::Heap {
+        if !matches!(word.mem, MemId::Heap | MemId::Grant(_)) {
             let key = self.ops.insert(OpKind::OneSided { peer, on_complete: None }, deadline);
             let (mem, addr, len) = (word.mem, word.offset, atomic.size());
             self.ops.finish(key, Err(OpError::Fault { peer, mem, addr, len }));
@@ -78,8 +78,10 @@ impl<T: Transport> Node<T> {
         id
     }
 
-    /// Starts an atomic on an aligned word of a peer's heap; the outcome is the old word, or
-    /// [`OpError::NoSuchAtomic`] where words of that type have no such operation.
+    /// Starts an atomic on an aligned word of a peer's heap, or of what it has granted: there its owner is
+    /// asked, whoever that is, and does it once. The outcome is the old word; it is 0 for a word of a grant
+    /// where the atomic is [blind](Atomic::without_old). It is [`OpError::NoSuchAtomic`] where words of that
+    /// type have no such operation.
     pub fn atomic(&mut self, peer: Rank, word: Place, atomic: Atomic, deadline: Option<Nanos>) -> OpId {
         let key = self.ops.insert(OpKind::OneSided { peer, on_complete: None }, deadline);
         if self.core.is_lost(peer) {

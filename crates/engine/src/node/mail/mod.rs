@@ -8,7 +8,7 @@
 //! | [`send_soon`](Mail::send_soon) | a message without payload | it is kept in the *outbox* |
 //! | [`post`](Mail::post) | a message of registration's own | it is *deferred*, with its payload |
 //! | [`answer`](Mail::answer) | the answer to a request, from the scratch space | likewise |
-//! | [`stall`](Mail::stall) | a transfer that has more to send | the transfer is told by [`next_stalled`](Mail::next_stalled) |
+//! | [`stall`](Mail::stall) | a transfer that has more to send, or an atomic in a grant | the transfer is told by [`next_stalled`](Mail::next_stalled) |
 //!
 //! Chunks and steps of collectives are sent by their owners. These ask [`is_taken`](Mail::is_taken) first, as
 //! what waits for a lane goes before what comes later.
@@ -93,7 +93,7 @@ impl Mail {
         self.deferred.forget(peer);
     }
 
-    /// A transfer has more to send to a peer, and found its lane full.
+    /// A transfer has more to send to a peer, or an atomic is to be asked of it, and found its lane full.
     pub(in crate::node) fn stall(&mut self, peer: Rank, op: OpKey) {
         self.stalled.push(peer, op);
     }

@@ -1,7 +1,7 @@
 //! One operation under way, whatever its kind.
 
 use crate::node::transfer::bounce_pool::Bounce;
-use crate::node::transfer::state::{KeyedTransfer, MessageTransfer, OnComplete, Part};
+use crate::node::transfer::state::{AskedAtomic, KeyedTransfer, MessageTransfer, OnComplete, Part};
 use crate::op_id::OpKey;
 use crate::{Nanos, OpError, Rank};
 
@@ -98,6 +98,8 @@ pub(in crate::node) enum OpKind {
     Keyed(Box<KeyedTransfer>),
     /// A part of one, that the transport will report.
     Part(Box<Part>),
+    /// An atomic that a peer is asked for by a message.
+    Atomic(Box<AskedAtomic>),
     /// Asking a peer for a handler.
     HandlerAsk { peer: Rank },
     /// Looking how many have arrived at the barrier, or counting this process in.
@@ -118,6 +120,7 @@ impl OpKind {
             OpKind::Bounce(bounce) => bounce.peer,
             OpKind::Keyed(keyed) => keyed.peer,
             OpKind::Part(part) => part.peer,
+            OpKind::Atomic(asked) => asked.peer,
             OpKind::HandlerAsk { peer } => *peer,
             OpKind::BarrierCount | OpKind::BarrierWait | OpKind::Collective => KEEPER,
         }
@@ -142,7 +145,7 @@ impl OpKind {
     }
 
     pub(in crate::node) fn is_transfer(&self) -> bool {
-        matches!(self, OpKind::OneSided { .. } | OpKind::ByMessage(_) | OpKind::Keyed(_))
+        matches!(self, OpKind::OneSided { .. } | OpKind::ByMessage(_) | OpKind::Keyed(_) | OpKind::Atomic(_))
     }
 }
 

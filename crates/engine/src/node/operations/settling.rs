@@ -10,7 +10,7 @@
 //! | what was given up | what is awaited |
 //! |---|---|
 //! | a put or an atomic that the transport has, or a part of one | its [`Completed`](crate::Event::Completed) |
-//! | a chunk that was sent, its signal included | the peer's answer |
+//! | a chunk that was sent, its signal included; an atomic on a word of a grant | the peer's answer |
 //! | a put that rode in a move | the answer to the move |
 //! | bytes in a peer's bounce buffer, which it was told to copy on | its answer |
 //!
@@ -28,6 +28,8 @@ pub(in crate::node) enum Awaited {
     Report(OpId),
     /// The peer's answer to the chunk in that place of a transfer's window.
     Chunk(OpKey, usize),
+    /// The peer's answer to this atomic.
+    Atomic(OpKey),
     /// The peer's answer to the move that bytes of this operation rode in.
     Ridden(OpKey),
     /// The end of this bounce.

@@ -12,7 +12,7 @@ use crate::node::operations::op::OpKind;
 use crate::registration::Run;
 use crate::span::BucketSize;
 use crate::wire::{Chunk, GrantAsk, GrantIs, Message};
-use crate::{Direction, MemId, OpError, Place, Rank, Transport};
+use crate::{Atomic, Direction, Mechanism, MemId, OpError, Operation, Place, Rank, Transport};
 
 impl<T: Transport> Node<T> {
     /// Where a peer does that by a message, if it may. The error is the initiator's.
@@ -26,7 +26,7 @@ impl<T: Transport> Node<T> {
         let (addr, is_private) = (place.offset, place.mem == MemId::Space);
         let permitted = match &self.shown.exposed {
             _ if place.in_grant().is_some() => {
-                let start = self.shown.grants.resolve(self.core.rank, peer, direction, (place, len));
+                let start = self.shown.grants.resolve(self.core.rank, peer, direction.into(), (place, len));
                 start.map(|start| Place::new(MemId::Space, start))
             }
             Some(exposed) if is_private && !exposed.allow(direction, addr, len) => {
@@ -41,10 +41,46 @@ impl<T: Transport> Node<T> {
             _ => Ok(place),
         };
         if permitted.is_err() {
-            self.core.counters.denied += 1;
-            self.shown.tallies.of(peer, self.core.is_lost(peer)).denied += 1;
+            self.count_denied(peer);
         }
         permitted
+    }
+
+    /// Where a word in a grant lies in this process's space, if the grant allows that atomic to the peer. The
+    /// error is the initiator's.
+    pub(in crate::node) fn permit_word(
+        &mut self,
+        peer: Rank,
+        word: Place,
+        atomic: Atomic,
+    ) -> Result<Place, OpError> {
+        let (own, size) = (self.core.rank, atomic.size());
+        let start = self.shown.grants.resolve(own, peer, atomic.rights(), (word, size));
+        // Its own address has to be aligned, and not where it lies in the grant: the processor counts so.
+        let permitted = match (start, word.in_grant()) {
+            (Ok(start), Some((grant, offset))) if !start.is_multiple_of(size) => {
+                Err(OpError::Unaligned { peer: own, grant, offset, size })
+            }
+            (start, _) => start.map(|start| Place::new(MemId::Space, start)),
+        };
+        if permitted.is_err() {
+            self.count_denied(peer);
+        }
+        permitted
+    }
+
+    /// Counts what this process has copied for a peer.
+    pub(in crate::node) fn count_served(&mut self, peer: Rank, len: u64) {
+        // Its own operations on itself are counted as such.
+        if peer != self.core.rank {
+            self.core.counters.add(Operation::Served, Mechanism::Message, len);
+        }
+    }
+
+    /// Counts an access of a peer's that this process refuses.
+    fn count_denied(&mut self, peer: Rank) {
+        self.core.counters.denied += 1;
+        self.shown.tallies.of(peer, self.core.is_lost(peer)).denied += 1;
     }
 
     /// Tells a peer which grant covers memory that it knows by address.

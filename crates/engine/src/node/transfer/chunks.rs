@@ -272,14 +272,6 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// Counts what this process has copied for a peer.
-    pub(in crate::node) fn count_served(&mut self, peer: Rank, len: u64) {
-        // Its own operations on itself are counted as such.
-        if peer != self.core.rank {
-            self.core.counters.add(Operation::Served, Mechanism::Message, len);
-        }
-    }
-
     fn answer_put(&mut self, peer: Rank, chunk: &Chunk, status: Status, old: u64) {
         let done = ChunkDone::to(chunk, Direction::Put, status, old);
         self.mail.answer(&mut self.core, peer, Message::ChunkDone(done), 0);

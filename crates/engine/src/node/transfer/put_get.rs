@@ -110,8 +110,9 @@ impl<T: Transport> Node<T> {
     ) -> (Choice, InSpaces) {
         let is_short = |piece: &Piece| self.cut_chunk(*piece).1.is_none();
         let wanted = match (direction, on_complete) {
-            (Direction::Put, Some(OnComplete::Signal(..))) => Wanted::PutSignal {
-                one_message: matches!(pieces, [piece] if is_short(piece))
+            (Direction::Put, Some(OnComplete::Signal(word, _))) => Wanted::PutSignal {
+                one_message: word.mem == MemId::Heap
+                    && matches!(pieces, [piece] if is_short(piece))
                     && self.core.transport.signals_by_message(peer),
             },
             _ => direction.into(),

@@ -12,8 +12,18 @@ use crate::{Atomic, Direction, KeyedPiece, Lane, MemId, Nanos, OpError, Piece, P
 pub(in crate::node) enum OnComplete {
     /// An Active Message announces it.
     Notify(Lane, Am),
-    /// A word of the target's heap is changed.
+    /// A word of the target's heap, or of what it has granted, is changed.
     Signal(Place, Atomic),
+}
+
+/// An atomic on a word in a grant, which its owner is asked for.
+#[derive(Clone, Copy)]
+pub(in crate::node) struct AskedAtomic {
+    pub(in crate::node) peer: Rank,
+    pub(in crate::node) word: Place,
+    pub(in crate::node) atomic: Atomic,
+    /// Otherwise it has found no room so far.
+    pub(in crate::node) sent: bool,
 }
 
 /// An operation that is not started before nothing is held back any more.

@@ -220,7 +220,15 @@ impl Transport for Script {
     }
 
     fn change_own(&mut self, word: Place, atomic: Atomic) -> Result<u64, OpError> {
-        assert_eq!(word.mem, MemId::Heap, "programs' words lie in heaps");
+        if word.mem == MemId::Space {
+            let len = atomic.size() as usize;
+            let range = self.range(word, len).ok_or(fault(word, len))?;
+            if atomic.may_change() {
+                self.writes.push((word.offset, atomic.size()));
+            }
+            return Ok(atomic.apply_to(&mut self.memory[range]).expect("as many bytes as the word has"));
+        }
+        assert_eq!(word.mem, MemId::Heap, "programs' words lie in heaps, or are granted");
         let found = self.words.get_mut(&word.offset).ok_or(fault(word, 8))?;
         Ok(std::mem::replace(found, atomic.apply(*found)))
     }
