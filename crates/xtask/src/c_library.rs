@@ -144,6 +144,18 @@ impl CLibrary {
     }
 }
 
+/// The guide's pages and the examples in C and C++, where the documents of a package lie. They name each other
+/// as they do in the workspace.
+pub(crate) fn pages(package: &str) -> Result<Vec<Piece>, Failure> {
+    let below = Path::new("share/doc").join(package);
+    let mut pieces = Vec::new();
+    for folder in ["docs", "examples/c", "examples/c++"] {
+        let to = below.join(folder);
+        pieces.extend(files_in(folder)?.into_iter().map(|file| Piece::file(file, &to)));
+    }
+    Ok(pieces)
+}
+
 /// All files of a folder of the workspace, by name.
 pub(crate) fn files_in(folder: &str) -> Result<Vec<PathBuf>, Failure> {
     let folder = root().join(folder);

@@ -4,8 +4,8 @@ mod check;
 mod licences;
 mod package;
 
-use crate::c_library::{CLibrary, Layout, VERSION, files_in, series};
-use crate::command::{Failure, root, run, target};
+use crate::c_library::{CLibrary, Layout, VERSION, pages, series};
+use crate::command::{Failure, run, target};
 use crate::outcome::Outcome;
 use crate::tree::Piece;
 use crate::{debian, products};
@@ -78,22 +78,7 @@ fn runtime(library: &CLibrary, layout: &Layout) -> Result<Package, Failure> {
 fn development(library: &CLibrary, layout: &Layout) -> Result<Package, Failure> {
     let name = "libstandpipe-dev".to_owned();
     let mut pieces = library.development(layout)?;
-    let documents = format!("share/doc/{name}");
-    let examples = format!("{documents}/examples");
-    pieces.extend(files_in("examples/c")?.into_iter().map(|file| Piece::file(file, &examples)));
-    for page in [
-        "docs/C.md",
-        "docs/MALLOC.md",
-        "docs/ERRORS.md",
-        "docs/SETTINGS.md",
-        "docs/STATISTICS.md",
-        "docs/SECURITY.md",
-    ] {
-        let page = root().join(page);
-        if page.exists() {
-            pieces.push(Piece::file(page, &documents));
-        }
-    }
+    pieces.extend(pages(&name)?);
     Ok(Package {
         section: "libdevel",
         same: true,

@@ -1,7 +1,7 @@
 //! Both commands, the C library, the library to preload, and the historic layers' library and headers, put
 //! where a user has them.
 
-use crate::c_library::{CLibrary, Layout, files_in};
+use crate::c_library::{CLibrary, Layout, files_in, pages};
 use crate::command::Failure;
 use crate::outcome::Outcome;
 use crate::products;
@@ -29,6 +29,7 @@ pub(crate) fn install(prefix: Option<&Path>, debug: bool) -> Outcome {
         );
         pieces.extend(library.runtime(&layout));
         pieces.extend(library.development(&layout)?);
+        pieces.extend(pages("standpipe")?);
         for piece in pieces {
             println!("{}", piece.put(&prefix)?.display());
         }

@@ -77,7 +77,7 @@ fn what_is_installed_builds_and_runs_a_program_and_finds_its_parts() {
 
     let listed =
         said(Command::new("ls").arg(&prefix).env("LD_PRELOAD", prefix.join("lib/libstandpipe_malloc.so")));
-    assert_eq!(listed, "bin\ninclude\nlib");
+    assert_eq!(listed, "bin\ninclude\nlib\nshare");
 
     std::fs::write(folder.path().join("prog.c"), PROGRAM).expect("there is room");
     // As a user's shell would: the words are split by it.

@@ -29,7 +29,7 @@ said hello.out
 cc -static-libgcc hello.c -l:libstandpipe.a $(pkg-config --static --libs-only-l standpipe | sed s/-lstandpipe//) -o whole
 standpipe run -n 2 -- ./whole >whole.out
 said whole.out
-cmake -S /usr/share/doc/libstandpipe-dev/examples -B build >/dev/null
+cmake -S /usr/share/doc/libstandpipe-dev/examples/c -B build >/dev/null
 cmake --build build
 standpipe run -n 2 -- build/ring 100
 LD_PRELOAD=libstandpipe_malloc.so standpipe run -n 2 -- ./hello >preloaded.out
