@@ -144,8 +144,8 @@ impl CLibrary {
     }
 }
 
-/// The guide's pages and the examples in C and C++, where the documents of a package lie. They name each other
-/// as they do in the workspace.
+/// The guide's pages and the examples in C and C++, where the documents of a package lie. They name each
+/// other as they do in the workspace.
 pub(crate) fn pages(package: &str) -> Result<Vec<Piece>, Failure> {
     let below = Path::new("share/doc").join(package);
     let mut pieces = Vec::new();
