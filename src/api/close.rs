@@ -6,6 +6,7 @@ use crate::api::node::Node;
 use crate::base::code::{Code, into_io_error};
 use crate::base::debug_is_display::debug_is_display;
 use crate::base::error::Error;
+use crate::runtime::core::Progress;
 use crate::runtime::shared::Left;
 
 /// How often closing looks whether a handler still runs.
@@ -13,6 +14,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// Of the time that closing may take, this much is left at most for telling peers of other hosts.
 const LEAVE_MAX: Duration = Duration::from_secs(1);
+
+/// Messages that closing handles, at most.
+const LAST_MAX: u32 = 1 << 16;
 
 debug_is_display!(CloseError);
 
@@ -71,6 +75,9 @@ impl Node {
     /// [`CloseError::Refused`], the node has closed: other handles on it end their calls with
     /// [`Error::Closed`], also calls that wait now, and peers find it lost.
     ///
+    /// Handlers of the messages that have come by then run first, as far as the time allows: those of a peer
+    /// of this host that sent them before a [barrier](Node::barrier) have come.
+    ///
     /// A client that [shares](Node::shared) the node with others closes alone, and the node goes on. Its
     /// handlers are gone and none of them runs when this returns. Its handles end their calls with
     /// [`Error::Closed`].
@@ -91,6 +98,7 @@ impl Node {
         // Peers of other hosts are to learn of it, too, where something does not end.
         let for_leave = (within / 10).min(LEAVE_MAX);
         let done = self.within(within - for_leave).quiet().map_err(CloseError::Undone);
+        self.handle_what_has_come(left);
         // Of two threads that close at once, the second one waits for nothing more.
         if !share.may_end() {
             return Err(CloseError::Refused(Error::Closed { call: "closing the node" }));
@@ -117,6 +125,19 @@ impl Node {
         self.rests_within(left);
         let finished = share.life().finish(left()).map_err(unfinished);
         done.and(told).and(finished)
+    }
+
+    /// Runs the handlers of what has come. Peers may send without end: so no more than so many.
+    fn handle_what_has_come(&self, left: impl Fn() -> Duration) {
+        let mut handled = 0;
+        while handled < LAST_MAX && !left().is_zero() {
+            match self.core.progress(1) {
+                Progress::Moved => handled += 1,
+                // Another thread is at it.
+                Progress::Taken => std::thread::yield_now(),
+                Progress::Idle => break,
+            }
+        }
     }
 
     /// Waits until no handler runs, for what is left of the time. Whether none does.

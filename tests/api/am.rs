@@ -401,3 +401,31 @@ fn a_wait_ends_in_time_though_its_handlers_take_long() {
         node.barrier().expect("barrier");
     });
 }
+
+/// Nobody but closing has to make progress there.
+#[test]
+fn what_came_before_a_barrier_is_handled_before_the_node_closes() {
+    if skipped_over_the_network() {
+        return;
+    }
+    for progress in [ProgressThread::Off, ProgressThread::Auto] {
+        let count = Arc::new(AtomicU64::new(0));
+        let configure = |_| {
+            let count = Arc::clone(&count);
+            config().progress(progress).handler("count", move |_| {
+                count.fetch_add(1, Ordering::SeqCst);
+            })
+        };
+        job(2, configure, |node| {
+            if node.rank() == 0 {
+                let counts = node.handler("count").expect("registered");
+                (0..10).for_each(|_| node.request(1, counts, [0; 4]).expect("request"));
+            }
+            node.barrier().expect("barrier");
+            if node.rank() == 1 {
+                assert_eq!(node.clone().close(Duration::from_secs(10)), Ok(()));
+                assert_eq!(count.load(Ordering::SeqCst), 10, "{progress:?}");
+            }
+        });
+    }
+}

@@ -217,9 +217,10 @@ enum sp_open_as {
 /* As sp_open, in one of those ways. */
 int sp_open_as(sp_config *config, int as, sp_node **node);
 
-/* Leaves the job, waits at most so long for all that this node has started, and frees the handle. Whatever it
- * returns, except SP_ERR_IN_HANDLER, the node has closed, and calls that other threads are in end with
- * SP_ERR_CLOSED. So does, for as long as the process runs, each later call with this handle. [any thread; waits] */
+/* Leaves the job, waits at most so long for all that this node has started, and frees the handle. Handlers of messages
+ * that have come run first, if there is time. Whatever it returns, except SP_ERR_IN_HANDLER, the node has closed, and
+ * calls that other threads are in end with SP_ERR_CLOSED. So does, for as long as the process runs, each later call with
+ * this handle. [any thread; waits] */
 int sp_close(sp_node *node, uint64_t within);
 
 /* This process's number in its job, and how many there are. Outside a job 0 and 1. UINT32_MAX and 0 for a bad

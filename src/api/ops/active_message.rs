@@ -426,7 +426,7 @@ mod tests {
     use super::*;
 
     #[test]
-    #[should_panic(expected = "registered already")]
+    #[should_panic(expected = "cannot be registered: it is already")]
     fn a_name_is_taken_once() {
         let mut handlers = ConfigHandlers::default();
         for _ in 0..2 {
