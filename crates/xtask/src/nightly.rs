@@ -45,12 +45,27 @@ pub(crate) fn miri(form: Form) -> Outcome {
             .env("PROPTEST_CASES", MIRI_PROPTEST_CASES)
             .env("CARGO_TARGET_DIR", root().join("target/miri"))
     };
-    let vm = test("standpipe-vm").status();
+    let tested = |package: &str| match test(package).status() {
+        Err(failure) if has_compiler_broken() => {
+            println!("Miri itself has broken off, not a test ({}): once more", failure.0);
+            test(package).status()
+        }
+        ended => ended,
+    };
+    let vm = tested("standpipe-vm");
     match form {
         Form::Short => vm,
-        Form::Long => vm.and_then(|()| test("standpipe-engine").status()),
+        Form::Long => vm.and_then(|()| tested("standpipe-engine")),
     }
     .into()
+}
+
+/// Whether a compiler has left a report on a defect of its own. Miri does so now and then, by chance: it loses
+/// what it knows of an atomic word's earlier values (nightly of 2026-05-19). Removes the reports.
+fn has_compiler_broken() -> bool {
+    let entries = fs::read_dir(root()).into_iter().flatten().flatten();
+    let reports = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("rustc-ice-"));
+    reports.map(|report| fs::remove_file(report.path())).filter(Result::is_ok).count() > 0
 }
 
 /// Data races in `vm`, whose memory threads and processes share; in the long form, of the library too. The
