@@ -60,8 +60,8 @@ pub(crate) fn miri(form: Form) -> Outcome {
     .into()
 }
 
-/// Whether a compiler has left a report on a defect of its own. Miri does so now and then, by chance: it loses
-/// what it knows of an atomic word's earlier values (nightly of 2026-05-19). Removes the reports.
+/// Whether a compiler has left a report on a defect of its own. Miri does so now and then, by chance: it
+/// loses what it knows of an atomic word's earlier values (nightly of 2026-05-19). Removes the reports.
 fn has_compiler_broken() -> bool {
     let entries = fs::read_dir(root()).into_iter().flatten().flatten();
     let reports = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("rustc-ice-"));
