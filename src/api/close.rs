@@ -98,7 +98,7 @@ impl Node {
         // Peers of other hosts are to learn of it, too, where something does not end.
         let for_leave = (within / 10).min(LEAVE_MAX);
         let done = self.within(within - for_leave).quiet().map_err(CloseError::Undone);
-        self.handle_what_has_come(left);
+        self.handle_what_has_come(|| left().saturating_sub(for_leave));
         // Of two threads that close at once, the second one waits for nothing more.
         if !share.may_end() {
             return Err(CloseError::Refused(Error::Closed { call: "closing the node" }));
@@ -134,7 +134,7 @@ impl Node {
             match self.core.progress(1) {
                 Progress::Moved => handled += 1,
                 // Another thread is at it.
-                Progress::Taken => std::thread::yield_now(),
+                Progress::Taken => std::thread::sleep(LOOK_AGAIN),
                 Progress::Idle => break,
             }
         }

@@ -45,7 +45,7 @@ impl Taken {
     fn new() -> Taken {
         ARE_FENCED.fetch_or(underneath::register_private(), Ordering::Relaxed);
         let mut visitors = VISITORS.lock().unwrap_or_else(PoisonError::into_inner);
-        let free = visitors.iter().copied().find(|visits| !visits.is_taken.load(Ordering::Relaxed));
+        let free = visitors.iter().copied().find(|visits| !visits.is_taken.load(Ordering::Acquire));
         let visits = free.unwrap_or_else(|| {
             let visits = Box::leak(Box::default());
             visitors.push(visits);
@@ -59,6 +59,9 @@ impl Taken {
 impl Drop for Taken {
     fn drop(&mut self) {
         THREAD.set((None, THREAD.get().1));
+        // One that left a call by longjmp is inside still. The next one begins outside.
+        let count = self.0.count.load(Ordering::Relaxed);
+        self.0.count.store(count.wrapping_add(count % 2), Ordering::Release);
         self.0.is_taken.store(false, Ordering::Release);
     }
 }
